@@ -6,7 +6,7 @@ ARGS ?=
 PYTEST_ARGS ?=
 
 VENV := .venv
-BIN := $(VENV)/bin
+BIN := $(VENV)/$(if $(filter Windows_NT,$(OS)),Scripts,bin)
 RUNTIME := $(VENV)/.runtime
 TEST := $(VENV)/.test
 CLIENTS := $(VENV)/.clients
@@ -15,48 +15,63 @@ AUDIT := $(VENV)/.audit
 DOCS := $(VENV)/.docs
 DEPLOY := $(VENV)/.deploy
 PINS := pyproject.toml constraints.txt
-TRACED_TESTS := tests/bridge tests/conformance
+# Those of the library, and those through the server by which alone parts of it are tried.
+TRACED_TESTS := tests/bridge tests/agent tests/conformance \
+    $(addprefix tests/server/,api/test_interactions.py observation test_backend.py test_responses.py) \
+    $(addprefix tests/server/upstreams/,test_bedrock.py test_codex.py test_socket_requests.py test_sockets.py) \
+    $(addprefix tests/cli/commands/,test_cli_validate.py test_conform.py test_inspect.py) \
+    $(addprefix tests/properties/,test_fed_alike.py test_hostile_requests.py test_hostile_values.py)
+SERVER_TESTS := tests/server tests/cli
+# None of these belongs to a whole run: real clients and real engines.
+OTHER_TARGETS := tests/clients tests/engines
 PYTEST := $(BIN)/python -m pytest --dist worksteal --durations 5
+CORES = $(shell getconf _NPROCESSORS_ONLN)
 # Tests of servers wait for more than half of their time.
-MORE_THAN_CORES = $(shell echo $$(( $$(getconf _NPROCESSORS_ONLN) * 3 )))
+TWICE_THE_CORES = $(shell echo $$(( $(CORES) * 2 )))
 PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check --constraint constraints.txt
 
 # Some containers set it: each server that a test starts would compile the project again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: serve test test-traced test-others quick packages snapshots terminals bench load check chaos audit fuzz docs docs-test deploy install clients engines vscode browser screenshots clean
+.PHONY: serve test test-traced test-server test-others quick packages snapshots terminals bench load check chaos audit fuzz docs docs-test docs-version deploy manifests workflows release-dry extension-publish machine install clients engines vscode browser screenshots clean
 .DELETE_ON_ERROR:
 
 serve: $(RUNTIME)
 	$(BIN)/openresponses-bridge serve $(ARGS)
 
-# Side by side: the tests that have to cover the library (pyproject.toml), and all else, which being traced would
-# slow down and which waits for half of its time. Those of real clients, none of which is run here, take a tenth of
-# the time to collect. A part of the tests, that PYTEST_ARGS names, is not measured.
+# Side by side: the tests that have to cover the library (pyproject.toml), those of the server, and all else, which
+# being traced would slow down and which waits for half of its time. In two runs, since each worker collects all the
+# tests of its run. Those of real clients and engines are not collected. A part of the tests, that PYTEST_ARGS names,
+# is not measured.
 # In a fresh clone all is compiled before, its assertions rewritten, by two processes: each of the workers would
 # do it by itself, since all of them read the same file at the same time.
 test: $(TEST)
 ifeq ($(strip $(PYTEST_ARGS)),)
 	@test -d tests/server/__pycache__ || { \
-	    $(PYTEST) -qq --collect-only tests/server >/dev/null & \
-	    $(PYTEST) -qq --collect-only --ignore=tests/server --ignore=tests/clients >/dev/null & \
+	    $(PYTEST) -qq --collect-only $(SERVER_TESTS) >/dev/null & \
+	    $(PYTEST) -qq --collect-only $(SERVER_TESTS:%=--ignore=%) $(OTHER_TARGETS:%=--ignore=%) >/dev/null & \
 	    wait; }
-	@$(MAKE) --no-print-directory --jobs 2 test-traced test-others
+	@$(MAKE) --no-print-directory --jobs 3 test-traced test-server test-others
 else
 	$(PYTEST) -n auto $(PYTEST_ARGS)
 endif
 
 # In one process, since workers would take a third more for handing out thousands of short tests. Its output comes
-# in one piece, among that of the others.
+# in one piece, among that of the server's, as that of the others does.
 test-traced: $(TEST)
 	@$(PYTEST) -n 0 $(TRACED_TESTS) --cov >$(VENV)/traced.log 2>&1; code=$$?; cat $(VENV)/traced.log; exit $$code
 
-test-others: $(TEST)
-	$(PYTEST) -n $(MORE_THAN_CORES) $(TRACED_TESTS:%=--ignore=%) --ignore=tests/clients
+test-server: $(TEST)
+	$(PYTEST) -n $(TWICE_THE_CORES) $(patsubst %,--ignore=%,$(TRACED_TESTS)) $(SERVER_TESTS)
 
-# In about a minute: the tests of what differs from main; with ALL=1, or when nothing does, those of the library.
+test-others: $(TEST)
+	@$(PYTEST) -n $(CORES) $(patsubst %,--ignore=%,$(TRACED_TESTS) $(SERVER_TESTS) $(OTHER_TARGETS)) \
+	    >$(VENV)/others.log 2>&1; code=$$?; cat $(VENV)/others.log; exit $$code
+
+# In about a minute: the tests of what differs from main, and what those miss; with ALL=1, or when nothing differs, those of
+# the library. It says what it chose, what it left out for its time, and what no test covers.
 quick: $(TEST)
-	HYPOTHESIS_PROFILE=quick $(PYTEST) -n auto -q $$($(BIN)/python -m tests.quick $(if $(ALL),all))
+	HYPOTHESIS_PROFILE=quick $(PYTEST) -n auto -q -p tests.quick $$($(BIN)/python -m tests.quick $(if $(ALL),all))
 
 # The wheel in empty environments, with every Python that is here; says which were not found.
 packages: $(TEST)
@@ -81,13 +96,15 @@ check: $(TEST)
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q -m slow tests/typing
 	$(BIN)/lint-imports
+	$(BIN)/python .ci/shape.py
 	@find bridge server -name '*.py' -exec wc -l {} + | awk '$$1 > 600 && $$2 != "total" {print $$2 ": " $$1 " lines: is it two subjects?"}'
 
 # Ten minutes of upstreams that fail in every way under 200 clients, with two workers and Redis.
 chaos: $(TEST)
 	$(BIN)/python -m pytest -q -s -m slow tests/faults/test_routes_chaos.py
 
-# Known vulnerabilities in what is pinned; skipped aloud where nobody can be asked.
+# Known vulnerabilities in what is pinned: ADVISORIES=FOLDER is a copy of PyPA's advisory database, asked before the index
+# and OSV. Where none of them knows, the last line says that nothing was checked.
 audit: $(AUDIT)
 	$(BIN)/python .ci/audit.py
 
@@ -108,10 +125,39 @@ docs: $(DOCS)
 docs-test: docs $(TEST)
 	$(BIN)/python -m pytest -q -m docs $(PYTEST_ARGS) tests/test_site.py
 
+# Adds the site of VERSION to the branch gh-pages, which has a folder for each version; ALIAS=latest is another name of it.
+# PUSH=--push sends the branch away.
+docs-version: $(DOCS)
+	$(BIN)/python docs/generate.py
+	PATH="$(CURDIR)/$(BIN):$$PATH" NO_MKDOCS_2_WARNING=1 $(BIN)/mike --quiet deploy --config-file docs/site/mkdocs.yml --update-aliases $(PUSH) $(VERSION) $(ALIAS)
+
 # What deploys it: linted, held to schemas, the image's steps run in a Debian made for that (root, debootstrap), and the
 # proxies that are installed (nginx, caddy, haproxy) before a server.
 deploy: $(DEPLOY)
-	$(BIN)/python -m pytest -m deploy -rs --durations 5 $(PYTEST_ARGS) tests/packaging/test_container.py tests/packaging/test_proxies.py
+	$(BIN)/python -m pytest -m deploy -rs --durations 5 $(PYTEST_ARGS) tests/packaging/test_chart.py tests/packaging/test_container.py \
+	    tests/packaging/test_proxies.py
+
+# Draws docs/deploy/kubernetes.yaml from the chart of Helm.
+manifests: $(DEPLOY)
+	$(BIN)/python -m tests.support.charts
+
+# The workflows: linted, and each of their steps a target of this file with no more rights than it needs.
+workflows: $(DEPLOY)
+	$(BIN)/python -m pytest -q -m "deploy or not deploy" $(PYTEST_ARGS) tests/packaging/test_workflows.py tests/packaging/test_release.py
+
+# What a release publishes, without publishing it: packages in dist, what they bring along, notes and extension in build/release.
+release-dry: $(DEPLOY)
+	$(BIN)/python .ci/release.py
+
+# Publishes that extension in the marketplace of VS Code and in Open VSX, with the tokens VSCE_PAT and OVSX_PAT of both.
+extension-publish:
+	@test -n "$$VSCE_PAT" && test -n "$$OVSX_PAT" || { echo "VSCE_PAT and OVSX_PAT are not both set: nothing is published" >&2; exit 1; }
+	npx --yes @vscode/vsce@4.1.0 publish --packagePath build/release/*.vsix
+	npx --yes ovsx@1.3.0 publish build/release/*.vsix
+
+# What a Debian machine needs beside Python and make: FOR="base services bench browser deploy load", or some of these.
+machine:
+	.ci/machine $(FOR)
 
 install: $(TEST)
 

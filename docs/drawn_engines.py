@@ -37,6 +37,8 @@ def engines_page() -> str:
     lines = [
         "# Engines",
         "",
+        "For operators: which engine does what behind this server.",
+        "",
         "Drawn by `make docs` from what `make engines ARGS=--table` last came to: real engines with a tiny",
         "model that answers by keyword, behind this server. Each case is asked over Responses, Chat",
         "Completions, Messages and VS Code's interface, whole and streamed; the answers have to be the same,",

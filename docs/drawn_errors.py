@@ -11,9 +11,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 
+from openresponses_bridge.dialects.base import http_failure
 from openresponses_bridge.errors import BridgeError, HttpError, type_and_code
 from openresponses_bridge.protocol.response import ResponseError
-from openresponses_server.errors import failure_status
 
 REPOSITORY = Path(__file__).parents[1]
 _MOST_WORDS = 3
@@ -125,7 +125,7 @@ def _failed(call: ast.Call, module: str) -> Raised | None:
     code = _code(given[0], module) if len(given) == 2 else None
     if code is None or not code.replace("_", "").isalpha():
         return None
-    return Raised(code, str(failure_status(ResponseError(code, ""))), _words(given[1]))
+    return Raised(code, str(http_failure(ResponseError(code, "")).http_status), _words(given[1]))
 
 
 def _by_status() -> Iterator[Raised]:
@@ -163,6 +163,8 @@ def errors_page() -> str:
         by_code.setdefault(each.code, []).append(each)
     lines = [
         "# Errors",
+        "",
+        "For client users and operators who have an error's code before them.",
         "",
         "Drawn by `make docs` from where errors are made. Every surface has them in its own shape; on",
         '`/v1/responses` it is `{"error": {"type", "code", "message", "param"}}`. After the first byte the',

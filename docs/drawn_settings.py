@@ -2,44 +2,22 @@
 
 from __future__ import annotations
 
-import ast
 import inspect
 import json
 from collections.abc import Iterator
-from itertools import groupby, pairwise
+from itertools import groupby
 from operator import itemgetter
-from textwrap import dedent
 from typing import Any
 
 import click
 import msgspec
 from msgspec import NODEFAULT, Struct
 
-from openresponses_server.commands.serve import command as serve
+from openresponses_cli.commands.serve import command as serve
 from openresponses_server.settings import EMBEDDED_STORE, KEYS_VARIABLES, WORKER_SETTINGS, Settings
+from openresponses_server.settings.descriptions import described
 from openresponses_server.upstreams.dialects import DIALECTS
 from openresponses_server.upstreams.profiles import Profile, ProfileDialect
-
-
-def described(kind: type[Struct]) -> dict[str, str]:
-    """The explanation of each field: the string below its declaration, here or in what it derives from.
-    KeyError names a field without one."""
-    (base,) = kind.__bases__
-    (declared,) = ast.parse(dedent(inspect.getsource(kind))).body
-    assert isinstance(declared, ast.ClassDef)
-    found = {} if base is Struct else described(base)
-    found |= {
-        field.target.id: " ".join(below.value.value.split())
-        for field, below in pairwise(declared.body)
-        if isinstance(field, ast.AnnAssign)
-        and isinstance(field.target, ast.Name)
-        and isinstance(below, ast.Expr)
-        and isinstance(below.value, ast.Constant)
-        and isinstance(below.value.value, str)
-    }
-    if missing := [name for name in kind.__struct_fields__ if not found.get(name)]:
-        raise KeyError(f"{kind.__name__} does not say what {', '.join(missing)} is")
-    return found
 
 
 def _default(value: Any, unit: str) -> str:
@@ -157,8 +135,9 @@ _VARIABLES = {
     "agents that `run` has started are kept in the data folder.",
     "LOCALAPPDATA": "The same on Windows.",
     "OPENRESPONSES_BRIDGE_SERVER": "The server that `run` uses (`--server`).",
+    "AWS_REGION": "The region of requests that are signed, where neither settings nor address have it.",
     "HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY`, `NO_PROXY`, `SSL_CERT_FILE`, `SSL_CERT_DIR": "How upstreams "
-    "are reached: [proxies and certificates](server.md#proxies-certificates-sockets).",
+    "are reached: [proxies and certificates](routing.md#proxies-certificates-sockets).",
     "PROMETHEUS_MULTIPROC_DIR": "A folder in which several `serve` on one host "
     "[add up their metrics](observing.md#metrics).",
     WORKER_SETTINGS: "Set by `serve` for its worker processes; not for use.",
@@ -176,6 +155,8 @@ def settings_page() -> str:
         tables |= _titled(_tables(options, "upstreams.options."), behind)
     lines = [
         "# Settings",
+        "",
+        "For operators: every setting, flag and variable.",
         "",
         "Drawn by `make docs` from `server/openresponses_server/settings/__init__.py`, the flags of `serve`",
         "and the options of dialects. A flag counts before an environment variable, that before the file",

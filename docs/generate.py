@@ -16,19 +16,30 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from drawn_across import across
+from drawn_answers import answer_lines
 from drawn_benchmarks import benchmarks_page
 from drawn_benchmarks import plots as benchmark_plots
 from drawn_capacity import capacity_page, capacity_plots
 from drawn_conformance import conformance_page
 from drawn_engines import engines_page
 from drawn_errors import errors_page
+from drawn_features import feature_lines
 from drawn_settings import settings_page
 from drawn_upstreams import upstreams_page
 
 from openresponses_bridge import Event, ResponseStreamStateMachine, state
 from openresponses_bridge.conformance import RULES
 from openresponses_bridge.conformance.examples import explanation
-from openresponses_bridge.dialects import anthropic_messages, chat_completions, codex, gemini, responses
+from openresponses_bridge.dialects import (
+    anthropic_messages,
+    bedrock_converse,
+    chat_completions,
+    codex,
+    gemini,
+    interactions,
+    responses,
+)
 from openresponses_bridge.dialects.base import OTHER, Outcome, Outcomes
 
 FOLDER = Path(__file__).parent
@@ -92,6 +103,8 @@ def page() -> str:
     sections = [
         "# The protocol on one page",
         "",
+        "For backend authors and maintainers: the protocol as tables.",
+        "",
         "Drawn from the tables in `bridge/openresponses_bridge/state.py` by `make docs`; the machine, the",
         "validator and this page read the same tables. [rules.md](rules.md) has every clause,",
         "[snapshots](../snapshots/README.md) whole streams.",
@@ -136,6 +149,8 @@ def rules_page() -> str:
     lines = [
         "# Rules",
         "",
+        "For backend authors: what a stream must fulfil, rule by rule.",
+        "",
         "Drawn by `make docs` from the register in `bridge/openresponses_bridge/conformance/`;",
         "`validate --explain RULE` shows one of them. Each example is one change of a clean stream, and",
         "below it what `validate` says of it on the wire `openresponses`.",
@@ -162,6 +177,8 @@ def tables() -> dict[str, Outcomes]:
         "chat": (chat_completions.DIALECT.upstream, {}),
         "anthropic": (anthropic_messages.DIALECT.upstream, {}),
         "gemini": (gemini.DIALECT.upstream, {}),
+        "bedrock": (bedrock_converse.DIALECT.upstream, {}),
+        "interactions": (interactions.DIALECT.upstream, {}),
         "responses": (responses.DIALECT.upstream, {}),
         "codex": (codex.DIALECT.upstream, {}),
         "responses, `supersets = false`": (responses.DIALECT.upstream, {"supersets": False}),
@@ -195,14 +212,16 @@ def fields_page() -> str:
     lines = [
         "# What becomes of each field",
         "",
+        "For client users and backend authors: what becomes of a request's field at each upstream.",
+        "",
         "Drawn by `make docs` from the tables that the translation of requests uses. A field of a request is",
         "*sent* to the upstream, *honoured* on this side of it, *refused* with 400 and `param`, or a *loss*:",
         "a line in the log and in the header `openresponses-losses`, which also carries what an upstream",
         "reports in a header of that name. What can't be kept of one value (an `include`, a tool, a level)",
         "is a loss or refused too; a field that asks for nothing, such as `truncation: disabled`, never is.",
-        "What the server does itself before is not a loss: it fills in [prompts](server.md#prompts) of its",
+        "What the server does itself before is not a loss: it fills in [prompts](requests.md#prompts) of its",
         "own folder, and where the model's limit is known it",
-        "[shortens](server.md#conversations-that-are-too-long) a conversation with `truncation: auto`.",
+        "[shortens](requests.md#conversations-that-are-too-long) a conversation with `truncation: auto`.",
         "A level of `reasoning.effort` that the model is known not to have goes out as the nearest. A",
         "`file_url` is a loss at Chat Completions unless the upstream's `fetch` has `files`.",
         "A `prompt_cache_key` that is left out is made of the session that the client names, in Claude",
@@ -245,10 +264,30 @@ def fields_page() -> str:
             ("of its usage, and how it reasoned (`reasoning.context`)", "", "", "kept", "loss"),
             ("the real `service_tier`, the effort that was used", "", "", "kept", "kept"),
             ("the upstream's name of its model", "", "", *["`openresponses-bridge:upstream_model`"] * 2),
+            (
+                "what else an answer or its error says in the upstream's own API",
+                "",
+                "",
+                "`openresponses-bridge:native`",
+                "as it came to clients of that API, else loss",
+            ),
         ),
         "",
         "A loss is reported once for each name: of a request as above; of an answer it is counted in the",
         "metrics, and in its trace.",
+        "Of a stream of Chat Completions the first chunk and those that end it are read for what else they",
+        "say; what stands alone in those between is not kept, since reading each would slow down each token.",
+        "",
+        *feature_lines(),
+        *answer_lines(),
+        "## Between Gemini and other APIs",
+        "",
+        "Drawn by translating a request with each field. What is *refused* would change what the rest of the",
+        "request means. Of an answer, sources become citations in both directions, as do thoughts, calls,",
+        "images, token counts, log probabilities and the reasons of an end; ratings, details of counts,",
+        "times and what its own tools did are losses elsewhere.",
+        "",
+        *across(),
     ]
     return "\n".join(lines) + "\n"
 

@@ -1,16 +1,76 @@
-"""What `make quick` gives pytest, in one line: the tests of what differs from `main`, else the library's."""
+"""What `make quick` gives pytest: the tests of what differs from `main`, within about a minute.
 
+On stderr it says what was chosen and for what, what was left out for its time, and what no test covers.
+As a plugin of pytest it keeps how long each file of tests took, which the next choice goes by.
+"""
+
+import json
+import os
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from fnmatch import fnmatch
 from pathlib import PurePosixPath as Path
+from typing import Any, Final, NamedTuple
 
 from tests.support.shared import REPOSITORY
 
-LIBRARY = ("tests/bridge", "tests/conformance")
-MIRRORED = {"bridge/openresponses_bridge": "tests/bridge", "server/openresponses_server": "tests/server"}
-MANY = 40
-"""With more files than that to test, the library is a better sample than all that their folders hold."""
+ALWAYS: Final = ("tests/bridge/dialects/test_outcomes.py", "tests/server/test_snapshots_names.py")
+"""What is changed in one place and missing in another: a field without outcome, a flag without its name."""
+LIBRARY: Final = ("tests/agent", "tests/bridge", "tests/conformance")
+SECONDS: Final = 40.0
+"""What a run may take on each core, by the times of the runs before."""
+_UNKNOWN: Final = 2.0  # seconds of a file that was not run yet
+_TIMES: Final = REPOSITORY / ".venv" / ".quick.json"
+_MIRRORED: Final = {
+    "bridge/openresponses_agent": "tests/agent",
+    "bridge/openresponses_bridge": "tests/bridge",
+    "server/openresponses_cli": "tests/cli",
+    "server/openresponses_server": "tests/server",
+}
+_DOCUMENTS: Final = ("tests/test_docs.py", "tests/test_docs_blocks.py", "tests/test_docs_laws.py")
+_SERVER: Final = "server/openresponses_server"
+# a file with a test elsewhere than in the folder that mirrors its own → those tests
+_ELSEWHERE: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
+    (
+        f"{_SERVER}/upstreams/profiles/*.toml",
+        ("tests/server/upstreams/test_profiles.py", "tests/test_docs.py"),
+    ),
+    (f"{_SERVER}/surfaces/*.py", ("tests/server/api",)),
+    ("server/openresponses_cli/commands/*.py", ("tests/cli/test_snapshots_cli.py",)),
+    (f"{_SERVER}/commands/*", ("tests/cli/test_pytest_plugin.py",)),
+    (f"{_SERVER}/settings/*.py", ("tests/test_docs.py",)),
+    (f"{_SERVER}/vscode/extension/*", ("tests/server/vscode",)),
+    ("bridge/openresponses_bridge/protocol/*.py", ("tests/test_docs.py",)),
+    ("bridge/openresponses_bridge/conformance/rules_*.py", ("tests/test_docs.py",)),
+    ("docs/examples/*", ("tests/test_examples.py",)),
+    ("docs/drawn_*.py", ("tests/test_docs.py", "tests/test_plots.py")),
+    ("docs/generate.py", ("tests/test_docs.py",)),
+    ("docs/*.json", ("tests/test_docs.py",)),
+    ("docs/*.svg", ("tests/test_docs.py",)),
+    ("*.md", _DOCUMENTS),
+    ("pyproject.toml", ("tests/test_house.py", "tests/bridge/test_imports.py")),
+    ("Makefile", ("tests/test_house.py",)),
+    ("tests/quick.py", ("tests/test_quick.py",)),
+    (".ci/*", ("tests/test_audit.py",)),
+)
+_BY_OTHER_TARGETS: Final = (
+    ("docs/deploy/*", "make deploy"),
+    ("docs/site/*", "make docs-test"),
+    ("tests/clients/*", "make clients"),
+    ("tests/engines/*", "make engines"),
+    ("constraints.txt", "make packages"),
+)
+
+
+class Choice(NamedTuple):
+    """The files of tests of one run: `why` has what each is for, `left_out` those that would take too long,
+    `uncovered` the changed files without a test, with the target that has one or ""."""
+
+    why: dict[str, str]
+    left_out: list[str]
+    uncovered: dict[str, str]
 
 
 def changed_files() -> list[str]:
@@ -20,41 +80,116 @@ def changed_files() -> list[str]:
 
 
 def tests_of(changed: str) -> list[str]:
-    """Where a changed file has its tests: files named after a module, else those of its folder; none when it
-    has no place that mirrors it."""
+    """Where a changed file has its tests: files named after it first, then folders; none when nothing reads
+    it."""
     path = Path(changed)
-    if path.suffix != ".py":
-        return []
+    found = [test for pattern, tests in _ELSEWHERE if fnmatch(changed, pattern) for test in tests]
     if path.is_relative_to("tests/support") or path.name == "conftest.py":
-        return [*LIBRARY]
+        return [*found, *LIBRARY]
     if path.is_relative_to("tests"):
-        return [changed] if path.name.startswith("test_") and (REPOSITORY / path).exists() else []
-    for package, tests in MIRRORED.items():
+        own = path.name.startswith("test_") and path.suffix == ".py" and (REPOSITORY / path).exists()
+        return [*found, changed] if own else found or _nearest(path.parent)
+    if path.is_relative_to("snapshots"):
+        return [*found, *_snapshots_of(path)]
+    for package, tests in _MIRRORED.items():
         if path.is_relative_to(package):
             place = tests / path.parent.relative_to(package)
-            return _named(place, path.stem.lstrip("_")) or _nearest(place)
-    return []
+            named = _named(place, path.stem.lstrip("_"))
+            return (
+                [*named, *found] if named or (found and path.suffix != ".py") else [*found, *_nearest(place)]
+            )
+    return [*found, *_readers_of(path)] if path.suffix == ".md" else found
 
 
-def selection(changed: Iterable[str]) -> list[str]:
-    """The files and folders that pytest is given. What lies in a folder that is given is not given again."""
-    found = {Path(test) for each in changed for test in tests_of(each)}
-    outermost = sorted(str(each) for each in found if found.isdisjoint(each.parents))
-    return outermost if 0 < len(outermost) <= MANY else [*LIBRARY]
+def choose(changed: Iterable[str], times: Mapping[str, float], seconds: float) -> Choice:
+    """The tests of these files that fit into so many seconds of work: those that are always run, those that
+    are named, then those of folders, the quickest first. Without any the library's are a sample."""
+    why: dict[str, str] = dict.fromkeys(ALWAYS, "always")
+    named: dict[str, str] = {}
+    folders: dict[str, str] = {}
+    uncovered: dict[str, str] = {}
+    for each in changed:
+        tests = tests_of(each)
+        other = next((target for pattern, target in _BY_OTHER_TARGETS if fnmatch(each, pattern)), "")
+        if other or not tests:
+            uncovered[each] = other
+        for test in tests:
+            (named if test.endswith(".py") else folders).setdefault(test, each)
+    if not folders and not named:
+        folders = dict.fromkeys(LIBRARY, "nothing else")
+    inside = {test: folders[folder] for folder in folders for test in _files_in(folder)}
+    left = seconds - sum(times.get(test, _UNKNOWN) for test in why)
+    left_out = []
+    for wanted in (named, inside):
+        for test in sorted(wanted.keys() - why.keys(), key=lambda each: (times.get(each, _UNKNOWN), each)):
+            took = times.get(test, _UNKNOWN)
+            if took <= left:
+                left -= took
+                why[test] = wanted[test]
+            elif test not in left_out:
+                left_out.append(test)
+    return Choice(why, left_out, uncovered)
+
+
+def report(choice: Choice) -> str:
+    """What was chosen, for a person."""
+    reasons: dict[str, list[str]] = {}
+    for test, changed in choice.why.items():
+        reasons.setdefault(changed, []).append(test.removeprefix("tests/"))
+    lines = [
+        f"{changed}: {', '.join(tests[:4])}{_more(len(tests) - 4)}" for changed, tests in reasons.items()
+    ]
+    if choice.left_out:
+        lines.append(
+            f"left out, since all would take too long: {', '.join(choice.left_out[:4])}"
+            f"{_more(len(choice.left_out) - 4)}; `make test` runs them"
+        )
+    for changed, target in choice.uncovered.items():
+        lines.append(f"NOT COVERED here: {changed}" + (f" (`{target}` tests it)" if target else ""))
+    return "\n".join(lines)
+
+
+def _more(count: int) -> str:
+    return f" and {count} more" if count > 0 else ""
 
 
 def _named(place: Path, stem: str) -> list[str]:
     if stem == "init__":
         return []
-    folder = REPOSITORY / place
-    return sorted(str(place / each.name) for each in folder.glob(f"test_{stem}*.py"))
+    return sorted(str(place / each.name) for each in (REPOSITORY / place).glob(f"test_*{stem}*.py"))
 
 
 def _nearest(place: Path) -> list[str]:
-    """The folder, or the one around it that is there; of the whole server, its own files are none."""
+    """The folder, or files named after it, or the one around it that is there; of the whole server, its own
+    files are none."""
     while not (REPOSITORY / place).is_dir():
+        if named := _named(place.parent, place.name):
+            return named
         place = place.parent
-    return [] if str(place) == "tests/server" else [str(place)]
+    return [] if str(place) in ("tests/cli", "tests/server", "tests", ".") else [str(place)]
+
+
+def _snapshots_of(path: Path) -> list[str]:
+    """The tests that write snapshots in the nearest folder around this file's."""
+    place = Path("tests") / path.parent.relative_to("snapshots")
+    while place.name:
+        if found := sorted((REPOSITORY / place).glob("test_snapshots*.py")):
+            return [str(place / each.name) for each in found]
+        place = place.parent
+    return []
+
+
+def _readers_of(page: Path) -> list[str]:
+    """The tests that name a page, by its path or by its name."""
+    names = (f'"{page}"', f"'{page}'", f'"{page.name}"')
+    tests = (path for path in (REPOSITORY / "tests").rglob("test_*.py") if "clients" not in path.parts)
+    found = [path for path in tests if any(name in path.read_text("utf-8") for name in names)]
+    return sorted(str(path.relative_to(REPOSITORY)) for path in found)
+
+
+def _files_in(folder: str) -> list[str]:
+    found = (REPOSITORY / folder).rglob("test_*.py")
+    return sorted(str(path.relative_to(REPOSITORY)) for path in found)
 
 
 def _git(*words: str) -> list[str]:
@@ -62,5 +197,34 @@ def _git(*words: str) -> list[str]:
     return done.stdout.split() if done.returncode == 0 else []
 
 
+def known_times() -> dict[str, float]:
+    """How long each file of tests took when it was run last, in seconds."""
+    try:
+        return {str(name): float(took) for name, took in json.loads(_TIMES.read_text()).items()}
+    except (OSError, ValueError, AttributeError):
+        return {}
+
+
+# The plugin: `-p tests.quick`.
+
+_took: Counter[str] = Counter()
+
+
+def pytest_runtest_logreport(report: Any) -> None:
+    """Add the time of a test, or of what it sets up."""
+    _took[report.nodeid.partition("::")[0]] += report.duration
+
+
+def pytest_sessionfinish(session: Any) -> None:
+    """Keep the times, in the process that has those of all workers."""
+    if hasattr(session.config, "workerinput"):
+        return
+    times = known_times() | {name: round(took, 2) for name, took in _took.items()}
+    _TIMES.write_text(json.dumps(dict(sorted(times.items())), indent=0))
+
+
 if __name__ == "__main__":
-    print(*(LIBRARY if "all" in sys.argv[1:] else selection(changed_files())))
+    changes = [] if "all" in sys.argv[1:] else changed_files()
+    chosen = choose(changes, known_times(), SECONDS * (os.cpu_count() or 1))
+    print(report(chosen), file=sys.stderr)
+    print(*chosen.why)

@@ -1,4 +1,5 @@
-"""The audit of the pins: a vulnerability fails it, silence or ignorance of the service skips it aloud."""
+"""The audit of the pins: a vulnerability fails it; where one service is silent or ignorant the next is asked,
+and where all are, the last line says so."""
 
 import json
 import sys
@@ -22,8 +23,8 @@ SKIPPED = {"name": "jinja2", "skip_reason": "not found"}
 TOOL = """\
 import sys, json, time
 file = sys.argv[sys.argv.index("--requirement") + 1]
-answers = json.loads({answers!r})
-answer = answers["probe" if "known.txt" in file else "pins"]
+service = sys.argv[sys.argv.index("--vulnerability-service") + 1]
+answer = json.loads({answers!r})[service]["probe" if "known.txt" in file else "pins"]
 if answer == "hang":
     time.sleep(60)
 if answer == "fail":
@@ -31,25 +32,118 @@ if answer == "fail":
 print(json.dumps({{"dependencies": answer}}))
 sys.exit(1 if any(each.get("vulns") for each in answer) else 0)
 """
+UNKNOWN = "it does not know of jinja2==2.4.1, which is vulnerable"
+FAILED = "the tool ended with 1: ConnectionError: no route"
+ADVISORY = """\
+id: PYSEC-1
+affected:
+- package: {{name: {name}, ecosystem: PyPI}}
+  ranges:
+  - {{type: GIT, events: [{{introduced: "0"}}, {{fixed: 8c74c2c8dba7}}]}}
+  - {{type: ECOSYSTEM, events: {events}}}
+  versions: {versions}
+modified: "2026-01-{day}T00:00:00Z"
+"""
+
+
+def tool(folder: Path, **answers: object) -> tuple[str, str]:
+    path = folder / "tool.py"
+    path.write_text(TOOL.format(answers=json.dumps(answers)))
+    return sys.executable, str(path)
+
+
+def last_line(capsys: pytest.CaptureFixture[str]) -> str:
+    return capsys.readouterr().out.splitlines()[-1]
 
 
 @pytest.mark.parametrize(
     ("probe", "pins", "code", "said"),
     [
-        ([BAD], [GOOD], 0, "1 pins, 0 with known vulnerabilities"),
-        ([BAD], [GOOD, BAD], 1, "jinja2 2.4.1: PYSEC-1, CVE-2"),
-        ([SKIPPED], [GOOD], 0, "skipped, the service does not know of jinja2==2.4.1"),
-        ([], [BAD], 0, "skipped, the service does not know"),
-        ("fail", [BAD], 0, "skipped, the tool ended with 1: ConnectionError: no route"),
-        ([BAD], "fail", 0, "skipped, the tool ended with 1"),
-        ("hang", [BAD], 0, "skipped, no answer within 1 s"),
+        ([BAD], [GOOD], 0, "audit: 1 pins, 0 with known vulnerabilities (pypi)"),
+        ([BAD], [GOOD, BAD], 1, "audit: 2 pins, 1 with known vulnerabilities (pypi)"),
+        ([SKIPPED], [GOOD], 0, f"audit: nothing was checked: pypi: {UNKNOWN}; osv: {FAILED}"),
+        ([], [BAD], 0, f"audit: nothing was checked: pypi: {UNKNOWN}; osv: {FAILED}"),
+        ("fail", [BAD], 0, f"audit: nothing was checked: pypi: {FAILED}; osv: {FAILED}"),
+        ([BAD], "fail", 0, f"audit: nothing was checked: pypi: {FAILED}; osv: {FAILED}"),
     ],
 )
-def test_audit(
+def test_one_service(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], probe: Any, pins: Any, code: int, said: str
 ) -> None:
-    tool = tmp_path / "tool.py"
-    tool.write_text(TOOL.format(answers=json.dumps({"probe": probe, "pins": pins})))
-    seconds = 1.0 if probe == "hang" else 20.0
-    assert audit.main((sys.executable, str(tool)), tmp_path / "pins.txt", seconds) == code
-    assert said in capsys.readouterr().out
+    asked = tool(tmp_path, pypi={"probe": probe, "pins": pins}, osv={"probe": "fail", "pins": "fail"})
+    assert audit.main(asked, tmp_path / "pins.txt") == code
+    assert last_line(capsys) == said
+
+
+def test_a_vulnerable_pin_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = tool(tmp_path, pypi={"probe": [BAD], "pins": [GOOD, BAD]})
+    assert audit.main(asked, tmp_path / "pins.txt") == 1
+    assert "audit: jinja2 2.4.1: PYSEC-1, CVE-2\n" in capsys.readouterr().out
+
+
+def test_no_answer_in_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    silent = {"probe": "hang", "pins": []}
+    assert audit.main(tool(tmp_path, pypi=silent, osv=silent), tmp_path / "pins.txt", 1.0) == 0
+    assert (
+        last_line(capsys)
+        == "audit: nothing was checked: pypi: no answer within 1 s; osv: no answer within 1 s"
+    )
+
+
+def test_the_other_service_answers_where_the_first_does_not_know(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = tool(tmp_path, pypi={"probe": [SKIPPED], "pins": []}, osv={"probe": [BAD], "pins": [BAD]})
+    assert audit.main(asked, tmp_path / "pins.txt") == 1
+    said = capsys.readouterr().out
+    assert f"audit: no answer of pypi: {UNKNOWN}\n" in said
+    assert said.endswith("audit: 1 pins, 1 with known vulnerabilities (osv)\n")
+
+
+@pytest.mark.parametrize(
+    ("events", "versions", "affected"),
+    [
+        ('[{introduced: "0"}]', "[]", True),
+        ('[{introduced: "0"}, {fixed: 1.10.0}]', "[]", False),
+        ('[{introduced: "0"}, {fixed: 1.10.1}]', "[]", True),
+        ("[{introduced: 1.9}, {last_affected: 1.10.0}]", "[]", True),
+        ("[{introduced: 1.9}, {last_affected: 1.9.9}]", "[]", False),
+        ('[{introduced: "0"}, {fixed: 1.2}, {introduced: 1.10}, {fixed: "2"}]', "[]", True),
+        ('[{introduced: "2"}]', "[]", False),
+        ('[{introduced: "2"}]', "[1.10, 2004d]", True),
+    ],
+)
+def test_a_copy_of_the_advisories(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], events: str, versions: str, affected: bool
+) -> None:
+    rows = {"jinja2": ('[{introduced: "0"}]', "[]", 11), "any-io": (events, versions, 12)}
+    for name, (known, listed, day) in rows.items():
+        (tmp_path / "vulns" / name).mkdir(parents=True)
+        (tmp_path / "vulns" / name / "PYSEC-1.yaml").write_text(
+            ADVISORY.format(name=name, events=known, versions=listed, day=day)
+        )
+    pins = tmp_path / "pins.txt"
+    pins.write_text("# a comment\nAny_IO==1.10.0\nother==1.0\n")
+    assert audit.main(tool(tmp_path), pins, advisories=str(tmp_path)) == affected
+    found = f"audit: 2 pins, {int(affected)} with known vulnerabilities"
+    assert last_line(capsys) == f"{found} (advisories in {tmp_path}, last changed 2026-01-12)"
+
+
+def test_a_folder_without_advisories_is_not_believed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = tool(tmp_path, pypi={"probe": [BAD], "pins": [GOOD]})
+    for advisories, why in ((tmp_path, "there is no folder vulns in it"), (tmp_path / "copy", UNKNOWN)):
+        (tmp_path / "copy/vulns").mkdir(parents=True, exist_ok=True)
+        assert audit.main(asked, tmp_path / "pins.txt", advisories=str(advisories)) == 0
+        said = capsys.readouterr().out.splitlines()
+        assert said == [
+            f"audit: no answer of advisories in {advisories}: {why}",
+            "audit: 1 pins, 0 with known vulnerabilities (pypi)",
+        ]
+
+
+def test_the_last_line_of_ci_is_that_of_the_audit() -> None:
+    steps = (REPOSITORY / ".ci/run").read_text().splitlines()
+    assert "audited=$(make audit | tee /dev/stderr | tail -n 1)" in steps
+    assert steps[-1] == 'say "$audited"'

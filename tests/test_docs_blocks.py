@@ -2,6 +2,7 @@
 
 import ast
 import json
+import plistlib
 import re
 import shlex
 import subprocess
@@ -12,21 +13,22 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
+from xml.etree import ElementTree
 
 import click
 import pytest
 import yaml
 
-from openresponses_server.commands.cli import main
+from openresponses_cli.commands.cli import main
 from openresponses_server.requests.forwarding import ENDPOINTS
 from openresponses_server.settings import Settings, WireKeys, load_settings
 from openresponses_server.settings.data_folder import ServerSealer
 from openresponses_server.settings.files import hashed
 from openresponses_server.upstreams import profiles
-from openresponses_server.upstreams.routing import build_router
+from openresponses_server.upstreams.routing.models import build_router
 from tests.support.certificates import Authority
+from tests.support.document_blocks import commands
 from tests.support.documents import ADDRESS, HOW, blocks_of, commands_of, key_of, pages, run_python
-from tests.support.readme import commands
 from tests.support.serving import serving
 from tests.support.shared import REPOSITORY
 
@@ -41,6 +43,7 @@ FOREIGN = {
         "docker",
         "echo",
         "export",
+        "helm",
         "install",
         "kubectl",
         "opentelemetry-instrument",
@@ -216,7 +219,11 @@ def test_every_file_that_a_release_changes_has_the_version() -> None:
 def test_every_target_of_the_makefile_is_one_that_contributors_are_shown() -> None:
     targets = re.findall(r"^\.PHONY: (.*)$", (REPOSITORY / "Makefile").read_text("utf-8"), re.MULTILINE)
     shown = re.findall(r"\bmake ([a-z-]+)", (REPOSITORY / "CONTRIBUTING.md").read_text("utf-8"))
-    assert set(targets[0].split()) - set(shown) == {"test-traced", "test-others"}  # of `make test`
+    assert set(targets[0].split()) - set(shown) == {
+        "test-traced",
+        "test-server",
+        "test-others",
+    }  # of `make test`
 
 
 def parts_of_the_suite() -> list[list[str]]:
@@ -259,17 +266,18 @@ def test_configs_of_the_pages_can_be_used(tmp_path: Path, monkeypatch: pytest.Mo
     for name in ("OPENAI_API_KEY", "LOCAL_KEY", "EAST_KEY", "WEST_KEY", "HOUSE_KEY"):
         monkeypatch.setenv(name, f"a key of {name}")
     monkeypatch.setenv("AZURE_RESOURCE_NAME", "mine")
-    elsewhere = ("Prompts", "Costs", "Tokens of an identity provider")
-    forwarding, config, profile, printing, routes, ways = (
-        block.code
-        for block in blocks_of("docs/server.md")
-        if block.language == "toml" and block.heading not in elsewhere
+    (forwarding,) = (
+        each.code for each in blocks_of("docs/requests.md") if each.heading == "Forwarded requests"
     )
+    config, profile, printing, routes, ways, sockets = (block.code for block in blocks_of("docs/routing.md"))
     (tmp_path / "forwarding.toml").write_text(forwarding)
     named = load_settings(tmp_path / "forwarding.toml").forwarding
     assert set(named) == {each.setting for each in ENDPOINTS.values()}
     (tmp_path / "bridge.toml").write_text(config)
     assert [each.name for each in load_settings(tmp_path / "bridge.toml").upstreams] == ["local", "cloud"]
+    (tmp_path / "sockets.toml").write_text(sockets)
+    (speaking,) = build_router(load_settings(tmp_path / "sockets.toml"), ServerSealer()).configured()
+    assert speaking.sockets is not None
     (tmp_path / "house.toml").write_text(profile)
     assert profiles.profile("house", tmp_path).title == "The house's models"
     (tmp_path / "printing.toml").write_text(printing)
@@ -466,3 +474,17 @@ def test_links_within_the_repository_lead_somewhere(page: str) -> None:
     text = re.sub(r"^```.*?^```", "", (REPOSITORY / page).read_text(), flags=re.MULTILINE | re.DOTALL)
     for target in re.findall(r"\]\(([^()\s:#]+)(?:#[^()\s]*)?\)", text):
         assert ((REPOSITORY / page).parent / target).exists(), target
+
+
+def test_services_of_other_systems_start_the_real_command() -> None:
+    """They are not run: these are the files' own forms, and the words that they start the server with."""
+    plist = plistlib.loads((DEPLOY / "openresponses-bridge.plist").read_bytes())
+    service = ElementTree.parse(DEPLOY / "openresponses-bridge.xml").getroot()
+    started = service.findtext("arguments")
+    assert started is not None
+    for words in (plist["ProgramArguments"][1:], started.split()):
+        understood(main, NAME, words)
+        assert words[0] == "serve"
+    assert plist["ProgramArguments"][0].endswith(f"/{NAME}")
+    assert (service.findtext("executable") or "").endswith(f"\\{NAME}.exe")
+    assert plist["ExitTimeOut"] > 60

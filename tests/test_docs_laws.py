@@ -12,10 +12,10 @@ import pytest
 from tests.support.shared import REPOSITORY
 
 PAGE = "docs/laws.md"
-_ROW = re.compile(r"^\| ([EDTS]?\d+) \| (.+?) \| (.+) \|$", re.MULTILINE)
-_NUMBERS = r"[EDTS]?\d+(?:(?:, | and | or | to |, and |[-–] ?)[EDTS]?\d+)*"
+_ROW = re.compile(r"^\| ([EDTNS]?\d+) \| (.+?) \| (.+) \|$", re.MULTILINE)
+_NUMBERS = r"[EDTNS]?\d+(?:(?:, | and | or | to |, and |[-–] ?)[EDTNS]?\d+)*"
 _WORDS = re.compile(rf"\b(?:laws?|field\s+cases?)\s+({_NUMBERS})\b", re.IGNORECASE)
-_NAME = re.compile(r"\bdef test_((?:[edts]\d+_|case_\d\d_)+)")
+_NAME = re.compile(r"\bdef test_((?:[edtns]\d+_|case_\d\d_)+)")
 
 
 def rows() -> dict[str, tuple[str, list[str]]]:
@@ -29,7 +29,7 @@ def rows() -> dict[str, tuple[str, list[str]]]:
 def numbers(text: str) -> Iterator[str]:
     """The numbers of `E4`, `E1–E3`, `E4, E5 and S1`, `26 to 29`."""
     first = ""
-    for joint, letter, digits in re.findall(r"(^|[-–,\s][-–a-z\s]*)([EDTS]?)(\d+)", text):
+    for joint, letter, digits in re.findall(r"(^|[-–,\s][-–a-z\s]*)([EDTNS]?)(\d+)", text):
         if first and ("to" in joint or "–" in joint or "-" in joint):
             start = int(re.sub(r"\D", "", first))
             yield from (f"{first[: -len(str(start))]}{each}" for each in range(start + 1, int(digits)))
@@ -44,7 +44,7 @@ def cited(text: str) -> set[str]:
     for listed in _WORDS.findall(joined):
         found.update(numbers(listed))
     for name in _NAME.findall(text):
-        for letter, digits in re.findall(r"(?:([edts])|case_)(\d+)_", name):
+        for letter, digits in re.findall(r"(?:([edtns])|case_)(\d+)_", name):
             found.add(f"{letter.upper()}{int(digits)}")
     return found
 

@@ -64,7 +64,7 @@ IDENTIFIERS = {
     "PartsAnswer": "PartsResponder",
     "Pinned": "PinnedDiagnostic",
     "Places": "TurnSlots",
-    "Prepared": "PreparedRequest",
+    "Prepared": "Received, Translated",
     "Question": "QuestionKind, CodexRequest, SchemaCheck",
     "QuickDeltas": "FrameTemplate",
     "Reached": "ReachableServer",
@@ -85,7 +85,6 @@ IDENTIFIERS = {
     "Surroundings": "StringTemplate",
     "Taken": "LeasedResponse",
     "TextSoFar": "TextPrefix",
-    "Translated": "Step",
     "Trust": "TlsOptions",
     "Unattachable": "AttachmentError",
     "Unusable": "UnusableServer",
@@ -292,13 +291,18 @@ def exceptions_of(module: Path) -> Iterator[str]:
 
 def test_no_exception_is_raised_that_a_module_keeps() -> None:
     """Each raise adds its frames to the exception's traceback, which would hold those of all requests."""
+    made = re.compile(r"^\w.*(?:Error|Outage|Refusal)\(", re.MULTILINE)  # trees are expensive
     kept, raised = set[str](), dict[str, Path]()
     for module in modules("bridge", "server"):
-        kept |= set(exceptions_of(module))
+        kept |= set(exceptions_of(module)) if made.search(module.read_text()) else set()
+    assert kept  # some are kept and never raised
+    named = re.compile(rf"\braise\b.*\b(?:{'|'.join(kept)})\b")
+    for module in modules("bridge", "server"):
+        if not named.search(module.read_text()):
+            continue
         for node in ast.walk(ast.parse(module.read_bytes())):
             if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Name | ast.Attribute):
                 raised[ast.unparse(node.exc).rpartition(".")[2]] = module
-    assert kept  # some are kept and never raised
     assert {name: str(raised[name]) for name in kept & raised.keys()} == {}
 
 
@@ -321,7 +325,7 @@ def test_version_is_the_same_in_pyproject_and_in_the_installed_package(pyproject
 
 def test_console_script_is_installed_under_its_name() -> None:
     (script,) = metadata.entry_points(group="console_scripts", name="openresponses-bridge")
-    assert script.value == "openresponses_server.__main__:main"
+    assert script.value == "openresponses_cli.__main__:main"
     assert callable(script.load())
 
 
@@ -373,23 +377,99 @@ def test_coverage_is_asked_for_of_the_whole_run_only(
 
 def test_whole_run_leaves_no_test_out() -> None:
     """What is measured and what is not are told apart by names; together they are all."""
-    measured, others = runs_of_make_test()
+    measured, server, others = runs_of_make_test()
     # it would take what follows for what is to be measured, but for where the shell writes
     assert measured[measured.index("--cov") + 1].startswith(">")
     named = [word for word in measured if word.startswith("tests/")]
+    of_servers = [word for word in server if word.startswith("tests/")]
     ignored = [word.removeprefix("--ignore=") for word in others if word.startswith("--ignore=")]
-    assert ignored == [*named, "tests/clients"]
+    assert ignored == [*named, *of_servers, "tests/clients", "tests/engines"]
     assert named
     assert all((REPOSITORY / name).exists() for name in ignored)
 
 
-def test_no_test_of_real_clients_belongs_to_a_whole_run() -> None:
+@pytest.mark.parametrize("name", ["clients", "engines"])
+def test_no_test_of_real_clients_or_engines_belongs_to_a_whole_run(name: str) -> None:
     """So their folder need not be collected: each module has a mark, if not from its folder's conftest.py."""
-    folder = REPOSITORY / "tests" / "clients"
-    marked = re.compile(r"^pytestmark = \[pytest\.mark\.(?:clients|browser),", re.MULTILINE)
+    folder = REPOSITORY / "tests" / name
+    marked = re.compile(r"^pytestmark = \[pytest\.mark\.(?:clients|browser|engines),", re.MULTILINE)
     modules_of_it = [path for path in folder.rglob("test_*.py") if path.parent != folder / "vscode"]
     assert modules_of_it
     assert [path.name for path in modules_of_it if not marked.search(path.read_text())] == []
+
+
+def wrong_imports(source: str) -> list[str]:
+    """What a module imports of the tests that is itself a test, or is not there."""
+    found = re.findall(
+        r"^ *from (tests(?:\.\w+)*) import (\([^)]*\)|.*)|^ *import (tests[.\w]*)", source, re.M
+    )
+    wrong = []
+    for package, names, module in found:
+        imported = re.findall(r"(\w+)(?: as \w+)?(?:,|\)|\s*$)", names, re.M)
+        place = REPOSITORY / (package or module).replace(".", "/")
+        modules = [place] if not place.is_dir() else [place / name for name in imported]
+        wrong += [
+            str(each.relative_to(REPOSITORY))
+            for each in modules
+            if each.name == "conftest"
+            or each.name.startswith("test_")
+            or not (each.is_dir() or each.with_suffix(".py").exists())
+        ]
+    return wrong
+
+
+def test_tests_import_no_tests() -> None:
+    """What they share is in `tests/support`, or beside them in a module that has none."""
+    assert wrong_imports("from tests.support.shared import REPOSITORY\nfrom tests.load import faults") == []
+    assert wrong_imports("from tests.support import (\n    shared,\n    nothing as x,\n)") == [
+        "tests/support/nothing"
+    ]
+    assert wrong_imports("from tests import test_house\n    from tests.conftest import logs") == [
+        "tests/test_house",
+        "tests/conftest",
+    ]
+    assert wrong_imports("import tests.test_house") == ["tests/test_house"]
+    files = (REPOSITORY / "tests").rglob("*.py")
+    assert {str(each): found for each in files if (found := wrong_imports(each.read_text()))} == {}
+
+
+def test_each_module_that_tests_share_has_its_line_in_the_readme() -> None:
+    folder = REPOSITORY / "tests" / "support"
+    said = {
+        path.stem: " ".join((ast.get_docstring(ast.parse(path.read_text())) or "").split("\n\n")[0].split())
+        for path in folder.glob("*.py")
+    }
+    firsts = {name: re.match(r".*?\.(?= [A-Z`]|$)", text) for name, text in said.items()}
+    expected = [f"- `{name}`: {first[0] if first else 'no sentence'}" for name, first in firsts.items()]
+    lines = [line for line in (folder / "README.md").read_text().splitlines() if line.startswith("- ")]
+    assert sorted(lines) == sorted(expected)
+
+
+CLOCKS = {"monotonic", "perf_counter", "process_time", "thread_time"}
+_CLOCK = re.compile(rf"\b(?:{'|'.join(CLOCKS)})\b")
+MEASURED = {"benchmarks", "clients", "engines", "load", "packaging"}  # no part of the whole run
+
+
+def judges_by_the_clock(source: str) -> list[int]:
+    """The lines of a module's assertions that read a clock."""
+    if not _CLOCK.search(source):  # a tree is expensive
+        return []
+    asserted = [node.test for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Assert)]
+    return [
+        node.lineno
+        for test in asserted
+        for node in ast.walk(test)
+        if isinstance(node, ast.Call)
+        and (node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")) in CLOCKS
+    ]
+
+
+def test_no_test_judges_by_the_clock_of_a_machine_that_may_be_busy() -> None:
+    assert judges_by_the_clock("begun = monotonic()\nassert time.monotonic() - begun < 5") == [2]
+    assert judges_by_the_clock("assert perf_counter() < ends, 'late'\nassert clock.now() == 5") == [1]
+    folder = REPOSITORY / "tests"
+    files = [each for each in folder.rglob("*.py") if not MEASURED & set(each.relative_to(folder).parts)]
+    assert {str(each): found for each in files if (found := judges_by_the_clock(each.read_text()))} == {}
 
 
 def test_the_site_is_built_without_what_the_tests_need(tmp_path: Path) -> None:
@@ -402,9 +482,17 @@ def test_the_site_is_built_without_what_the_tests_need(tmp_path: Path) -> None:
     assert "-m pytest" not in shown.stdout
 
 
-@pytest.mark.parametrize("package", ["bridge", "server"])
+@pytest.mark.parametrize(
+    "package",
+    [
+        "bridge/openresponses_agent",
+        "bridge/openresponses_bridge",
+        "server/openresponses_cli",
+        "server/openresponses_server",
+    ],
+)
 def test_packages_say_that_they_are_typed(package: str) -> None:
-    assert (REPOSITORY / package / f"openresponses_{package}" / "py.typed").is_file()
+    assert (REPOSITORY / package / "py.typed").is_file()
 
 
 def machine_paths(text: str, *folders: Path) -> list[int]:
@@ -538,7 +626,7 @@ def test_prose_is_plain_english() -> None:
         path
         for path in tracked_files()
         if path.suffix in (".css", ".html", ".js", ".md", ".toml")
-        and path.is_relative_to(REPOSITORY / "server" / "openresponses_server")
+        and path.is_relative_to(REPOSITORY / "server")
         and "vendor" not in path.parts
     ]
     found = [
@@ -550,12 +638,9 @@ def test_prose_is_plain_english() -> None:
     assert not found, "\n".join(found)
 
 
-_OLD_NAME = re.compile(rf"\b(?:{'|'.join(IDENTIFIERS)})\b")
-
-
 def old_names(source: str) -> list[str]:
     """The names in this source that were replaced, each with what to say instead."""
-    if not _OLD_NAME.search(source):  # tokens are expensive
+    if IDENTIFIERS.keys().isdisjoint(re.findall(r"\w+", source)):  # tokens are expensive
         return []
     tokens = tokenize.generate_tokens(io.StringIO(source).readline)
     found = {token.string for token in tokens if token.type == tokenize.NAME}

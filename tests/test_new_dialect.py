@@ -5,19 +5,21 @@ import json
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import pytest
 
 from openresponses_bridge.dialects.table import TABLE
-from tests.support.reader import Reader
-from tests.support.readme import files
+from tests.support.document_blocks import files
+from tests.support.document_reader import Reader
 from tests.support.shared import REPOSITORY
 from tests.support.upstream import JSON, Script, ScriptedUpstream
 
-pytestmark = pytest.mark.timeout(300)
 PAGE = "docs/dialects.md"
 SAID = [
     b'data: {"toy":"say","text":"Hel"}\n\n',
@@ -119,14 +121,123 @@ def test_a_server_has_it_as_its_upstream(
         assert asked.body == {"model": "m", "said": ["Hi"], "stream": True}
         upstream.scripts["m"] = Script([b'{"toy":"answer","text":"Hello, whole."}'], headers=dict(JSON))
         assert answered(reader) == ("completed", "Hello, whole.")
-        page = urlopen(f"http://127.0.0.1:{reader.port}/inspector/dialects.js", timeout=60).read()
+        page = urlopen(f"http://127.0.0.1:{reader.port}/inspector/dialects.js").read()
         assert b'"toy"' in page
+
+
+CONFIG = """
+api_keys = ["k"]
+store = "memory:"
+keep_alive = 0.05
+[[upstreams]]
+url = "URL"
+dialect = "toy"
+models = ["m"]
+"""
+THINKS = b": the model thinks\n\n"
+
+
+def test_its_clients_are_answered_over_http(reader: Reader, upstream: ScriptedUpstream) -> None:
+    (reader.folder / "config.toml").write_text(CONFIG.replace("URL", upstream.url))
+    address = f"http://127.0.0.1:{reader.port}"
+
+    def ask(path: str, body: Any = None, key: str = "k") -> tuple[int, Any, Any]:
+        data = None if body is None else json.dumps(body).encode()
+        headers = {"content-type": "application/json"} | ({"x-toy-key": key} if key else {})
+        try:
+            with urlopen(Request(address + path, data, headers), timeout=60) as answer:
+                return answer.status, answer.headers, answer.read()
+        except HTTPError as error:
+            return error.code, error.headers, error.read()
+
+    def error(path: str, body: Any = None, key: str = "k") -> tuple[int, Any]:
+        status, _, said = ask(path, body, key)
+        return status, json.loads(said)
+
+    with reader.serving(command("serve", "--config", "config.toml")):
+        status, headers, body = ask("/toy/said", {"model": "m", "said": ["Hi"], "tone": "kind"})
+        assert (status, json.loads(body)) == (200, {"toy": "answer", "text": "Hello"})
+        assert headers["openresponses-losses"] == "tone: is not known"
+        assert upstream.last("m").body["said"] == ["Hi"]
+        status, headers, body = ask("/toy/said", {"model": "m", "said": ["Hi"], "stream": True})
+        assert (status, headers["content-type"]) == (200, "text/event-stream; charset=utf-8")
+        assert body == b"".join(SAID)
+        heard = threading.Event()
+        upstream.scripts["m"] = Script([SAID[0], heard.is_set, *SAID[1:]])
+        asked = Request(address + "/toy/said?toy-key=k", b'{"model":"m","said":["Hi"],"stream":true}')
+        asked.add_header("content-type", "application/json")
+        with urlopen(asked, timeout=60) as answer:
+            got = b""
+            while data := answer.read1():
+                got += data
+                if THINKS in got:
+                    heard.set()
+        assert heard.is_set()
+        assert got.replace(THINKS, b"") == b"".join(SAID)
+        status, said = error("/toy/said", {"model": "m", "said": ["Hi"]}, key="")
+        assert (status, said["toy"], "`x-toy-key: KEY`" in said["message"]) == (401, "error", True)
+        assert error("/toy/said", {"said": 7}) == (
+            400,
+            {"toy": "error", "message": "said: expected an array"},
+        )
+        assert error("/toy/said", {"model": "other", "said": ["Hi"]})[1]["toy"] == "error"
+        assert error("/toy/nothing")[1]["toy"] == "error"
+        assert error("/toy/models") == (200, {"toy": "models", "names": ["m"]})
+        assert error("/toy/models/m") == (200, {"toy": "model", "name": "m"})
+        assert error("/toy/models/none")[0] == 404
+        status, counted = error("/toy/counted", {"model": "m", "said": ["Hello, how are you?"]})
+        assert (status, counted["toy"] > 3) == (200, True)
+        paths = error("/openapi.json")[1]["paths"]
+        assert {path for path in paths if path.startswith("/toy/")} == {
+            "/toy/said",
+            "/toy/counted",
+            "/toy/models",
+            "/toy/models/{model}",
+        }
+
+
+BACKEND = """
+from starlette.applications import Starlette
+from starlette.routing import Route
+
+from openresponses_bridge import HttpError
+from openresponses_server import endpoint
+
+
+async def generate(request):
+    if request.input == "fail":
+        raise HttpError(429, "Later.")
+    yield "Hel"
+    yield "lo"
+
+
+app = Starlette(routes=[Route("/said", endpoint(generate, dialect="toy"), methods=["POST"])])
+"""
+
+
+def test_a_backend_of_ones_own_answers_its_clients(reader: Reader) -> None:
+    (reader.folder / "own.py").write_text(BACKEND)
+    started = f'env PYTHONPATH="$PWD/bridge:$PWD/server:$PWD" {sys.executable} -m uvicorn own:app --port 8000'
+
+    def ask(**body: Any) -> tuple[int, bytes]:
+        data = json.dumps(body).encode()
+        address = f"http://127.0.0.1:{reader.port}/said"
+        try:
+            with urlopen(Request(address, data, {"content-type": "application/json"}), timeout=60) as answer:
+                return answer.status, answer.read()
+        except HTTPError as error:
+            return error.code, error.read()
+
+    with reader.serving(started):
+        assert ask(said=["Hi"]) == (200, b'{"toy":"answer","text":"Hello"}')
+        assert ask(said=["Hi"], stream=True) == (200, b"".join(SAID))
+        assert ask(said=["fail"], stream=True) == (429, b'{"toy":"error","message":"Later."}')
 
 
 def answered(reader: Reader) -> tuple[str, str]:
     body = json.dumps({"model": "m", "input": "Hi"}).encode()
     address = f"http://127.0.0.1:{reader.port}/v1/responses"
-    with urlopen(Request(address, body, {"content-type": "application/json"}), timeout=60) as answer:
+    with urlopen(Request(address, body, {"content-type": "application/json"})) as answer:
         response = json.load(answer)
     return response["status"], response["output"][0]["content"][0]["text"]
 

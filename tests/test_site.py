@@ -1,7 +1,11 @@
 """The parts of the site that are not pages: links, the navigation, what may be loaded: `make docs-test`."""
 
+import json
 import re
 import runpy
+import shutil
+import subprocess
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -141,3 +145,52 @@ def test_the_reference_has_the_public_names() -> None:
         for name in openresponses_bridge.__all__
         if f"openresponses_bridge.{name}" not in page and name not in aliases
     ] == []
+
+
+def test_nothing_but_what_a_browser_reads_is_published() -> None:
+    """No compiled modules, no tests, no programs; in `deploy` what is downloaded to deploy it."""
+    if not SITE.exists():
+        pytest.skip("make docs builds it")
+    kinds = {".html", ".css", ".js", ".map", ".json", ".xml", ".gz", ".svg", ".png", ".inv", ".txt"}
+    kinds |= {".toml", ".yaml", ".yml", ".md", ".example", ".conf", ".ini"}
+    files = [path for path in SITE.rglob("*") if path.is_file()]
+    assert [path for path in files if path.suffix in {".py", ".pyc"} or "__pycache__" in path.parts] == []
+    read = [path for path in files if "deploy" not in path.relative_to(SITE).parts]
+    assert {path.suffix for path in read} - kinds == set()
+
+
+def test_each_version_has_a_folder_of_the_branch(tmp_path: Path) -> None:
+    """Two versions, as a workflow adds them: the second becomes the latest, and the first stays."""
+
+    def git(*words: str) -> str:
+        return subprocess.run(
+            ["git", *words], cwd=tmp_path, check=True, capture_output=True, text=True
+        ).stdout
+
+    listed = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=REPOSITORY, check=True, capture_output=True, text=True
+    )
+    for name in filter(None, listed.stdout.split("\0")):
+        if (REPOSITORY / name).is_file():
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(REPOSITORY / name, tmp_path / name)
+    (tmp_path / "build").mkdir()
+    for kept in (REPOSITORY / "build").glob("mermaid-*"):
+        shutil.copy(kept, tmp_path / "build")
+    (tmp_path / ".venv").symlink_to(REPOSITORY / ".venv")
+    git("init", "--quiet", "--initial-branch=main")
+    git("config", "user.name", "a tester")
+    git("config", "user.email", "tester@example.org")
+    git("add", "bridge")
+    git("commit", "--quiet", "--message=one")
+    for version in ("0.1", "0.2"):
+        # what is installed is of the checkout, not of this copy, and stays as it is
+        made = ["make", "--old-file=.venv/.docs", "docs-version", f"VERSION={version}", "ALIAS=latest"]
+        done = subprocess.run(made, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+    versions = json.loads(git("show", "gh-pages:versions.json"))
+    assert [(each["version"], each["aliases"]) for each in versions] == [("0.2", ["latest"]), ("0.1", [])]
+    for version in ("0.1", "0.2"):
+        assert '"version": {"provider": "mike"}' in git("show", f"gh-pages:{version}/index.html")
+        assert git("show", f"gh-pages:{version}/api/bridge.html")
+    assert git("show", "gh-pages:latest") == "0.2"

@@ -6,13 +6,15 @@ response header, `replay` prints it. Nothing is dropped silently.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final, Literal, NamedTuple
 
 from openresponses_bridge.text import on_one_line
 
 Kind = Literal["repair", "loss", "ignored", "warning"]
 _NAMELESS: Final = '""'  # a field or type of this name, as in JSON
+LONGEST_SHOWN: Final = 64
+"""Characters of a stranger's name, such as a field's, that a report shows."""
 _LONGEST: Final = 300  # characters of a place or of what was done: a name in it is a stranger's
 
 
@@ -82,3 +84,17 @@ class Diagnostics:
 
     def __len__(self) -> int:
         return len(self._counts)
+
+
+LOSSES_HEADER: Final = "openresponses-losses"
+"""The header of an answer with what the request lost on its way."""
+MOST_LOSSES: Final = 1000
+"""Characters of that header."""
+
+
+def loss_header(reported: Iterable[str]) -> dict[str, str]:
+    """The header, when there are losses: bounded, and printable ASCII whatever the names of fields."""
+    value = "; ".join(reported)[:MOST_LOSSES]
+    if not value:
+        return {}
+    return {LOSSES_HEADER: "".join(char if char.isascii() and char.isprintable() else "?" for char in value)}

@@ -21,6 +21,9 @@ class BridgeError(Exception):
     http_status = 500
     error_type = "server_error"
 
+    native: dict[str, Any] | None = None
+    """What the error of an upstream says besides, for clients of its API, as in `Response.native`."""
+
     def __init__(self, code: str, message: str, *, param: str | None = None, **context: Any) -> None:
         super().__init__(message)
         self.code = code
@@ -101,7 +104,7 @@ _BY_STATUS: Final = {
 
 
 def type_and_code(status: int) -> tuple[str, str]:
-    """What to call an error of this status."""
+    """Return the type and the code of an error with this status."""
     default = _BY_STATUS[400] if 400 <= status < 500 else ("server_error", "server_error")
     return _BY_STATUS.get(status, default)
 

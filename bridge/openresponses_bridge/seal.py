@@ -59,7 +59,7 @@ class SealError(RemoteError):
 
 
 class Sealed(NamedTuple):
-    """What an envelope held."""
+    """The content of an envelope."""
 
     kind: str
     payload: bytes
@@ -103,7 +103,7 @@ class Sealer:
     def seal(self, payload: bytes, kind: str) -> str:
         """`payload` in an envelope. `kind` is up to 40 of ``a-z 0-9 _ -``, readable to everyone."""
         if not _KIND.fullmatch(kind):
-            raise LocalError("bridge.seal.kind", f"not a kind: {kind!r}")
+            raise LocalError("bridge.seal.kind", f"the kind {kind!r} is not 1 to 40 of a-z 0-9 _ -")
         head = _head(_PLAIN if self._cipher is None else _SEALED, self._sign, kind)
         authenticated = self._authenticated(head)
         if self._cipher is None:
@@ -114,11 +114,15 @@ class Sealer:
         return f"{head}.{urlsafe_b64encode(body).decode()}"
 
     def open(self, text: str) -> Sealed:
-        """What `seal` put in. Raises SealError (`bridge.seal.foreign`, `bridge.seal.broken`,
+        """Return what `seal` put in. Raises SealError (`bridge.seal.foreign`, `bridge.seal.broken`,
         `bridge.seal.owner`)."""
         parsed = _parse(text)
         if parsed.bound != self._sign:
-            whose = "bound to a key, and none is shown" if parsed.bound else "not bound to the key shown"
+            whose = (
+                "bound to an API key, and none was given"
+                if parsed.bound
+                else "not bound to the API key that was given"
+            )
             raise SealError(SealError.OWNER, f"the envelope is {whose}")
         authenticated = self._authenticated(_head(parsed.mode, parsed.bound, parsed.kind))
         opened = self._open_plain if parsed.mode == _PLAIN else self._open_sealed
@@ -133,7 +137,9 @@ class Sealer:
 
     def _open_plain(self, authenticated: bytes, body: bytes) -> bytes:
         if self._cipher is not None:
-            raise SealError(SealError.FOREIGN, "the envelope is not sealed, and here only sealed ones count")
+            raise SealError(
+                SealError.FOREIGN, "the envelope is not encrypted, and only encrypted ones are accepted here"
+            )
         payload = body[_CHECKSUM_BYTES:]
         if not secrets.compare_digest(body[:_CHECKSUM_BYTES], _checksum(authenticated, payload)):
             raise SealError(SealError.BROKEN, "the envelope was altered on its way or made for another owner")
@@ -141,7 +147,9 @@ class Sealer:
 
     def _open_sealed(self, authenticated: bytes, body: bytes) -> bytes:
         if self._cipher is None:
-            raise SealError(SealError.FOREIGN, "the envelope is sealed, and no key is configured here")
+            raise SealError(
+                SealError.FOREIGN, "the envelope is encrypted, and no sealing key is configured here"
+            )
         if len(body) < NONCE_BYTES + _TAG_BYTES:
             raise SealError(SealError.BROKEN, "the envelope was cut")
         from cryptography.exceptions import InvalidTag
@@ -154,7 +162,7 @@ class Sealer:
 
 
 def is_envelope(text: str) -> bool:
-    """Whether a text looks like an envelope of this library, of any version."""
+    """Return True if a text looks like an envelope of this library, of any version."""
     return _ENVELOPE.match(text) is not None
 
 
@@ -164,15 +172,16 @@ def _parse(text: str) -> _Parsed:
         raise SealError(SealError.FOREIGN, "not an envelope of this server")
     if envelope["version"] != VERSION:
         raise SealError(
-            SealError.FOREIGN, f"an envelope of version {envelope['version'][:12]}, this is {VERSION}"
+            SealError.FOREIGN,
+            f"the envelope has version {envelope['version'][:12]}, and only {VERSION} is read here",
         )
     fields = _BODY.fullmatch(envelope["rest"])
     if fields is None:
-        raise SealError(SealError.BROKEN, "the envelope is not whole")
+        raise SealError(SealError.BROKEN, "the envelope is incomplete")
     try:
         body = urlsafe_b64decode(fields["data"])
     except Base64Error as error:
-        raise SealError(SealError.BROKEN, "the envelope is not whole") from error
+        raise SealError(SealError.BROKEN, "the envelope is incomplete") from error
     if urlsafe_b64encode(body).decode() != fields["data"]:  # spare bits of the last character
         raise SealError(SealError.BROKEN, "the envelope was altered on its way")
     return _Parsed(fields["mode"], fields["bound"], fields["kind"], body)
@@ -180,11 +189,13 @@ def _parse(text: str) -> _Parsed:
 
 def _cipher(key: bytes) -> AESGCM:
     if len(key) not in _KEY_SIZES:
-        raise LocalError("bridge.seal.key", f"a key has 16, 24 or 32 bytes, this one {len(key)}")
+        raise LocalError(
+            "bridge.seal.key", f"a sealing key must have 16, 24 or 32 bytes, and this one has {len(key)}"
+        )
     try:
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
     except ModuleNotFoundError as error:
-        what = "a key needs cryptography: pip install 'openresponses-bridge[seal]'"
+        what = "a sealing key needs cryptography: pip install 'openresponses-bridge[seal]'"
         raise LocalError("bridge.seal.cryptography", what) from error
     return AESGCM(key)
 

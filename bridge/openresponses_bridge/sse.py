@@ -1,8 +1,9 @@
 """Server-sent events: bytes to frames, incrementally, and frames to bytes.
 
-Follows the WHATWG "event stream" grammar (HTML, section 9.2), with two differences, as real servers send
-that: a last frame that lacks its blank line is delivered at the end and not dropped, and a block without data
-that begins as a JSON object is the data itself. Google reports an error so, after the frames before it.
+Follows the WHATWG "event stream" grammar (HTML, section 9.2), with three differences, as real servers send
+that: a last frame that lacks its blank line is delivered at the end and not dropped; a block without data
+that begins as a JSON object is the data itself; and one whose field is `error` is an event of that name.
+Google reports an error in the second way, after the frames before it, llama.cpp's server in the third.
 
 A frame ends at a blank line, so with every line end turned to LF a frame is what lies between two
 ``b"\\n\\n"``. That makes `bytes.split` the parser of the usual stream; only frames with more than
@@ -27,6 +28,7 @@ _LF: Final = 10
 _CR: Final = 13
 _BOM: Final = b"\xef\xbb\xbf"
 _OBJECT: Final = b"{"
+_ERROR: Final = b"error"
 # More digits than any clock needs, and few enough for `int` to take without its own limit.
 _MAX_RETRY_DIGITS: Final = 18
 
@@ -164,6 +166,7 @@ class SSEDecoder:
         """Read one frame line by line; None when it has no data and so is not dispatched."""
         event = b""
         lines: list[bytes] = []
+        errors: list[bytes] = []
         id_: str | None = None
         retry: int | None = None
         for line in piece.split(b"\n"):
@@ -173,6 +176,8 @@ class SSEDecoder:
                 lines.append(value)
             elif field == b"event":
                 event = value
+            elif field == _ERROR:
+                errors.append(value)
             elif field == b"id" and 0 not in value:
                 id_ = value.decode("utf-8", "replace")
             elif field == b"retry" and value.isdigit() and len(value) <= _MAX_RETRY_DIGITS:
@@ -181,7 +186,9 @@ class SSEDecoder:
             self.last_event_id = id_
         if retry is not None:
             self.retry = retry
-        if not lines and piece.lstrip(b"\n")[:1] == _OBJECT:
+        if not lines and errors:
+            event, lines = event or _ERROR, errors
+        elif not lines and piece.lstrip(b"\n")[:1] == _OBJECT:
             lines.append(piece.strip(b"\n"))
         return Frame(event.decode("utf-8", "replace"), b"\n".join(lines), id_, retry) if lines else None
 
@@ -205,7 +212,7 @@ class SSEDecoder:
 
 
 def is_done(frame: Frame) -> bool:
-    """Whether the frame is the ``[DONE]`` that ends a stream of OpenAI's APIs."""
+    """Return True if the frame is the ``[DONE]`` that ends a stream of OpenAI's APIs."""
     return frame.data.strip() == b"[DONE]"
 
 

@@ -16,7 +16,7 @@ from openresponses_bridge.protocol.hosted import PROGRESS_EVENTS
 
 
 class ResponseStreamPhase(StrEnum):
-    """Where a response's stream stands."""
+    """The phase of a response's stream."""
 
     IDLE = "idle"
     IN_PROGRESS = "in_progress"
@@ -54,19 +54,26 @@ OUTPUT_METHODS = frozenset(
         "stop_sequence",
     }
 )
-LIFECYCLE_METHODS = frozenset({"adopt", "report", "start", "defer_finish", "finish", "fail", "cancel"})
+LIFECYCLE_METHODS = frozenset(
+    {"adopt", "report", "report_names", "native", "start", "defer_finish", "finish", "fail", "cancel"}
+)
 
 # phase → method → status of the response after it → next phase
 METHODS: dict[ResponseStreamPhase, dict[str, dict[str, ResponseStreamPhase]]] = {
     _P.IDLE: {
         "adopt": {"queued": _P.IDLE},
         "report": {"queued": _P.IDLE},
+        "report_names": {"queued": _P.IDLE},
+        "native": {"queued": _P.IDLE},
+        "usage": {"queued": _P.IDLE},
         "start": {"in_progress": _P.IN_PROGRESS},
     },
     _P.IN_PROGRESS: {
         **{method: {"in_progress": _P.IN_PROGRESS} for method in sorted(OUTPUT_METHODS)},
         "adopt": {"in_progress": _P.IN_PROGRESS},
         "report": {"in_progress": _P.IN_PROGRESS},
+        "report_names": {"in_progress": _P.IN_PROGRESS},
+        "native": {"in_progress": _P.IN_PROGRESS},
         "defer_finish": {"in_progress": _P.IN_PROGRESS},
         "finish": {"completed": _P.COMPLETED, "incomplete": _P.INCOMPLETE, "cancelled": _P.INCOMPLETE},
         "fail": {"failed": _P.FAILED},
@@ -79,7 +86,7 @@ METHODS: dict[ResponseStreamPhase, dict[str, dict[str, ResponseStreamPhase]]] = 
 
 
 class StreamState(StrEnum):
-    """Where a reader stands in a response's events."""
+    """The state of a reader within a response's events."""
 
     EXPECTING = "expecting"
     CREATED = "created"
@@ -144,7 +151,7 @@ TERMINAL_EVENT: dict[str, type[Any]] = {
 
 
 class BlockState(StrEnum):
-    """Where an item, a part or a call's arguments stand."""
+    """The state of an item, a part or a call's arguments."""
 
     ABSENT = "absent"
     OPEN = "open"
@@ -187,7 +194,7 @@ ITEM_STATUSES: dict[str, frozenset[str]] = {
 
 
 class EventRole(NamedTuple):
-    """What an event does: to which kind of block (item, part, summary, call) and which verb."""
+    """The role of an event: the kind of block (item, part, summary, call) and the verb."""
 
     subject: str
     verb: str
@@ -260,6 +267,7 @@ class Wire(NamedTuple):
     nested_error: bool  # the error event's fields stand in `error`, else at top level
     cancelled_status: str
     progress: frozenset[str]  # events of hosted tools that leave under their own names
+    foreign: bool = False  # its client speaks another API, and reads what its own says in citations
 
 
 WIRES: dict[str, Wire] = {

@@ -5,6 +5,7 @@ stands beside it, or fills the screen."""
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any, Final
 
 # Halves of surrogate pairs: an upstream may split an emoji between two deltas.
@@ -18,7 +19,7 @@ _search = _HALF.search
 
 
 def is_whole(text: str) -> bool:
-    """Whether the text is free of half pairs."""
+    """Return True if the text is free of half pairs."""
     return _search(text) is None
 
 
@@ -35,7 +36,8 @@ def joined(text: str) -> str:
 
 
 def overlap(text: str, position: int, mark: str) -> int:
-    """How many characters at the end of the text, from this position on, may begin the mark."""
+    """Return the number of characters at the end of the text, from this position on, that may begin the
+    mark."""
     for size in range(min(len(mark) - 1, len(text) - position), 0, -1):
         if text.endswith(mark[:size]):
             return size
@@ -44,12 +46,17 @@ def overlap(text: str, position: int, mark: str) -> int:
 
 def repair_surrogates_json(value: Any) -> Any:
     """A JSON value in which `repair_surrogates` was applied to every text and name."""
+    return each_text(value, repair_surrogates)
+
+
+def each_text(value: Any, change: Callable[[str], str]) -> Any:
+    """A JSON value with every text and name in it as `change` returns it."""
     if isinstance(value, str):
-        return repair_surrogates(value)
+        return change(value)
     if isinstance(value, list):
-        return [repair_surrogates_json(element) for element in value]
+        return [each_text(element, change) for element in value]
     if isinstance(value, dict):
-        return {repair_surrogates(name): repair_surrogates_json(element) for name, element in value.items()}
+        return {change(name): each_text(element, change) for name, element in value.items()}
     return value
 
 
@@ -81,29 +88,55 @@ def _join(pair: re.Match[str]) -> str:
     return pair.group().encode("utf-16", "surrogatepass").decode("utf-16")
 
 
-def printable(text: str) -> str:
-    """The text with escapes for what does not print: line ends, control sequences, signs that turn the
-    direction of writing, halves of pairs. It could else end a line, or move the cursor of its reader's
-    terminal."""
-    if text.isprintable():
-        return text
-    return "".join(
-        sign if sign.isprintable() else sign.encode("unicode_escape").decode("ascii") for sign in text
-    )
-
-
+# What a terminal shows as nothing though Python calls it printable: fillers, joiners, selectors of variants.
+# U+FE0F stays behind a sign that it makes an emoji, where it is seen.
+_UNSEEN: Final = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180d\u180f\u2800\u3164\ufe00-\ufe0e\uffa0]"
+    "|[\U00016fe4\U0001d159\U000e0100-\U000e01ef]"
+    "|(?<![#*0-9\xa9\xae\u203c\u2049\u2122\u2139\u2194-\u27bf\u2934-\u2bff\u3030\u303d\u3297\u3299])"
+    "(?<![\U0001f000-\U0001faff])\ufe0f"
+)
 _STAYS: Final = "\n\t"
 
 
-def shown(text: str) -> str:
-    """The text with escapes for what does not print (control sequences, signs that turn the direction of
-    writing, halves of pairs), line ends and tabs aside."""
-    if text.isprintable():
+def is_printable(text: str) -> bool:
+    """Return whether all of the text is seen when it is printed, and on one line."""
+    return text.isprintable() and (text.isascii() or _UNSEEN.search(text) is None)
+
+
+def escaped(text: str, escape: Callable[[str], str], stays: str = "") -> str:
+    """The text with `escape` applied to each character that does not print or is not seen: line ends, control
+    sequences, signs that turn the direction of writing, halves of pairs, fillers."""
+    if is_printable(text):
         return text
-    return "".join(
-        sign if sign.isprintable() or sign in _STAYS else sign.encode("unicode_escape").decode("ascii")
-        for sign in text
-    )
+    seen = _UNSEEN.sub(lambda found: escape(found.group()), text)
+    return "".join(sign if sign.isprintable() or sign in stays else escape(sign) for sign in seen)
+
+
+def printable(text: str) -> str:
+    """The text with escapes for what does not print or is not seen, line ends too. It could else end a line,
+    move the cursor of its reader's terminal, or look like another text."""
+    return escaped(text, _python_escape)
+
+
+def shown(text: str) -> str:
+    """The text as `printable` makes it, line ends and tabs aside."""
+    return escaped(text, _python_escape, _STAYS)
+
+
+def shown_json(text: str) -> str:
+    """JSON, or lines with JSON in them, with JSON's own escapes for what does not print or is not seen, line
+    ends and tabs aside: the values stay the same."""
+    return escaped(text, _json_escape, _STAYS)
+
+
+def _python_escape(sign: str) -> str:
+    return sign.encode("unicode_escape").decode("ascii")
+
+
+def _json_escape(sign: str) -> str:
+    units = sign.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
 
 
 def on_one_line(text: str, most: int) -> str:

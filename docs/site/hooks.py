@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import os
 import posixpath
 import re
 import shutil
@@ -31,6 +32,7 @@ ELSEWHERE = {
     "index.md": "README.md",
     "contributing.md": "CONTRIBUTING.md",
     "changelog.md": "CHANGELOG.md",
+    "conduct.md": "CODE_OF_CONDUCT.md",
     "reporting.md": "SECURITY.md",
     "snapshots.md": "snapshots/README.md",
     "clients/vscode-extension.md": "server/openresponses_server/vscode/extension/README.md",
@@ -40,12 +42,12 @@ API = {
     "bridge": ("The library", ["openresponses_bridge"]),
     "backend": ("Backends", ["openresponses_bridge.backend", "openresponses_server.backend"]),
     "dialects": ("Dialects", ["openresponses_bridge.dialects.base"]),
-    "tools": ("Tools", ["openresponses_bridge.tools", "openresponses_bridge.loop"]),
+    "tools": ("Tools", ["openresponses_agent.tools", "openresponses_agent.loop"]),
     "prompt": (
         "Prompts",
         [
-            "openresponses_bridge.prompt",
-            "openresponses_bridge.prompt.raw",
+            "openresponses_agent.prompt",
+            "openresponses_agent.prompt.raw",
             "openresponses_bridge.models.tokens",
         ],
     ),
@@ -64,6 +66,8 @@ _NAMED_FENCE = re.compile(r"^```(\w+) (\S+)$")
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Settings that are objects, and the pages that the navigation does not name."""
+    if "MIKE_DOCS_VERSION" in os.environ:  # one of several versions: its pages have a choice of them
+        config.extra["version"] = {"provider": "mike"}
     config.mdx_configs["toc"]["slugify"] = slugify(case="lower")  # as GitHub does
     if mermaid() is not None:
         fence = {"name": "mermaid", "class": "mermaid", "format": fence_code_format}

@@ -28,12 +28,12 @@ from openresponses_bridge.sse import Frame, SSEDecoder, is_done
 from openresponses_server.errors import HttpError, UpstreamError, too_long, too_slow
 from openresponses_server.http.flow import BodyReader
 from openresponses_server.settings import Retries, Timeouts
-from openresponses_server.upstreams.attempts import PASSING, waiting_time
 from openresponses_server.upstreams.base import UpstreamReply, UpstreamRequest
 from openresponses_server.upstreams.catalog import ReportedModel
 from openresponses_server.upstreams.dialects import RESPONSES
-from openresponses_server.upstreams.http import HttpUpstream
+from openresponses_server.upstreams.http import AddressOptions, HttpUpstream, UpstreamKey
 from openresponses_server.upstreams.refusals import Clean, in_band_refusal, refusal, seconds_of
+from openresponses_server.upstreams.routing.attempts import PASSING, waiting_time
 
 __all__ = ["OpenResponsesClient", "OpenResponsesError"]
 
@@ -65,7 +65,7 @@ class ResponseScope:
             self._listening.cancel()
 
     def is_cancelled(self) -> bool:
-        """Whether the user has cancelled."""
+        """Return True if the user has cancelled."""
         return self._cancel is not None and self._cancel.is_set()
 
     async def unless_cancelled(self, work: Callable[[], Awaitable[T]]) -> T | None:
@@ -111,7 +111,7 @@ class OpenResponsesError(HttpError):
 
     @classmethod
     def of(cls, error: BridgeError) -> Self:
-        """This error as an OpenResponsesError."""
+        """Return this error as an OpenResponsesError."""
         return cls(
             error.http_status,
             error.message,
@@ -128,7 +128,7 @@ class OpenResponsesError(HttpError):
 
     @property
     def is_passing(self) -> bool:
-        """Whether a retry may succeed."""
+        """True if a retry may succeed."""
         return self.http_status in PASSING and self.code != UpstreamError.TIMEOUT
 
 
@@ -185,10 +185,8 @@ class OpenResponsesClient:
             base_url,
             RESPONSES,
             timeouts,
-            api_key=api_key,
-            headers=given,
-            secrets=list(given.values()),
-            key_is_ours=False,
+            UpstreamKey(value=api_key, is_ours=False),
+            AddressOptions(headers=given, secrets=list(given.values())),
         )
         """The server as an upstream."""
 
@@ -302,7 +300,7 @@ class _ResponseState:
 
 
 def is_plain_id(response_id: str) -> bool:
-    """Whether an id from a server can be part of a path without changing its meaning."""
+    """Return True if an id from a server can be part of a path without changing its meaning."""
     plain = response_id.replace("_", "").replace("-", "")
     return len(response_id) <= _LONGEST_ID and plain.isascii() and plain.isalnum()
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Collection, Coroutine
+from collections import Counter
+from collections.abc import Callable, Collection, Coroutine, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar, copy_context
 from threading import Thread
 from typing import Any, Final, TypeVar
@@ -52,8 +53,8 @@ _random: Final = random.Random()
 
 
 def jittered(seconds: float, uniform: Callable[[float, float], float] = _random.uniform) -> float:
-    """So many seconds, up to a quarter more or less at random (`uniform`): processes that pause for the same
-    time after the same event do not come back all at once, nor stay in step."""
+    """Return so many seconds, up to a quarter more or less at random (`uniform`): processes that pause for
+    the same time after the same event do not come back all at once, nor stay in step."""
     return seconds * uniform(0.75, 1.25)
 
 
@@ -73,6 +74,56 @@ async def _cancel(tasks: Collection[asyncio.Task[Any]]) -> None:
         for task in left:
             task.cancel()
         _, left = await asyncio.wait(left, timeout=_CANCELLED_AGAIN)
+
+
+# Code of others runs in this process: an operator's functions, an application's iterators. What it raises is
+# its own failure, also where asyncio would take it for the end of the process or for a cancellation of ours.
+
+
+class ForeignExitError(Exception):
+    """Code of others raised what would end more than itself: `SystemExit`, `KeyboardInterrupt`, a
+    cancellation that nobody asked for, a group of such."""
+
+    def __init__(self, raised: BaseException) -> None:
+        super().__init__(f"it raised {type(raised).__name__}")
+
+
+@contextmanager
+def contained() -> Iterator[None]:
+    """Code of others, as a context manager. Raises what it raises, and ForeignExitError for what would end
+    more than that."""
+    try:
+        yield
+    except (Exception, GeneratorExit):
+        raise
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        raise ForeignExitError(error) from error
+    except BaseException as error:
+        raise ForeignExitError(error) from error
+
+
+async def run_contained(work: Coroutine[Any, Any, T]) -> T:
+    """Await the code of others and return its result. Raises what it raises, and ForeignExitError. If the
+    caller is cancelled, so is the work, which is not waited for: it may ignore that."""
+
+    async def run() -> T:
+        with contained():
+            return await work
+
+    task = asyncio.create_task(run())
+    task.add_done_callback(retrieve_exception)
+    try:
+        await asyncio.wait((task,))
+    except BaseException:
+        cancel_until_done(task)
+        raise
+    error = asyncio.CancelledError() if task.cancelled() else task.exception()
+    if error is not None and not isinstance(error, Exception):
+        raise ForeignExitError(error)
+    return task.result()
 
 
 # Long work runs on threads, so that the event loop can serve other requests meanwhile.
@@ -95,13 +146,14 @@ Refusal = Callable[[], Exception]
 
 
 class FairLimiter:
-    """Limits concurrent work to this many slots, one for each owner, which get them in turn: an owner with
+    """Limits concurrent work to this many slots, `each` for each owner, which get them in turn: an owner with
     much waiting work delays no other. Without keys (owner "") all slots may be used."""
 
-    def __init__(self, slots: int) -> None:
+    def __init__(self, slots: int, each: int = 1) -> None:
         self._free = slots
+        self._each = each
         self._refusal: Refusal | None = None  # set when it is closed
-        self._busy: set[str] = set()
+        self._busy: Counter[str] = Counter()
         self._waiters: dict[str, dict[asyncio.Future[None], bool]] = {}
         """Owner → its waiters, and whether each is for a run that has begun; the owner whose turn is next is
         the first. A waiter that is done has just been cancelled or refused."""
@@ -125,11 +177,14 @@ class FairLimiter:
     def release(self, owner: str) -> None:
         """Release a slot."""
         self._free += 1
-        self._busy.discard(owner)
+        self._busy[owner] -= 1
+        if not self._busy[owner]:
+            del self._busy[owner]
         self._wake_next()
 
     def close(self, refusal: Refusal) -> None:
-        """From now on only runs that have begun get slots; other work that waits, or comes, is refused."""
+        """Close it: from now on only runs that have begun get slots; other work that waits or comes is
+        refused."""
         self._refusal = refusal
         for waiters in self._waiters.values():
             for waiter, begun in waiters.items():
@@ -140,7 +195,8 @@ class FairLimiter:
         """Give a free slot to the next waiter."""
         for owner, waiters in self._waiters.items():
             waiter = next((each for each in waiters if not each.done()), None)
-            if self._free and waiter is not None and owner not in self._busy:
+            has_share = not owner or self._busy[owner] < self._each
+            if self._free and waiter is not None and has_share:
                 break
         else:
             return
@@ -148,8 +204,7 @@ class FairLimiter:
         if owner in self._waiters:
             self._waiters[owner] = self._waiters.pop(owner)  # behind all others
         self._free -= 1
-        if owner:
-            self._busy.add(owner)
+        self._busy[owner] += 1
         waiter.set_result(None)
 
     def _remove_waiter(self, owner: str, waiter: asyncio.Future[None]) -> None:
@@ -160,11 +215,13 @@ class FairLimiter:
 
 
 def _pass_on(worked: Future[T], done: asyncio.Future[T]) -> None:
-    """Have `done` end as the work of a thread did, unless nobody waits for it any more."""
+    """Set `done` to the result of a thread's work, unless nobody waits for it any more."""
     if done.done():
         return
     if (error := worked.exception()) is not None:
-        done.set_exception(error)
+        # a future takes no StopIteration, and what is not an Exception would end the event loop
+        is_plain = isinstance(error, Exception) and not isinstance(error, StopIteration)
+        done.set_exception(error if is_plain else ForeignExitError(error))
     else:
         done.set_result(worked.result())
 
@@ -229,10 +286,10 @@ def _threads_here() -> _Threads:
     return found
 
 
-async def off_loop(size: int, work: Callable[[], T]) -> T:
+async def off_loop(size: int, work: Callable[[], T], *, begun: bool = False) -> T:
     """Run `work`, on a thread if the `size` of its input, in bytes of JSON, is large. It is refused as by
     `on_thread`."""
-    return await on_thread(work) if size > LARGE else work()
+    return await on_thread(work, begun=begun) if size > LARGE else work()
 
 
 async def on_thread(work: Callable[[], T], *, begun: bool = False) -> T:
@@ -252,40 +309,57 @@ def leave_threads(refusal: Refusal) -> None:
     _threads_here().abandon(refusal)
 
 
-# What a stranger makes a thread wait for may take long, as a look-up of a name whose server does not answer:
-# nothing else waits behind it.
+# What a stranger makes a thread wait for may take long, as a look-up of a name whose server does not answer,
+# or a function that sleeps: nothing else waits behind it.
+
+
+class WaitingThreads:
+    """Threads for work that waits for others: `most` at once, `each` of one owner. A thread that is given up
+    keeps its place until its work ends. The process does not wait for them when it ends."""
+
+    def __init__(self, most: int, each: int, name: str) -> None:
+        self._limiter = FairLimiter(most, each)
+        self._name = name
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """Run `work` on a thread of its own when it is the turn of the current owner. Raises ForeignExitError
+        for what would end more than the work."""
+        owner = OWNER.get()
+        await self._limiter.acquire(owner, begun=True)
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[T] = loop.create_future()
+        worked: Future[T] = Future()
+        context = copy_context()
+
+        def finish() -> None:
+            self._limiter.release(owner)
+            _pass_on(worked, done)
+
+        def run() -> None:
+            try:
+                worked.set_result(context.run(work))
+            except BaseException as error:
+                worked.set_exception(error)
+            with suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(finish)
+
+        try:
+            Thread(target=run, name=self._name, daemon=True).start()
+        except BaseException:  # the system can't start another thread
+            self._limiter.release(owner)
+            raise
+        return await done
+
 
 _WAITING: Final = 16
-_waiting: RunVar[FairLimiter] = RunVar("waiting")
+_waiting: RunVar[WaitingThreads] = RunVar("waiting")
 
 
 async def wait_on_thread(work: Callable[[], T]) -> T:
     """Run `work`, which waits for others, on a thread of its own when it is the turn of the current owner: 16
-    at once, one of each owner. The process does not wait for it when it ends."""
-    limiter, owner = _waiting.get(None), OWNER.get()
-    if limiter is None:
-        limiter = FairLimiter(_WAITING)
-        _waiting.set(limiter)
-    await limiter.acquire(owner, begun=True)
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[T] = loop.create_future()
-    worked: Future[T] = Future()
-
-    def finish() -> None:
-        limiter.release(owner)
-        _pass_on(worked, done)
-
-    def run() -> None:
-        try:
-            worked.set_result(work())
-        except Exception as error:
-            worked.set_exception(error)
-        with suppress(RuntimeError):  # the loop is closed
-            loop.call_soon_threadsafe(finish)
-
-    try:
-        Thread(target=run, name="waiting", daemon=True).start()
-    except BaseException:  # the system can't start another thread
-        limiter.release(owner)
-        raise
-    return await done
+    at once, one of each owner."""
+    threads = _waiting.get(None)
+    if threads is None:
+        threads = WaitingThreads(_WAITING, 1, "waiting")
+        _waiting.set(threads)
+    return await threads.run(work)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from openresponses_server.commands.progress import progress
+from openresponses_cli.commands.progress import progress
 from tests.benchmarks import dialects, growth, in_process, keeping, readers, sessions
 from tests.benchmarks.harness import table
 from tests.benchmarks.served import compare, report, scale, starting

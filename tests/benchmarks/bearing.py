@@ -613,7 +613,7 @@ def _resume(at: Servers, server: Process, count: int) -> None:
             "SELECT id FROM responses WHERE last_sequence > 20 AND id LIKE 'resp%' LIMIT 50"
         )
         ids = [name for (name,) in found]
-    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+    connection = http.client.HTTPConnection("127.0.0.1", server.port)
     for number in range(count):
         connection.request("GET", f"{_PATH}/{ids[number % len(ids)]}?stream=true&starting_after=10")
         if not connection.getresponse().read().endswith(b"[DONE]\n\n"):

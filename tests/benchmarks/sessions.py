@@ -20,8 +20,10 @@ from openresponses_bridge.protocol.codec import decode_response, encode
 from openresponses_bridge.protocol.events import Event
 from openresponses_server.store.base import Lease, StoredResponse
 from openresponses_server.store.frames import Frames
+from openresponses_server.store.persistence import RecordOptions
 from openresponses_server.store.persistence import ResponseSessionPersistenceTransformer as Transformer
 from openresponses_server.store.records import InputRow, decode_input, input_rows
+from openresponses_server.store.writers import StoringTimes
 from tests.benchmarks.awaited import Spent, Work, best, cpu, table, wall
 from tests.benchmarks.places import Place, Services, opened, services
 from tests.benchmarks.streams import TOKEN
@@ -103,7 +105,9 @@ async def _kept(place: Place, reads: Reads) -> str:
     """The response's id. There are no checkpoints between its beginning and its end."""
     machine = ResponseStreamStateMachine(model="m")
     stored = StoredResponse(machine.snapshot, messages("What is it?"))
-    keeper = Transformer(stored, lambda: machine.snapshot, place.store, place.log, "bench", interval=_HOUR)
+    times = StoringTimes(interval=_HOUR)
+    options = RecordOptions()
+    keeper = Transformer(stored, lambda: machine.snapshot, place.store, place.log, "bench", times, options)
     async for _ in keeper.transform(_batches(machine, reads)):
         pass
     if not keeper.saved:

@@ -314,7 +314,10 @@ READ: dict[str, Read] = {
         [chunk(images=[{"type": "image_url", "image_url": {"url": "https://x"}}]), chunk("stop"), DONE],
         "completed",
         [],
-        ["loss: delta.images: an image that is not within the answer"],
+        [
+            "loss: delta.images: an image that is not within the answer",
+            "warning: output: completed without any",
+        ],
     ),
     "P33, the schema's names": Read(
         _counted(input_tokens=10, output_tokens=2, input_tokens_details={"cached_tokens": 4}),

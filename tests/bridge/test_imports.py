@@ -37,7 +37,6 @@ FRONT = {
 SHARED = {
     "openresponses_bridge.schemas",
     "openresponses_bridge.dialects",
-    "openresponses_bridge.prompt",
     "openresponses_bridge.seal",
 }
 IO = {
@@ -72,7 +71,8 @@ def ours(modules: set[str]) -> set[str]:
 
 def others(modules: set[str]) -> set[str]:
     """Packages from outside, of which the standard library is none."""
-    return {name.partition(".")[0] for name in modules} - sys.stdlib_module_names - {"openresponses_bridge"}
+    own = {"openresponses_agent", "openresponses_bridge"}
+    return {name.partition(".")[0] for name in modules} - sys.stdlib_module_names - own
 
 
 def test_import_bridge_loads_nothing_else() -> None:
@@ -93,6 +93,7 @@ def test_a_name_of_bridge_loads_what_it_needs() -> None:
 
 def test_the_names_of_bridge_load_what_is_listed_and_nothing_else() -> None:
     modules = loaded("from openresponses_bridge import *")
+    assert "openresponses_agent" not in modules
     assert others(modules) <= THIRD_PARTY
     assert ours(modules) == FRONT
     assert not modules & IO
@@ -123,13 +124,14 @@ def test_no_module_imports_anything_else_from_outside() -> None:
     outside = {
         (path, name)
         for path, name in found
-        if name not in {*sys.stdlib_module_names, "openresponses_bridge", "msgspec"}
+        if name not in {*sys.stdlib_module_names, "openresponses_agent", "openresponses_bridge", "msgspec"}
     }
     assert ("bridge/openresponses_bridge/errors.py", "__future__") in found
     assert outside == {
         ("bridge/openresponses_bridge/seal.py", "cryptography"),
         ("bridge/openresponses_bridge/schemas/checking.py", "jsonschema_rs"),
-        ("bridge/openresponses_bridge/tools/validation.py", "json_repair"),
+        ("bridge/openresponses_bridge/calls/json_text.py", "json_repair"),
+        ("bridge/openresponses_bridge/testing.py", "hypothesis"),
     }
 
 
@@ -146,9 +148,9 @@ def test_cryptography_is_loaded_by_the_first_sealer_that_has_a_key() -> None:
 
 
 def test_the_engine_of_schemas_is_loaded_by_the_first_schema() -> None:
-    names = "from openresponses_bridge.tools import *; r = ToolRegistry(); r.tool(lambda: 1) if 0 else None"
+    names = "from openresponses_agent.tools import *; r = ToolRegistry(); r.tool(lambda: 1) if 0 else None"
     assert others(loaded(names)) <= THIRD_PARTY
-    first = "from openresponses_bridge.tools import validate_tool_input as v; v('t', '{}', {})"
+    first = "from openresponses_agent.tools import validate_tool_input as v; v('t', '{}', {})"
     assert "jsonschema_rs" in others(loaded(first))
 
 

@@ -21,7 +21,7 @@ from openresponses_bridge.backend import (
 )
 from openresponses_bridge.calls.identity import ToolIdentityMap
 from openresponses_bridge.decoder.accumulator import ResponseAccumulator
-from openresponses_bridge.dialects.base import AnswerContext, Dialect, Inbound, RequestContext
+from openresponses_bridge.dialects.base import AnswerContext, Dialect, Inbound, RequestContext, RequestHead
 from openresponses_bridge.dialects.table import TABLE, dialects
 from openresponses_bridge.dialects.vscode import from_vscode, to_vscode
 from openresponses_bridge.emitter.machine import ResponseStreamStateMachine
@@ -29,7 +29,7 @@ from openresponses_bridge.errors import InvalidRequestError
 from openresponses_bridge.protocol.codec import decode_request, encode
 from openresponses_bridge.protocol.events import Event
 from openresponses_bridge.seal import Sealer
-from tests.support.garbage import garbage
+from tests.support.cyclic_garbage import garbage
 from tests.support.loops import Answer, driven
 from tests.support.model_frames import frames
 from tests.support.model_scripts import SCRIPTS, Step
@@ -38,7 +38,7 @@ ENTRIES = list(dialects().values())
 UPSTREAMS = [entry for entry in ENTRIES if entry.upstream is not None]
 CLIENTS = [entry for entry in ENTRIES if entry.client is not None]
 TAGGED = [entry for entry in UPSTREAMS if entry.upstream and hasattr(entry.upstream.options(), "think")]
-BOTH = [entry for entry in UPSTREAMS if entry.client is not None and entry.client.request is not None]
+BOTH = [entry for entry in UPSTREAMS if entry.client is not None and entry.surface is not None]
 CALLED: list[Step] = [*SCRIPTS["reasoning"][:-1], *SCRIPTS["citation"][:-1], *SCRIPTS["one_tool"]]
 ANSWERS = {"whole": CALLED, **{name: SCRIPTS[name] for name in ("refusal", "incomplete", "fail", "cut")}}
 FRAMES = {
@@ -183,16 +183,15 @@ def test_of_a_request_to_an_upstream(entry: Dialect) -> None:
 
 @pytest.mark.parametrize("entry", BOTH, ids=name_of)
 def test_of_a_clients_request(entry: Dialect) -> None:
-    assert entry.client is not None
-    request, body = entry.client.request, outgoing(entry)
-    assert request is not None
+    assert entry.surface is not None
+    read, body, head = entry.surface.read, outgoing(entry), RequestHead(sealer=Sealer())
     named = encode({"model": "m", **json.loads(body)})
-    assert left_by(lambda: request(named, Sealer())) == set()
+    assert left_by(lambda: read(named, head)) == set()
 
     def refused() -> None:
         for wrong in (b"{", b"{}", b'{"model":"m","messages":7,"contents":7}'):
             with pytest.raises(InvalidRequestError):
-                request(wrong, Sealer())
+                read(wrong, head)
 
     assert left_by(refused) == set()
 

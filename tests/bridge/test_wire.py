@@ -1,13 +1,14 @@
 """E10: which spelling a request gets."""
 
 import json
+import re
 from typing import Any
 
 import pytest
 
 from openresponses_bridge.errors import InvalidRequestError
 from openresponses_bridge.protocol.codec import decode_request
-from openresponses_bridge.wire import choose_wire, shows_only_summaries
+from openresponses_bridge.wire import CLIENTS, choose_wire, shows_only_summaries
 from tests.support.shared import shared_files
 
 
@@ -70,6 +71,12 @@ def test_e10_published_and_extension_types_get_openresponses(request_: dict[str,
         ("Cline/3.74.0", "openai"),
         ("RooCode/3.36.6", "openai"),
         ("Kilo-Code/7.2.0", "openai"),
+        ("ai-sdk-openai/4.0.118 ai-sdk-provider-utils/5.0.81 node.js/v20.20.2", "openai"),
+        ("ai-sdk/open-responses/2.0.36 ai-sdk/provider-utils/5.0.34 runtime/node.js/v20", "openai"),
+        ("ai/7.0.173 ai-sdk-provider-utils/5.0.81 node.js/v20.20.2", "openai"),
+        ("ai-sdk.next.openai/9", "openai"),
+        ("async-openai/0.30", "openai"),
+        ("my-app/1.0 ruby-openai/8.0", "openai"),
         ("Zedd/1.0", "openresponses"),
         ("my-Zed/1.0", "openresponses"),
         ("open-ai/1.0", "openresponses"),
@@ -119,6 +126,13 @@ def test_p38_unknown_wire_is_refused() -> None:
         ("ai-sdk/open-responses/1.0.39 ai-sdk/provider-utils/4.0.50", (True, False), False),
         ("opencode/1.18.33 ai-sdk/provider-utils/4.0.40 runtime/bun/1.3.14", (True, False), True),
         ("ai-sdk/openai-compatible/2.0", (True, False), False),
+        ("ai-sdk-openai/4.0.118 ai-sdk-provider-utils/5.0.81 node.js/v20.20.2", (True, False), True),
+        ("ai-sdk/open-responses/2.0.36 ai-sdk/provider-utils/5.0.34 runtime/node.js", (True, False), False),
+        ("ai/7.0.173 ai-sdk-provider-utils/5.0.81 node.js/v20.20.2", (False,), True),
+        ("ai/7.0.173 ai-sdk-provider-utils/5.0.81 node.js/v20.20.2", (True,), False),
+        ("ai-sdk.openai.of-another-day/9", (True, False), True),
+        ("OpenAI/Python 3.57.0", (True, False), False),
+        ("codex_exec/0.171.0", (True, False), False),
         ("ai/6.0.326 ai-sdk/provider-utils/4.0.66", (False,), True),
         ("ai/6.0.326 ai-sdk/provider-utils/4.0.66", (True,), False),
         ("curl/8", (True, False), False),
@@ -128,6 +142,28 @@ def test_p38_who_shows_summaries_only(agent: str, streamed: tuple[bool, ...], su
     for each in streamed:
         assert shows_only_summaries({"user-agent": agent}, streamed=each) is summaries
     assert not shows_only_summaries({}, streamed=True)
+
+
+@pytest.mark.parametrize(
+    ("wire", "agent", "summaries"),
+    [
+        ("openai", "curl/8", True),
+        ("openai", "codex_exec/0.171.0", False),
+        ("openresponses", "ai-sdk-openai/4.0.118", False),
+        ("auto", "ai-sdk-openai/4.0.118", True),
+        ("auto", "curl/8", False),
+    ],
+)
+def test_p38_the_wires_header_decides_the_form_of_reasoning_too(
+    wire: str, agent: str, summaries: bool
+) -> None:
+    assert shows_only_summaries({"user-agent": agent}, streamed=True, asked=wire) is summaries
+
+
+def test_each_known_client_says_when_it_was_seen() -> None:
+    assert all(re.fullmatch(r"20\d\d-\d\d-\d\d", each.on) for each in CLIENTS)
+    assert all(each.seen for each in CLIENTS if each.package)
+    assert all(each.package.startswith(("npm:", "pypi:")) for each in CLIENTS if each.package)
 
 
 @pytest.mark.parametrize("recording", shared_files("client-requests", "codex_exec_gpt-5.5.jsonl"))

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from openresponses_server.settings import Settings, UpstreamSettings
+from tests.clients.seen import INSTALLED, pinned
 from tests.support.serving import serving
 from tests.support.upstream import ScriptedUpstream
 
@@ -22,12 +23,16 @@ HERE = Path(__file__).parent
 PACKAGES = (
     "@openai/codex",
     "@anthropic-ai/claude-code",
+    "@anthropic-ai/sdk",
     "@openai/agents",
     "openai",
     "zod",
     "ai",
     "@ai-sdk/open-responses",
     "@ai-sdk/openai",
+    "@ai-sdk/google",
+    "@google/genai",
+    "typescript",
 )
 INSTALL_SECONDS = 600
 CHROMIUM_FLAGS = (
@@ -58,32 +63,53 @@ def _bridge(url: str, dialect: str) -> AbstractContextManager[str]:
     return serving(Settings(store="memory://", upstreams=[upstream]))
 
 
+def _is_installed(folder: Path, name: str) -> bool:
+    """Whether the package is there, in the version that was looked at."""
+    manifest = folder / "node_modules" / name / "package.json"
+    wanted = INSTALLED.get(f"npm:{name}")
+    return manifest.exists() and wanted in (None, json.loads(manifest.read_text())["version"])
+
+
 @pytest.fixture(scope="session")
-def node() -> Path:
-    """A folder whose node_modules hold the clients."""
+def node_folder() -> Path:
+    """The folder for what npm installs."""
     if shutil.which("npm") is None:
         pytest.skip("npm is not installed")
-    folder = HERE / ".node"
-    if any(not (folder / "node_modules" / name).exists() for name in PACKAGES):
+    return HERE / ".node"
+
+
+@pytest.fixture(scope="session")
+def node(node_folder: Path) -> Path:
+    """A folder whose node_modules hold the clients."""
+    folder = node_folder
+    if any(not _is_installed(folder, name) for name in PACKAGES):
         folder.mkdir(exist_ok=True)
         (folder / "package.json").write_text('{"private": true, "type": "module"}')
-        command = ["npm", "install", "--no-fund", "--no-audit", "--no-package-lock", *PACKAGES]
+        command = ["npm", "install", "--no-fund", "--no-audit", "--no-package-lock", *map(pinned, PACKAGES)]
         subprocess.run(command, cwd=folder, check=True, capture_output=True, timeout=INSTALL_SECONDS)
     return folder
 
 
 @pytest.fixture(scope="session")
-def npm(node: Path) -> Callable[[str], Path]:
-    """Installs a package in a folder of its own, unless it is there; returns the folder of its programs. The
-    test is skipped where that fails."""
+def npm(node_folder: Path) -> Callable[..., Path]:
+    """Installs a package, and what it needs beside it, in a folder of its own, unless it is there; returns
+    the folder of its programs. The test is skipped where that fails."""
 
-    def install(package: str) -> Path:
-        folder = node / "apart" / package.replace("/", "-")
+    def install(package: str, *beside: str) -> Path:
+        folder = node_folder / "apart" / package.replace("/", "-")
         programs = folder / "node_modules" / ".bin"
-        if not programs.exists():
+        if not _is_installed(folder, package):
             folder.mkdir(parents=True, exist_ok=True)
             (folder / "package.json").write_text('{"private": true}')
-            command = ["npm", "install", "--no-fund", "--no-audit", "--no-package-lock", package]
+            command = [
+                "npm",
+                "install",
+                "--no-fund",
+                "--no-audit",
+                "--no-package-lock",
+                pinned(package),
+                *beside,
+            ]
             done = subprocess.run(
                 command, cwd=folder, capture_output=True, text=True, timeout=INSTALL_SECONDS, check=False
             )

@@ -1,65 +1,20 @@
 """Codex CLI over a model that knows only functions: a shell command, a patch, a refusal."""
 
 import json
-import os
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from openresponses_server.settings import Settings, UpstreamSettings
+from tests.support.codex_exec import Codex
+from tests.support.conversation_turns import InTurn, calls, results, said, tool_names
 from tests.support.serving import serving
-from tests.support.turns import InTurn, calls, results, said, tool_names
 from tests.support.upstream import Script, ScriptedUpstream, frame, refusal
 
 pytestmark = [pytest.mark.clients, pytest.mark.timeout(700)]
 
 PATCH = "*** Begin Patch\n*** Add File: made.txt\n+first line\n+second line\n*** End Patch\n"
-CONFIG = """
-model = "{model}"
-model_provider = "bridge"
-approval_policy = "never"
-sandbox_mode = "danger-full-access"
-
-[model_providers.bridge]
-name = "bridge"
-base_url = "{base}"
-wire_api = "responses"
-request_max_retries = {retries}
-stream_max_retries = {retries}
-supports_websockets = {websockets}
-"""
-
-
-class Codex:
-    """`codex exec` in a folder of its own; `events` of the last run, as they were printed."""
-
-    def __init__(self, node: Path, base: str, folder: Path) -> None:
-        self._program = node / "node_modules" / ".bin" / "codex"
-        self._base = base
-        self._home = folder / "home"
-        self.work = folder / "work"
-        self._home.mkdir()
-        self.work.mkdir()
-        self.events: list[dict[str, Any]] = []
-
-    def run(self, prompt: str, model: str = "gpt-5.5", websockets: bool = False, retries: int = 0) -> int:
-        config = CONFIG.format(
-            model=model, base=self._base, websockets=str(websockets).lower(), retries=retries
-        )
-        (self._home / "config.toml").write_text(config)
-        command = [self._program, "exec", "--json", "--skip-git-repo-check", "-C", self.work, prompt]
-        environment = {**os.environ, "CODEX_HOME": str(self._home), "HOME": str(self._home)}
-        done = subprocess.run(
-            command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, timeout=90, check=False
-        )
-        self.events = [json.loads(line) for line in done.stdout.splitlines() if line.startswith(b"{")]
-        return done.returncode
-
-    def items(self, kind: str) -> list[dict[str, Any]]:
-        done = [event["item"] for event in self.events if event["type"] == "item.completed"]
-        return [item for item in done if item["type"] == kind]
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ import pytest
 
 from openresponses_server.settings import CodexSettings, Settings, UpstreamSettings
 from tests.support import sdks
+from tests.support.conversation_turns import InTurn, calls, said
 from tests.support.serving import serving
-from tests.support.turns import InTurn, calls, said
 from tests.support.upstream import ScriptedUpstream
 
 pytestmark = [pytest.mark.clients, pytest.mark.timeout(700)]

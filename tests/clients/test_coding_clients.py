@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 import pytest
 
 from openresponses_server.settings import Settings, UpstreamSettings
+from tests.clients.vscode.host import NODE
+from tests.support.conversation_turns import calls, said
 from tests.support.serving import call, serving
-from tests.support.turns import calls, said
 from tests.support.upstream import Received, Script, ScriptedUpstream, chunk
 
 pytestmark = [pytest.mark.clients, pytest.mark.timeout(700)]
@@ -33,7 +34,7 @@ SHELLS: dict[str, Any] = {
 
 class Client(NamedTuple):
     """`files` and `variables` configure it; `{base}` is the server's address. `shows` is what it prints of
-    the reasoning, if anything."""
+    the reasoning, if anything; `beside`: packages that are installed with it."""
 
     package: str
     program: str
@@ -43,6 +44,7 @@ class Client(NamedTuple):
     files: Mapping[str, Any] = MappingProxyType({})
     before: tuple[str, ...] = ()
     shows: str = ""
+    beside: tuple[str, ...] = ()
 
 
 def _opencode(provider: str, path: str) -> Client:
@@ -68,12 +70,13 @@ def _opencode(provider: str, path: str) -> Client:
 def _pi(api: str, base: str, path: str) -> Client:
     provider = {"baseUrl": base, "api": api, "apiKey": "none", "models": [{"id": "m", "reasoning": True}]}
     return Client(
-        "@mariozechner/pi-coding-agent",
+        "@earendil-works/pi-coding-agent",
         "pi",
         ("--provider", "bridge", "--model", "m", "-p", TASK),
         path,
         {"PI_OFFLINE": "1", "PI_SKIP_VERSION_CHECK": "1"},
         {".pi/agent/models.json": {"providers": {"bridge": provider}}},
+        beside=(NODE[os.uname().machine],),
     )
 
 
@@ -126,25 +129,27 @@ def answer(received: Received) -> Script:
 
 @pytest.mark.parametrize("name", CLIENTS)
 def test_a_client_runs_a_command(
-    npm: Callable[[str], Path], tmp_path: Path, upstream: ScriptedUpstream, name: str
+    npm: Callable[..., Path], tmp_path: Path, upstream: ScriptedUpstream, name: str
 ) -> None:
     client = CLIENTS[name]
-    program = npm(client.package) / client.program
+    programs = npm(client.package, *client.beside)
+    program = programs / client.program
+    newer = [str(each.parent) for each in programs.parent.glob("node-*/bin/node")]
     upstream.answer = answer
     given = UpstreamSettings(url=upstream.url, options={"reasoning_field": "reasoning_content"})
     (tmp_path / "work").mkdir()
     with serving(Settings(upstreams=[given])) as base:
-        for path, value in client.files.items():
-            file = tmp_path / path
+        for name_of_file, value in client.files.items():
+            file = tmp_path / name_of_file
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(json.dumps(value).replace("{base}", base))
         settled = {key: value.replace("{base}", base) for key, value in client.variables.items()}
-        kept = {key: value for key, value in os.environ.items() if key == "PATH"}
+        path = os.pathsep.join([*newer, os.environ["PATH"]])
         for arguments in filter(None, (client.before, client.arguments)):
             done = subprocess.run(
                 [program, *(each.replace("{base}", base) for each in arguments)],
                 cwd=tmp_path / "work",
-                env={**kept, "HOME": str(tmp_path), **settled},
+                env={"PATH": path, "HOME": str(tmp_path), **settled},
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 text=True,

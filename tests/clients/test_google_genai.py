@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from openresponses_server.settings import Settings
+from tests.support.conversation_turns import InTurn, calls, said
 from tests.support.serving import serving
-from tests.support.turns import InTurn, calls, said
 from tests.support.upstream import CUT, HANG, Script, ScriptedUpstream, chunk
 from tests.support.waiting import wait_until
 

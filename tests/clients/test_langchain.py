@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.turns import InTurn, calls, results, said
+from tests.support.conversation_turns import InTurn, calls, results, said
 from tests.support.upstream import ScriptedUpstream
 
 langchain_openai = pytest.importorskip("langchain_openai")

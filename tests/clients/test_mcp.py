@@ -8,7 +8,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from tests.server.hosted.test_mcp_responses import ALWAYS, NEVER, Served, served
+from tests.support.mcp_application import ALWAYS, NEVER, Served, served
 from tests.support.sdks import final_output
 
 pytestmark = [pytest.mark.clients, pytest.mark.timeout(120)]

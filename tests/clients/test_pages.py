@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from openresponses_server.settings import Settings
-from tests.clients.test_run import MCP
+from tests.support.document_blocks import commands
+from tests.support.document_reader import Reader
 from tests.support.documents import Block, blocks_of, pages
-from tests.support.reader import Reader
-from tests.support.readme import commands
+from tests.support.mcp_weather_options import MCP
 from tests.support.serving import serving
 
 pytestmark = [pytest.mark.clients, pytest.mark.timeout(700)]

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.turns import InTurn, calls, results, said
+from tests.support.conversation_turns import InTurn, calls, results, said
 from tests.support.upstream import ScriptedUpstream, refusal
 
 pydantic_ai = pytest.importorskip("pydantic_ai")

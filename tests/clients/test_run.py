@@ -8,7 +8,6 @@ break it if it were read."""
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,23 +16,22 @@ from click.testing import CliRunner
 
 from openresponses_bridge.models.information import EnrichedModelData
 from openresponses_bridge.protocol.usage import InputTokensDetails, OutputTokensDetails, Usage
-from openresponses_server.commands.cli import main
+from openresponses_cli.commands.cli import main
 from openresponses_server.settings import Capabilities, Settings, UpstreamSettings
 from openresponses_server.settings.files import hashed
 from openresponses_server.upstreams.listing import codex_model
 from tests.support.loops import Answer
+from tests.support.mcp_weather_options import MCP
 from tests.support.processes import run_agent
 from tests.support.rules_of_models import Rule, Seen, named, ruled
 from tests.support.serving import serving
-from tests.support.shared import REPOSITORY
 from tests.support.upstream import ScriptedUpstream
 
 pytestmark = [pytest.mark.clients, pytest.mark.timeout(700)]
 
 PATCH = "*** Begin Patch\n*** Update File: notes.txt\n@@\n-first\n+changed\n*** End Patch\n"
 SHELL = "echo ran > shell.txt; echo key: ${OPENRESPONSES_BRIDGE_KEY:-none}"
-WEATHER = REPOSITORY / "tests" / "support" / "mcp_weather.py"
-DIALECTS = ("chat", "anthropic")
+DIALECTS = ("chat", "anthropic", "gemini")
 
 
 class Runner:
@@ -58,7 +56,7 @@ class Runner:
             (self.home / name).write_text(text)
 
     def run(self, agent: str, *arguments: str, model: str = "scripted") -> subprocess.CompletedProcess[str]:
-        given = ["--program", str(self.programs / agent)]
+        given = ["--no-probe", "--program", str(self.programs / agent)]  # the scripts answer the agent alone
         if self._upstream is not None:
             given += ["--upstream", self._upstream.url, "--dialect", self._dialect]
         given += ["--model", model, "--", *arguments]
@@ -161,12 +159,6 @@ def codex_with_an_mcp_server(seen: Seen) -> Answer:
     if "forecast" not in seen.results:
         return Answer(calls=[("forecast", named(seen, "get_forecast"), {"city": "Lima"})])
     return Answer(f"It says: {seen.results['forecast']}")
-
-
-MCP = (
-    *("-c", f"mcp_servers.weather.command={json.dumps(sys.executable)}"),
-    *("-c", f"mcp_servers.weather.args=[{json.dumps(str(WEATHER))}]"),
-)
 
 
 def test_codex_calls_a_namespaced_tool_of_an_mcp_server(runner: Runner) -> None:
@@ -312,6 +304,7 @@ def test_gemini_cli_does_a_task_with_a_command_and_an_edit(
     node: Path, npm: Any, upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
     for dialect in DIALECTS:
+        upstream.received.clear()
         (tmp_path / dialect).mkdir()
         runner = Runner(node, upstream, tmp_path / dialect, dialect)
         runner.programs = npm("@google/gemini-cli")
@@ -320,14 +313,42 @@ def test_gemini_cli_does_a_task_with_a_command_and_an_edit(
         assert (runner.work / "shell.txt").read_text() == "ran\n"
         assert (runner.work / "notes.txt").read_text() == "changed\n"
         assert "All done." in done.stdout
-        assert {each.body["model"] for each in upstream.received} == {"scripted"}
+        if dialect == "gemini":
+            assert all("/models/scripted:" in each.path for each in upstream.received)
+            assert "functionCall" in str(upstream.received[-1].body)
+        else:
+            assert {each.body["model"] for each in upstream.received} == {"scripted"}
 
 
 def test_gemini_cli_calls_a_tool_of_the_demo(node: Path, npm: Any, tmp_path: Path) -> None:
     runner = Runner(node, None, tmp_path, "chat")
     runner.programs = npm("@google/gemini-cli")
-    done = runner.run("gemini", "--skip-trust", "-p", "Hello", model="demo")
+    done = runner.run("gemini", "--skip-trust", "-p", "Use a tool", model="demo")
     assert done.stdout.strip().startswith("The tool answered:")
+
+
+OVER_THE_DEMO = {
+    "codex": ("@openai/codex", ("exec", "--skip-git-repo-check")),
+    "claude": ("@anthropic-ai/claude-code", ("-p",)),
+    "gemini": ("@google/gemini-cli", ("--skip-trust", "-p")),
+    "opencode": ("opencode-ai", ("run",)),
+}
+
+
+@pytest.mark.parametrize("agent", OVER_THE_DEMO)
+def test_each_agent_ends_a_turn_with_the_demo_in_a_git_repository(
+    node: Path, npm: Any, tmp_path: Path, agent: str
+) -> None:
+    """Their reminders name tools and agents, which would ask the demo without end."""
+    package, words = OVER_THE_DEMO[agent]
+    runner = Runner(node, None, tmp_path, "chat")
+    if not (node / "node_modules" / package).exists():
+        runner.programs = npm(package)
+    subprocess.run(["git", "init", "-q", runner.work], check=True)
+    done = runner.run(agent, *words, "Use a tool: run an agent with a task", model="demo")
+    assert "The tool answered:" in done.stdout
+    (log,) = (runner.data / "openresponses-bridge" / "agents" / "logs").iterdir()
+    assert 2 <= log.read_text().count('"event":"response"') <= 8
 
 
 def of_opencode(seen: Seen) -> Answer:

@@ -53,7 +53,8 @@ class Searching:
 
     def run(self, agent: str, *arguments: str) -> str:
         """What the agent prints."""
-        given = ["--program", str(self._programs / agent), "--config", str(self._folder / "bridge.toml")]
+        given = ["--no-probe", "--program", str(self._programs / agent)]  # the scripts answer the agent alone
+        given += ["--config", str(self._folder / "bridge.toml")]
         home = self._folder
         done = run_agent(agent, *given, "--", *arguments, home=home, work=home / "work", data=home / "data")
         return done.stdout
@@ -125,6 +126,9 @@ def test_claude_code_searches_with_its_own_tool(searching: Searching) -> None:
         if "WebSearch" in seen.tools:
             asked = "client" not in seen.results
             return Answer(calls=[("client", "WebSearch", {"query": "rain"})]) if asked else Answer(LINK)
+        if "ToolSearch" in seen.tools:  # among the tools that it keeps back
+            assert "tool" not in seen.results, seen.results
+            return Answer(calls=[("tool", "ToolSearch", {"query": "select:WebSearch"})])
         if "web_search" in seen.tools:
             asked = "search" not in seen.results
             return Answer(calls=[("search", "web_search", {"query": "rain"})]) if asked else Answer(LINK)

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from openresponses_bridge.conformance import StreamValidator, Violation
-from tests.support.judge import judge
+from tests.support.reference_validator import judge
 from tests.support.scripts import CITATION, Event, Script, clean_streams, everything, renumber
 
 DELTAS = st.lists(st.sampled_from(["a", "bc", " ", "é🙂", "\n", '"', "\u0000", "{"]), max_size=4)
@@ -164,6 +164,7 @@ def located(violations: list[Violation]) -> list[tuple[int, str, str]]:
     return sorted((each.event_index, each.rule, each.path) for each in violations)
 
 
+@pytest.mark.no_cover
 def test_each_single_change_of_one_stream_that_the_judge_finds_is_found() -> None:
     base = everything()
     for index in range(len(base)):

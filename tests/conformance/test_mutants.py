@@ -4,15 +4,17 @@ Each goes through the command as server-sent events, held to its wire by name an
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from copy import deepcopy
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
-from openresponses_bridge.conformance import RULES
-from openresponses_server.commands.cli import main
+from openresponses_bridge.conformance import RULES, StreamValidator
+from openresponses_bridge.conformance.published import WireName
+from openresponses_bridge.protocol.codec import decode_event
+from openresponses_cli.commands.cli import main
 from tests.support.scripts import CITATION, USAGE, Event, Script, renumber
 from tests.support.shared import shared_files
 
@@ -252,6 +254,51 @@ def test_every_mutant_is_caught(wire: str, rule: str, edit: Edit) -> None:
     mutant = edit(json.loads(json.dumps(STREAMS[wire]())))
     assert rule in caught(validate(mutant, wire))
     assert rule in caught(validate(mutant, "auto"))
+
+
+def places(value: Any, above: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The paths of all fields and elements of a JSON value."""
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, each in inner:
+        yield (*above, key)
+        yield from places(each, (*above, key))
+
+
+def spoiled(stream: list[Event]) -> Iterator[list[Event]]:
+    """The stream with one of its fields missing or of a wrong type, each value at every sixth field."""
+    fields = [(nth, path) for nth, event in enumerate(stream) for path in places(event)]
+    for count, (nth, (*parents, last)) in enumerate(fields):
+        events = deepcopy(stream)
+        holder: Any = events[nth]
+        for key in parents:
+            holder = holder[key]
+        value = (KeyError, None, "zz", 7, [], {})[count % 6]
+        if value is not KeyError:
+            holder[last] = value
+        elif isinstance(holder, dict):
+            del holder[last]
+        else:
+            holder.pop(last)
+        yield events
+
+
+def judged(events: list[Event], wire: WireName, read: Callable[[str], Any]) -> list[str]:
+    validator = StreamValidator(wire)
+    for event in events:
+        validator.feed(read(json.dumps(event)))
+    validator.close()
+    return [str(each) for each in validator.violations]
+
+
+@pytest.mark.no_cover
+@pytest.mark.parametrize("wire", STREAMS)
+def test_a_decoded_event_is_judged_as_its_json(wire: WireName) -> None:
+    stream = json.loads(json.dumps(STREAMS[wire]()))
+    table = [edit(deepcopy(stream)) for _, _, edit in [*BOTH, *ONE[wire]]]
+    mutants = [*table, *spoiled(stream)]
+    assert len(mutants) > 500
+    for mutant in mutants:
+        assert judged(mutant, wire, decode_event) == judged(mutant, wire, str)
 
 
 @pytest.mark.parametrize("wire", ["openresponses", "auto"])

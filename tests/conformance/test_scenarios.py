@@ -114,6 +114,16 @@ def test_what_is_wrong_fails(name: str, change: Change, said: str) -> None:
         play(name, change)
 
 
+def test_three_violations_are_listed_and_the_others_counted() -> None:
+    """One for each event whose name is another."""
+    streamed = right(HttpRequest(body={"model": "m", "input": "Hi", "stream": True}))
+    with pytest.raises(Broken) as broken:
+        play("order.stream", rewritten(b"event: response.", b"event: x."))
+    listed, _, more = str(broken.value).partition(" (and ")
+    assert len(listed.split("; ")) == 3
+    assert more == f"{streamed.body.count(b'event: ') - 3} more)"
+
+
 def test_a_tool_that_is_not_called_fails() -> None:
     with pytest.raises(Broken, match="0 calls instead of 1"):
         play("tools.call")

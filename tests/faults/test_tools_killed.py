@@ -18,12 +18,14 @@ from tests.support.mcp_http import HttpPeer
 from tests.support.serving import call, respond
 from tests.support.upstream import DONE, JSON, Received, Script, ScriptedUpstream, chunk, text
 from tests.support.upstream import call as tool_call
+from tests.support.waiting import wait_until
 from tests.support.workers import CONFIG, Reader, Worker, working, working_together
 
 MODULE = """
 import asyncio
 from pathlib import Path
-from openresponses_bridge.tools import ToolRegistry
+from openresponses_agent.tools import ToolRegistry
+from tests.support.waiting import wait_until
 
 registry = ToolRegistry()
 ran, held = (Path(__file__).with_name(name) for name in ("ran", "held"))
@@ -115,13 +117,6 @@ def tools_in(folder: Path) -> Iterator[Tools]:
         yield Tools(folder, upstream, behind)
 
 
-def wait_until(true: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + 60
-    while not true():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.01)
-
-
 def approval_of(base: str, name: str) -> dict[str, Any]:
     """What a client sends to approve a call, which it has been asked for."""
     asked = respond(base, model="send", input=name, tools=[ALWAYS]).json
@@ -143,7 +138,7 @@ def crash(tools: Tools, doomed: Worker, survivor: Callable[[], str], chosen: ran
     readers["approved"] = Reader(base, "POST", "/v1/responses", {**in_flight, "stream": True})
     expected = 1 + sum(not name.startswith("search") for name in bodies)
     least = chosen.choice([expected, expected, chosen.randint(1, expected)])
-    wait_until(lambda: tools.ran.total() >= least, "the tools were not called")
+    wait_until(lambda: tools.ran.total() >= least)
     time.sleep(chosen.uniform(0.0, 0.1))
     doomed.kill()
     begun = set(tools.ran)
@@ -215,14 +210,12 @@ def two_workers(folder: Path, seed: int) -> None:
         crash(tools, doomed, lambda: other.base, random.Random(seed))
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize("place", [one_worker, two_workers])
 def test_s1_s7_killed_during_tools_that_run_once(tmp_path: Path, place: Callable[[Path, int], None]) -> None:
     place(tmp_path, 0)
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize("place", [one_worker, two_workers])
 @pytest.mark.parametrize("seed", range(1, 21))
 def test_s1_s7_twenty_crashes_during_tools(

@@ -1,8 +1,8 @@
 """Law S9 across an upgrade: the server of the release before and this one over one PostgreSQL and one Redis.
 
-The release before is the last revision with other tables, or the one that TEST_PREVIOUS_REVISION names: what
-each makes the other reads, streams again, continues, cancels, and settles when its worker was killed. What
-either does to a managed key is so at both.
+The release before is the last tag of a version, until there is one the last revision with other tables, or
+what TEST_PREVIOUS_REVISION names: what each makes the other reads, streams again, continues, cancels, and
+settles when its worker was killed. What either does to a managed key is so at both.
 """
 
 import json
@@ -25,13 +25,11 @@ from openresponses_server.store.sql.migrate import upgrade
 from openresponses_server.store.sql.sqlite_file import REVISION
 from tests.support.crashes import check_client, resume_all, saved, start_streams, wait_until_settled
 from tests.support.processes import address_in, started
-from tests.support.releases import environment_of, previous_tree
+from tests.support.releases import environment_of, last_tag, previous_tree
 from tests.support.services import postgres_database, redis_server
 from tests.support.serving import call, output_text, respond, response_of, stream, violations
 from tests.support.waiting import wait_until
 from tests.support.workers import CONFIG, Reader
-
-pytestmark = pytest.mark.timeout(180)
 
 WORDS = 40  # two seconds
 ROUNDS = 10
@@ -244,3 +242,18 @@ def test_s9_two_releases_replace_each_other_under_load(both: Releases) -> None:
         assert {each: response_of(staying.base, each) for each in made} == made
     ended = json.dumps([each["status"] for each in made.values()])
     print(f"{ROUNDS} rounds, {len(made)} responses: {ended.count('completed')} completed")
+
+
+def test_the_release_before_is_that_of_the_last_tag(tmp_path: Path) -> None:
+    def git(*words: str) -> None:
+        who = ["-c", "user.name=a tester", "-c", "user.email=tester@example.org"]
+        subprocess.run(["git", *who, *words], cwd=tmp_path, check=True, capture_output=True)
+
+    git("init", "--quiet")
+    for tags in ([], ["v0.1.0"], ["other", "vague"], ["v0.2.0"]):
+        git("commit", "--quiet", "--allow-empty", "--message=a change")
+        for tag in tags:
+            git("tag", tag)
+        assert last_tag(tmp_path) == ("v0.1.0" if "v0.1.0" not in tags and tags else "")
+    git("commit", "--quiet", "--allow-empty", "--message=a change")
+    assert last_tag(tmp_path) == "v0.2.0"

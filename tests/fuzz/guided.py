@@ -13,7 +13,9 @@ import atheris
 from tests.fuzz.core import all_targets, check
 from tests.fuzz.mutations import mutated
 
-with atheris.instrument_imports(include=["openresponses_bridge", "openresponses_server"]):
+with atheris.instrument_imports(
+    include=["openresponses_agent", "openresponses_bridge", "openresponses_server"]
+):
     TARGETS = all_targets()  # imports what they fuzz
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.fuzz.core import all_targets, check
 from tests.fuzz.targets.edge import frame
-from tests.support import anthropic, foreign
+from tests.support import anthropic, damaged_responses
 from tests.support import codex as notes
 
 
@@ -30,14 +30,17 @@ PONG = frame(10, b"x" * 60)  # so long that what follows it comes in one piece
 HOSTED = [anthropic.start(), anthropic.opened(0, "/odd kind", id="s"), anthropic.closed(0), *anthropic.stop()]
 CUSTOM = {"type": "custom", "name": "c"}
 CUSTOM_ALLOWED = {"type": "allowed_tools", "mode": "auto", "tools": [CUSTOM]}
-TWICE = foreign.call(type="new_call"), foreign.call("{}", id="fc_v")  # under one call_id
+TWICE = damaged_responses.call(type="new_call"), damaged_responses.call("{}", id="fc_v")  # under one call_id
 ITEMLESS = {"type": "response.output_item.done", "output_index": 0}
 NEW_TOOL = {"type": "new_tool", "id": "n", "status": "in_progress"}
 ITS_PROGRESS = {"type": "response.new_tool.going", "output_index": 0, "item_id": "n"}
-ODD_ITEM = foreign.added({"type": "me&sage", "id": "x"}), foreign.done({"type": "me&sage", "id": "x"})
+ODD_ITEM = (
+    damaged_responses.added({"type": "me&sage", "id": "x"}),
+    damaged_responses.done({"type": "me&sage", "id": "x"}),
+)
 HALVES = (
     {"type": "response.created", "response": {"id": "\ud83d", "model": "m", "status": "in_progress"}},
-    foreign.added(foreign.message()),
+    damaged_responses.added(damaged_responses.message()),
     {"type": "response.output_text.delta", "output_index": 0, "content_index": 0, "delta": "a\ud83d"},
 )
 HALF = {"method": "error", "params": {"error": {"message": "\ud83d"}}}
@@ -46,26 +49,40 @@ SAID = {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": 
 ASKED = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
 COMPACTED = {"model": "m", "input": [{"role": "user", "none": "a", "content": "Hi"}]}
 FOUND = [
-    ("responses", "an item's type that no extension can have", sse(foreign.created(), *ODD_ITEM)),
+    ("responses", "an item's type that no extension can have", sse(damaged_responses.created(), *ODD_ITEM)),
     (
         "responses",
         "an unknown kind of call under the call_id of a function's",
-        sse(foreign.created(), *(foreign.done(call, at) for at, call in enumerate(TWICE))),
+        sse(
+            damaged_responses.created(), *(damaged_responses.done(call, at) for at, call in enumerate(TWICE))
+        ),
     ),
     (
         "responses",
         "progress of a tool that no wire has",
-        sse(foreign.created(), foreign.added(NEW_TOOL), ITS_PROGRESS, foreign.done(NEW_TOOL)),
+        sse(
+            damaged_responses.created(),
+            damaged_responses.added(NEW_TOOL),
+            ITS_PROGRESS,
+            damaged_responses.done(NEW_TOOL),
+        ),
     ),
     (
         "responses",
         "progress of a tool that no wire has, with the tool",
-        sse(foreign.created(), foreign.added(NEW_TOOL), {**ITS_PROGRESS, "item": NEW_TOOL}),
+        sse(
+            damaged_responses.created(), damaged_responses.added(NEW_TOOL), {**ITS_PROGRESS, "item": NEW_TOOL}
+        ),
     ),
     (
         "events",
         "the end of an item without the item",
-        sse(foreign.created(), foreign.added(foreign.message()), ITEMLESS, foreign.ended()),
+        sse(
+            damaged_responses.created(),
+            damaged_responses.added(damaged_responses.message()),
+            ITEMLESS,
+            damaged_responses.ended(),
+        ),
     ),
     ("events", "half a character in an id and in a text", sse(*HALVES)),
     ("codex", "half a character in an error", lines(notes.started(), HALF, notes.ended("failed"))),

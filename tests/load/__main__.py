@@ -2,8 +2,9 @@
 
     make load ARGS="--minutes 10"
     make load ARGS="--minutes 60 --open 200 --rate 20 --faults"
+    make load ARGS="--minutes 10 --open 200 --rate 20 --default-store"
 
-Two workers over PostgreSQL and Redis. Every answer is checked by the
+Two workers over PostgreSQL and Redis, or over SQLite and logs in files. Every answer is checked by the
 validator and by its text. Ends with status 1 when anything was wrong.
 """
 
@@ -28,6 +29,9 @@ def parsed(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--open", type=int, default=2_000, help="streams that are open at once")
     parser.add_argument("--rate", type=float, default=200, help="further requests a second, of every kind")
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument(
+        "--default-store", action="store_true", help="SQLite and logs in files, without PostgreSQL and Redis"
+    )
     parser.add_argument("--faults", action="store_true", help="a fault every minute, or as --every says")
     parser.add_argument("--every", type=float, default=60, help="seconds between two faults")
     parser.add_argument("--only", default="", help="faults, with commas between them; all without")
@@ -49,6 +53,7 @@ def main() -> int:
         every=given.every if given.faults else None,
         seed=given.seed,
         only=tuple(filter(None, given.only.split(","))),
+        default_store=given.default_store,
     )
     report = uvloop.run(run(asked))
     print(report.table())

@@ -20,7 +20,8 @@ _ENDS: Final = {"cancel": {"cancelled", "incomplete", "completed"}, "leave": {"l
 
 class Asked(NamedTuple):
     """What a run is to do. `every` is seconds between the begins of two faults, None: there are no faults;
-    `only` are the faults, all without one."""
+    `only` are the faults, all without one. `default_store`: SQLite and logs in files, without PostgreSQL
+    and Redis."""
 
     seconds: float
     open: int
@@ -29,6 +30,7 @@ class Asked(NamedTuple):
     every: float | None
     seed: int
     only: tuple[str, ...] = ()
+    default_store: bool = False
 
 
 class Report:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+import sqlite3
 from collections.abc import Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
 from statistics import fmean
 from typing import Final, NamedTuple
 
@@ -63,6 +66,12 @@ def stored(postgres: str, server: str) -> Standing:
     with redis.Redis.from_url(server, socket_timeout=5) as client:
         keys = sum(client.ttl(key) == -1 for key in list(client.scan_iter(count=1_000)))
     return {"leased responses": row[0], "Redis keys without expiry": keys}
+
+
+def stored_in_file(file: Path) -> Standing:
+    """What a server with the default store has in its file. Raises sqlite3.Error."""
+    with closing(sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True)) as database:
+        return {"leased responses": database.execute(_UNENDED).fetchone()[0]}
 
 
 def differences(

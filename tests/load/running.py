@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import sqlite3
 import tempfile
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from statistics import median
@@ -23,7 +24,7 @@ from tests.load import clients
 from tests.load.model import Said
 from tests.load.report import ANYTIME, Asked, Report
 from tests.load.results import Recording, Result
-from tests.load.returning import FLAT, Standing, differences, growth, held, stored
+from tests.load.returning import FLAT, Standing, differences, growth, held, stored, stored_in_file
 from tests.load.scene import CORRUPTS, FAULTS, Scene, standing
 from tests.load.watch import watching
 from tests.load.wire import Broken, Connections
@@ -41,19 +42,21 @@ async def run(given: Asked) -> Report:
     report = Report(given)
     with ExitStack() as kept:
         folder = Path(kept.enter_context(tempfile.TemporaryDirectory(prefix="orb-load-")))
-        async with standing(given.workers, folder, faults=given.every is not None) as scene:
+        async with standing(
+            given.workers, folder, faults=given.every is not None, default_store=given.default_store
+        ) as scene:
             connections = Connections(scene.port, keeps=given.every is None)
             recordings = kept.enter_context((folder / "recordings").open("w+b"))
             load = _Load(given, report, connections, Recordings(recordings))
             await load.when_idle()
             report.start = await _until_returned(scene, {})
             begun, spent = time.monotonic(), time.process_time()
-            others = {
+            others: dict[str, Callable[[], int | None]] = {
                 "the server": lambda: scene.process.pid,
                 "the model": lambda: scene.model_pid,
-                "PostgreSQL": lambda: scene.postgres.pid,
-                "Redis": lambda: scene.redis.pid,
             }
+            if scene.services is not None:
+                others |= {"PostgreSQL": lambda: scene.postgres.pid, "Redis": lambda: scene.redis.pid}
             async with watching(scene.process.pid, others, begun) as found:
                 async with _faults(given, scene, load, report, begun):
                     await load.run()
@@ -78,7 +81,7 @@ async def _until_returned(scene: Scene, start: Standing, streams: int = 0) -> St
     pause = _QUIET if start else 2.0
     while time.monotonic() < begun + _SETTLES:
         await asyncio.sleep(pause)
-        with suppress(Broken, psycopg.Error, redis.RedisError):
+        with suppress(Broken, psycopg.Error, redis.RedisError, sqlite3.Error):
             found = await _standing(scene)
             if not differences(start or {**found, "leased responses": 0, "running": 0}, found, streams):
                 break
@@ -88,6 +91,8 @@ async def _until_returned(scene: Scene, start: Standing, streams: int = 0) -> St
 
 async def _standing(scene: Scene) -> Standing:
     processes = await held(scene.process.pid, scene.direct_port)
+    if scene.services is None:
+        return processes | await asyncio.to_thread(stored_in_file, scene.store)
     return processes | await asyncio.to_thread(stored, f"{scene.postgres.url}/test", scene.redis.url)
 
 
@@ -104,7 +109,10 @@ async def _faults(
     chance = random.Random(given.seed)
     names = []
     for name in given.only or FAULTS:
-        if missing := FAULTS[name].missing():
+        missing = FAULTS[name].missing()
+        if scene.services is None and FAULTS[name].of_services:
+            missing = "neither PostgreSQL nor Redis is there"
+        if missing:
             report.left_out[name] = missing
         else:
             names.append(name)
@@ -113,7 +121,7 @@ async def _faults(
 
     async def in_turns() -> None:
         took = 0.0
-        while True:
+        while names:
             for name in names:
                 await asyncio.sleep(max(every / 2 - took, every / 4))
                 load.fault = name
@@ -263,24 +271,27 @@ class _Load:
         self.fault = ANYTIME
         ids = self._chance.sample(list(self._stored), min(_LOOKED_AT, len(self._stored)))
         for response_id in ids:
-            seen, there = self._stored[response_id], await self._acknowledged(response_id)
+            seen, (there, error) = self._stored[response_id], await self._acknowledged(response_id)
             if there != seen:
-                self._report.wrong[f"acknowledged as {seen.outcome}, but there is {_shown(there, seen)}"] += 1
+                what = f"{_shown(there, seen)}{error and f' ({error})'}"
+                self._report.wrong[f"acknowledged as {seen.outcome}, but there is {what}"] += 1
         self._report.looked_at = len(ids)
 
-    async def _acknowledged(self, response_id: str) -> _Acknowledged | None:
-        """What there is of a stored response; None if there is nothing, or nobody says so."""
+    async def _acknowledged(self, response_id: str) -> tuple[_Acknowledged | None, str]:
+        """What there is of a stored response, and the code of its error; None if there is nothing, or nobody
+        says so."""
         for _ in range(20):
             with suppress(Broken):
                 path = f"/v1/responses/{response_id}"
                 async with self._connections.asked("GET", path) as answer:
                     body = await answer.json()
                     if answer.status == 200:
-                        return _Acknowledged(body["status"], output_text(body))
+                        found = _Acknowledged(body["status"], output_text(body))
+                        return found, (body["error"] or {}).get("code", "")
                     if answer.status == 404:
-                        return None
+                        return None, ""
             await asyncio.sleep(1)
-        return None
+        return None, ""
 
     def _said(self, count: int, pause: int) -> Said:
         self._number += 1

@@ -40,22 +40,45 @@ sockets_per_key = 10000
 """
 
 
+class Services(NamedTuple):
+    """A database and a Redis of the load's own."""
+
+    postgres: OwnPostgres
+    redis: OwnRedis
+
+
 class Scene:
-    """The services, the links to them (only with faults), the server's process and its `port` for clients.
-    `flags` start another server over the same."""
+    """The services (None: the store is a file, as by default), the links to them (only with faults), the
+    server's process and its `port` for clients. `flags` start another server over the same; `store` is its
+    file."""
 
     def __init__(
         self,
         folder: Path,
         links: dict[str, FaultProxy],
-        services: tuple[OwnPostgres, OwnRedis, int],
+        services: Services | None,
+        model_pid: int,
         server: tuple[subprocess.Popen[str], tuple[str, ...], int],
     ) -> None:
         self.links = links
-        self.postgres, self.redis, self.model_pid = services
+        self.services = services
+        self.model_pid = model_pid
         self.process, self.flags, self.direct_port = server
         self.port = links["clients"].port if links else self.direct_port
+        self.store = store_of(folder)
         self._folder = folder
+
+    @property
+    def postgres(self) -> OwnPostgres:
+        """The database of a scene that has one."""
+        assert self.services is not None
+        return self.services.postgres
+
+    @property
+    def redis(self) -> OwnRedis:
+        """The Redis of a scene that has one."""
+        assert self.services is not None
+        return self.services.redis
 
     def workers(self) -> list[int]:
         """The processes that serve."""
@@ -94,6 +117,11 @@ class Scene:
         for keys in (used + new, new + used):
             _replace(file, keys)
             await self.replace_workers()
+
+
+def store_of(folder: Path) -> Path:
+    """The file that has the responses of a server with the default store."""
+    return folder / "responses.sqlite3"
 
 
 def _sealing_keys(folder: Path) -> Path:
@@ -140,6 +168,8 @@ class Fault(NamedTuple):
 
     happen: Happening
     missing: Callable[[], str] = str
+    of_services: bool = False
+    """It happens to PostgreSQL or Redis."""
 
 
 def _on(link: str, *kinds: Kind) -> Fault:
@@ -154,7 +184,7 @@ def _on(link: str, *kinds: Kind) -> Fault:
         proxy.reset_all()
         assert link != "upstream" or proxy.count - before, "no fault happened"
 
-    return Fault(fault)
+    return Fault(fault, of_services=link in ("postgresql", "redis"))
 
 
 async def _restart(server: OwnRedis | OwnPostgres) -> None:
@@ -251,10 +281,10 @@ FAULTS: Final[dict[str, Fault]] = {
     "PostgreSQL breaks": _on("postgresql", *_BREAKS),
     "slow Redis": _on("redis", *_BYTES),
     "Redis breaks": _on("redis", *_BREAKS),
-    "Redis restarts": Fault(_redis_restarts),
-    "Redis freezes": Fault(_redis_freezes),
-    "PostgreSQL restarts": Fault(_postgres_restarts),
-    "disk full": Fault(_disk_full, _no_mount),
+    "Redis restarts": Fault(_redis_restarts, of_services=True),
+    "Redis freezes": Fault(_redis_freezes, of_services=True),
+    "PostgreSQL restarts": Fault(_postgres_restarts, of_services=True),
+    "disk full": Fault(_disk_full, _no_mount, of_services=True),
     "a worker is killed": Fault(_worker_killed),
     "a worker is frozen": Fault(_worker_frozen),
     "workers are replaced": Fault(_workers_replaced),
@@ -274,8 +304,11 @@ def port_of(address: str) -> int:
 
 
 @asynccontextmanager
-async def standing(workers: int, folder: Path, *, faults: bool) -> AsyncIterator[Scene]:
-    """All of it, started; with `faults` each link goes through a proxy, and clocks can be set."""
+async def standing(
+    workers: int, folder: Path, *, faults: bool, default_store: bool = False
+) -> AsyncIterator[Scene]:
+    """All of it, started; with `faults` each link goes through a proxy, and clocks can be set. With
+    `default_store` there is a file of SQLite and logs in files, and neither PostgreSQL nor Redis."""
     with ExitStack() as kept:
         async with AsyncExitStack() as proxied:
             links: dict[str, FaultProxy] = {}
@@ -294,10 +327,19 @@ async def standing(workers: int, folder: Path, *, faults: bool) -> AsyncIterator
             kept.callback(model.kill)
             assert model.stdout is not None
             upstream = await through("upstream", int(model.stdout.readline()))
-            postgres = kept.enter_context(own_postgres(_ROOM if faults and can_mount() else None))
-            redis = kept.enter_context(own_redis())
-            database = await through("postgresql", port_of(postgres.url))
-            log = await through("redis", port_of(redis.url))
+            services: Services | None = None
+            stored: tuple[str, ...] = ("--store", f"sqlite:///{store_of(folder)}")
+            if not default_store:
+                services = Services(
+                    kept.enter_context(own_postgres(_ROOM if faults and can_mount() else None)),
+                    kept.enter_context(own_redis()),
+                )
+                database = await through("postgresql", port_of(services.postgres.url))
+                log = await through("redis", port_of(services.redis.url))
+                stored = (
+                    *("--event-log", f"redis://127.0.0.1:{log}/0"),
+                    *("--store", f"postgresql+psycopg://postgres@127.0.0.1:{database}/test"),
+                )
 
             config = folder / "config.toml"
             config.write_text(f'[[upstreams]]\nurl = "http://127.0.0.1:{upstream}/v1"\n{_LIMITS}')
@@ -305,10 +347,7 @@ async def standing(workers: int, folder: Path, *, faults: bool) -> AsyncIterator
             keys.parent.mkdir(mode=0o700)
             _replace(keys, secrets.token_bytes(_KEY_BYTES))
             set_clock(folder / "clock", 0)
-            flags = (
-                *("--config", str(config), "--event-log", f"redis://127.0.0.1:{log}/0"),
-                *("--store", f"postgresql+psycopg://postgres@127.0.0.1:{database}/test"),
-            )
+            flags = ("--config", str(config), *stored)
             output = kept.enter_context((folder / "log").open("a"))
             process = kept.enter_context(
                 started(
@@ -321,4 +360,4 @@ async def standing(workers: int, folder: Path, *, faults: bool) -> AsyncIterator
             )
             port = port_of(await asyncio.to_thread(base_of, process))
             await through("clients", port)
-            yield Scene(folder, links, (postgres, redis, model.pid), (process, flags, port))
+            yield Scene(folder, links, services, model.pid, (process, flags, port))

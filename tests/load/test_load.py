@@ -33,7 +33,7 @@ from tests.load.wire import Connections
 from tests.support.listening import listening
 from tests.support.shared import REPOSITORY
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.anyio
 SENT = b"0123456789" * 1_000
 
 
@@ -243,10 +243,12 @@ async def test_a_client_says_when_nothing_answers() -> None:
 async def test_the_commands_of_the_page_can_be_given() -> None:
     commands = re.findall(r'make load ARGS="(.*)"', (REPOSITORY / "docs/capacity.md").read_text())
     assert [
-        (found.minutes, found.open, found.faults) for found in map(parsed, map(shlex.split, commands))
+        (found.minutes, found.open, found.faults, found.default_store)
+        for found in map(parsed, map(shlex.split, commands))
     ] == [
-        (10, 2_000, False),
-        (60, 200, True),
+        (10, 2_000, False, False),
+        (60, 200, True, False),
+        (10, 200, False, True),
     ]
 
 
@@ -258,4 +260,14 @@ async def test_a_short_load_with_a_fault(fault: str) -> None:
         pytest.skip(missing)
     report = await run(Asked(45, open=20, rate=10, workers=2, every=20, seed=1, only=(fault,)))
     assert report.happened[fault]
+    assert not report.wrong, report.table()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+async def test_a_short_load_on_the_default_store() -> None:
+    faults = ("clients break", "slow PostgreSQL")
+    report = await run(Asked(45, 20, 10, workers=2, every=20, seed=1, only=faults, default_store=True))
+    assert report.happened["clients break"]
+    assert list(report.left_out) == ["slow PostgreSQL"]
     assert not report.wrong, report.table()

@@ -8,23 +8,24 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.document_reader import Reader
 from tests.support.documents import blocks_of, commands_of
-from tests.support.reader import Reader
 from tests.support.upstream import DONE, Script, ScriptedUpstream, chunk
 
-pytestmark = pytest.mark.timeout(120)
 AGENT = """\
 #!/bin/sh
 case "$1${0##*/}" in --versioncodex) echo 0.150.0; exit;; --versionclaude) echo 2.1.0; exit;; esac
 echo "arguments: $*"
 url="$ANTHROPIC_BASE_URL/v1/messages"
+said='"max_tokens":9,"messages":[{"role":"user","content":"Hi"}]'
 if [ "${0##*/}" = codex ]; then
     given=$(cat "${CODEX_CONFIG:-/dev/null}"; echo "$*")
     url=$(echo "$given" | sed -n 's/.*base_url *= *"\\([^"]*\\)".*/\\1/p')/responses
+    said='"input":"Hi"'
 fi
 curl -s "$url" -H "authorization: Bearer ${ANTHROPIC_AUTH_TOKEN:-$OPENRESPONSES_BRIDGE_KEY}" \\
     -H 'content-type: application/json' \\
-    -d '{"model":"'$MODEL'","max_tokens":9,"input":"Hi","messages":[{"role":"user","content":"Hi"}]}'
+    -d '{"model":"'$MODEL'",'"$said"'}'
 """
 
 

@@ -16,12 +16,11 @@ from urllib.request import Request, urlopen
 import pytest
 
 from openresponses_bridge.conformance.scenarios import SCENARIOS
-from tests.support.reader import Reader
-from tests.support.readme import commands, files
+from tests.support.document_blocks import commands, files
+from tests.support.document_reader import Reader
 from tests.support.upstream import DONE, Script, ScriptedUpstream, chunk
 from tests.support.wheel import Wheel
 
-pytestmark = pytest.mark.timeout(120)
 FRONT = "Put Codex, Claude Code, VS Code or an SDK in front of any model"
 JSON = {"content-type": "application/json"}
 
@@ -65,7 +64,7 @@ def test_a_real_model(reader: Reader) -> None:
 
 def test_emit_from_your_own_model(reader: Reader) -> None:
     install, serve, ask, run_codex = commands("README.md", "Emit from your own model")
-    assert install == "pip install 'openresponses-bridge[server]'", "what the environment of the wheel has"
+    assert install == "pip install '.[server]'", "what the environment of the wheel has"
     assert len([line for line in files("README.md")["my_model.py"].splitlines() if line]) <= 20
     with reader.serving(serve):
         stream = reader.run(ask)
@@ -116,7 +115,7 @@ def test_put_clients_in_front_of_any_model(reader: Reader) -> None:
 
 
 def posted(address: str, body: object) -> dict[str, Any]:
-    with urlopen(Request(address, json.dumps(body).encode(), JSON), timeout=60) as answered:
+    with urlopen(Request(address, json.dumps(body).encode(), JSON)) as answered:
         answer: dict[str, Any] = json.load(answered)
         return answer
 

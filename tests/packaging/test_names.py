@@ -4,10 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.packaging.test_wheel import run
-from tests.support.wheel import Wheel
+from tests.support.wheel import Wheel, run
 
-pytestmark = [pytest.mark.packages, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.packages
 
 PROJECT = {
     "bridge.py": "SPAN = 3\n",

@@ -9,8 +9,8 @@ import pytest
 
 from openresponses_server.settings import Settings
 from openresponses_server.settings.files import hashed
-from tests.support.proxies import PROXIES, proxied
-from tests.support.raw import HANDSHAKE, raw
+from tests.support.debian_proxies import PROXIES, proxied
+from tests.support.raw_sockets import HANDSHAKE, raw_connection
 from tests.support.serving import call, serving
 from tests.support.smuggling import OPEN, STOLEN, WHOLE, shapes
 from tests.support.sockets import opened_socket
@@ -53,7 +53,7 @@ def test_no_answer_reaches_another_connections_request(proxy: str, hidden: bytes
     """Two keys; what an attacker's request left on a connection to the server meets the victim's."""
     number = 0
     for shape in shapes(hidden, ATTACKER):
-        with raw(proxy) as attacker:
+        with raw_connection(proxy) as attacker:
             attacker.send(shape.head)
             attacker.send(shape.body)
             got = attacker.read(until=b"\r\n\r\n", seconds=0.3)
@@ -84,7 +84,7 @@ def test_no_protocol_but_websocket_is_asked_for(name: str, tmp_path: Path) -> No
     ):
         listener.settimeout(10)
         for upgrade, passes in (("h2c", False), ("x", False), ("websocketx", False), ("WebSocket", True)):
-            with raw(base) as client:
+            with raw_connection(base) as client:
                 client.send(HANDSHAKE.replace(b"websocket", upgrade.encode()) + b"\r\n")
                 head = head_at(listener).lower()
             assert (b"\r\nupgrade: websocket\r\n" in head) == passes, (upgrade, head)

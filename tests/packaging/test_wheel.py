@@ -15,33 +15,16 @@ from pathlib import Path
 import pytest
 
 from openresponses_server.vscode.vsix import extension_files, vsix
-from tests.support.readme import blocks
+from tests.support.document_blocks import blocks
 from tests.support.shared import REPOSITORY
-from tests.support.wheel import RUNNING, VERSIONS, Wheel, clean_environment
+from tests.support.wheel import RUNNING, VERSIONS, Wheel, clean_environment, run
 
-pytestmark = [pytest.mark.packages, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.packages
 INSTALL = "pip install 'openresponses-bridge[server]'"
 # what msgspec imports of others where it finds it, and the names of namespaces
 THIRD_PARTY = (
     "import sys; {}; print(*sorted({{n.partition('.')[0] for n in sys.modules}} - sys.stdlib_module_names))"
 )
-
-
-def run(
-    interpreter: Path, *arguments: str, folder: Path, stdin: str = "", code: int = 0
-) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(
-        [str(interpreter), *arguments],
-        cwd=folder,
-        env=clean_environment() | {"XDG_DATA_HOME": str(folder)},
-        input=stdin,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == code, done.stderr
-    return done
 
 
 def program(interpreter: Path) -> Path:
@@ -53,10 +36,12 @@ def classified() -> Sequence[str]:
     return re.findall(r"Programming Language :: Python :: (3\.\d+)", text)
 
 
-def test_the_wheel_has_the_two_packages_with_their_data_and_nothing_else(wheel: Wheel) -> None:
+def test_the_wheel_has_the_packages_with_their_data_and_nothing_else(wheel: Wheel) -> None:
     with zipfile.ZipFile(wheel.path()) as opened:
         names = {name for name in opened.namelist() if ".dist-info/" not in name}
-    folders = [REPOSITORY / part / f"openresponses_{part}" for part in ("bridge", "server")]
+    folders = [
+        path.parent for part in ("bridge", "server") for path in (REPOSITORY / part).glob("*/py.typed")
+    ]
     kept = {
         str(path.relative_to(folder.parent))
         for folder in folders
@@ -120,15 +105,14 @@ def test_a_key_without_cryptography_says_what_to_install(wheel: Wheel, tmp_path:
             print(error)
     """
     said = run(wheel.environment(), "-c", code, folder=tmp_path).stdout
-    assert said == (
-        "bridge.seal.cryptography: a key needs cryptography: pip install 'openresponses-bridge[seal]'\n"
-    )
+    install = "pip install 'openresponses-bridge[seal]'"
+    assert said == f"bridge.seal.cryptography: a sealing key needs cryptography: {install}\n"
     assert run(wheel.environment(extras="seal"), "-c", code, folder=tmp_path).stdout == ""
 
 
 def test_pytest_has_the_fixtures_with_the_library_alone(wheel: Wheel, tmp_path: Path) -> None:
     interpreter = wheel.environment("pytest")
-    (_, example), _ = blocks("docs/testing.md", "python")
+    (_, example), *_ = blocks("docs/testing.md", "python")
     (tmp_path / "test_mine.py").write_text(
         example
         + "\n\ndef test_a_server(openresponses_conform):\n    openresponses_conform('http://127.0.0.1:1')\n"
@@ -161,9 +145,9 @@ def test_the_service(wheel: Wheel, tmp_path: Path, version: str) -> None:
             asked = urllib.request.Request(
                 f"{address[0]}/v1/responses", json.dumps(body).encode(), {"content-type": "application/json"}
             )
-            with urllib.request.urlopen(asked, timeout=60) as answered:
+            with urllib.request.urlopen(asked) as answered:
                 made = json.load(answered)
-            with urllib.request.urlopen(f"{address[0]}/v1/responses/{made['id']}", timeout=60) as again:
+            with urllib.request.urlopen(f"{address[0]}/v1/responses/{made['id']}") as again:
                 assert json.load(again) == made
             assert made["status"] == "completed"
         finally:

@@ -14,6 +14,7 @@ from openresponses_bridge.dialects.chat_completions.upstream.deltas import Think
 from openresponses_bridge.dialects.chat_completions.upstream.text_calls import TextCalls
 from openresponses_bridge.emitter import ResponseStreamStateMachine
 from openresponses_server.requests.answer_format import FenceFilter, json_in
+from tests.support.costs import assert_proportional
 
 # ten times fewer where every line is traced for coverage
 FEW, MANY = (20_000, 200_000) if sys.gettrace() is None else (2_000, 20_000)
@@ -191,8 +192,7 @@ def test_e12_what_is_held_back_is_not_read_anew_with_each_delta(what: str) -> No
             feed("  ")
         return process_time() - before
 
-    few = min(spent(FEW // 4) for _ in range(3))
-    assert min(spent(MANY // 4) for _ in range(2)) / 10 / few < 3
+    assert_proportional(spent, FEW // 4, MANY // 4)
 
 
 AROUND = {
@@ -215,7 +215,7 @@ def test_json_is_found_in_linear_time(what: str) -> None:
             json_in(text)
         return process_time() - begun
 
-    assert min(spent(MANY) for _ in range(2)) < 0.1 or spent(MANY) / spent(FEW) < 30
+    assert_proportional(spent, FEW, MANY)
 
 
 @pytest.mark.parametrize("end", ["\n", "``", "```", "``` x", "````"])
@@ -228,4 +228,4 @@ def test_e12_the_end_of_a_fence_takes_linear_time(end: str) -> None:
         answer("x" + text + "x")
         return process_time() - before
 
-    assert min(spent(MANY) for _ in range(2)) < 0.1 or spent(MANY) / spent(FEW) < 30
+    assert_proportional(spent, FEW, MANY)

@@ -1,7 +1,6 @@
 """Law E12 at the edges: what a stream costs grows with its length, whatever an upstream sends."""
 
 import json
-import sys
 from collections.abc import Callable
 from time import process_time
 from typing import Any
@@ -12,9 +11,7 @@ from openresponses_bridge.decoder import ResponseAccumulator
 from openresponses_bridge.dialects import anthropic_messages, chat_completions, responses
 from openresponses_bridge.emitter import ResponseStreamStateMachine
 from openresponses_bridge.protocol.codec import decode_event, encode
-
-FEW = 300 if sys.gettrace() is None else 100
-TIMES = 8
+from tests.support.costs import FEW, TIMES, assert_proportional
 
 
 def fragment(index: int | None = None, arguments: str | None = None, id: str = "", name: str = "") -> bytes:
@@ -37,6 +34,10 @@ CHAT: dict[str, Callable[[int], list[bytes]]] = {
         *(fragment(None, " ") for _ in range(times)),
     ],
     "incomplete calls": lambda times: [fragment(None, "{", f"a{at}", "f") for at in range(times)],
+    "a finish reason with each piece": lambda times: [
+        encode({"choices": [{"delta": {"content": f"a longer piece {at}"}, "finish_reason": "stop"}]})
+        for at in range(times * 4)
+    ],
 }
 
 
@@ -48,20 +49,9 @@ def chat(frames: list[bytes]) -> tuple[float, list[Any]]:
     return process_time() - before, events
 
 
-def grows(spent: Callable[[int], float]) -> float:
-    """How many times as much the longer one costs; measured again where another process may interfere."""
-    few, many = [], []
-    for _ in range(4):
-        few.append(min(spent(FEW) for _ in range(3)))
-        many.append(min(spent(FEW * TIMES) for _ in range(2)))
-        if min(many) < 2 * TIMES * min(few):
-            break
-    return min(many) / min(few)
-
-
 @pytest.mark.parametrize("kind", CHAT)
 def test_e12_chat_fragments(kind: str) -> None:
-    assert grows(lambda times: chat(CHAT[kind](times))[0]) < 3 * TIMES
+    assert_proportional(lambda times: chat(CHAT[kind](times))[0], FEW, FEW * TIMES)
 
 
 def test_e12_a_list_without_an_index_is_one_call() -> None:
@@ -83,7 +73,7 @@ def test_e12_anthropic_s_items_out_of_turn() -> None:
             outbound.feed(event)
         return process_time() - before
 
-    assert grows(spent) < 3 * TIMES
+    assert_proportional(spent, FEW, FEW * TIMES)
 
 
 def test_e12_items_that_collide() -> None:
@@ -113,7 +103,7 @@ def test_e12_items_that_collide() -> None:
             accumulator.feed(event)
         return process_time() - before
 
-    assert grows(spent) < 3 * TIMES
+    assert_proportional(spent, FEW, FEW * TIMES)
 
 
 @pytest.mark.parametrize("announced", [False, True], ids=["alone", "after others"])
@@ -138,4 +128,46 @@ def test_e12_items_that_only_the_terminal_response_has(announced: bool) -> None:
             inbound.feed(frame)
         return process_time() - before
 
-    assert grows(spent) < 3 * TIMES
+    assert_proportional(spent, FEW, FEW * TIMES)
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_e12_parts_that_no_index_fits(same: bool) -> None:
+    """Each part of a whole item is looked for among those that were sent."""
+
+    def spent(times: int) -> float:
+        inbound = responses.Inbound(ResponseStreamStateMachine("m"))
+        item = {"type": "message", "id": "msg_1", "role": "assistant", "status": "completed"}
+        parts = [
+            {"type": "output_text", "text": "t" if same else f"t{at}", "annotations": []}
+            for at in range(times)
+        ]
+        begun = {"output_index": 0, "item_id": "msg_1", "content_index": 0, "delta": "q"}
+        frames = [
+            {"type": "response.output_item.added", "output_index": 0, "item": item | {"content": []}},
+            {"type": "response.output_text.delta", **begun},
+            {"type": "response.output_item.done", "output_index": 0, "item": item | {"content": parts}},
+        ]
+        before = process_time()
+        for frame in frames:
+            inbound.feed(encode(frame))
+        return process_time() - before
+
+    assert_proportional(spent, FEW, FEW * TIMES)
+
+
+def test_e12_fields_of_an_upstream_s_own_in_each_frame() -> None:
+    """What the response has of them is bounded, however many frames bring others."""
+    machine = ResponseStreamStateMachine("m")
+    inbound = anthropic_messages.Inbound(machine)
+    inbound.feed(encode({"type": "message_start", "message": {"role": "assistant", "content": []}}))
+    for at in range(1000):
+        fields = {f"own_{at}": at, "delta": {f"own_{at}": at}, "usage": {f"own_{at}": at}}
+        inbound.feed(encode({"type": "message_delta", **fields}))
+    inbound.feed(encode({"type": "message_delta", "delta": {"stop_reason": "max_tokens"}}))
+    inbound.feed(encode({"type": "message_stop"}))
+    assert machine.snapshot.native
+    said = machine.snapshot.native["anthropic"]
+    assert said["own_0"] == 0
+    assert len(said) < 1000
+    assert len(said["delta"]) < 1000

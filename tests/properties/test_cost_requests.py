@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from openresponses_bridge.calls.identity import ToolIdentityMap
+from openresponses_bridge.dialects.anthropic_messages import from_messages
 from openresponses_bridge.dialects.base import RequestContext
 from openresponses_bridge.dialects.chat_completions import ChatOptions, to_chat
 from openresponses_bridge.dialects.gemini import from_gemini
@@ -14,7 +15,7 @@ from openresponses_bridge.dialects.table import dialects
 from openresponses_bridge.protocol.codec import decode_request, encode
 from openresponses_bridge.schemas.rewriting import SchemaRewriter, object_root
 from openresponses_bridge.seal import Sealer
-from tests.properties.test_cost_dialects import TIMES, grows
+from tests.support.costs import FEW, TIMES, assert_proportional
 
 WORDS = "word " * 100
 FORMS = ["const_as_enum", "types_as_nullable", "types_as_any_of", "arrays_with_items", "object_root"]
@@ -59,7 +60,7 @@ def test_e12_a_request_to_chat(kind: str) -> None:
         to_chat(request, options=options)
         return process_time() - before
 
-    assert grows(spent) < 3 * TIMES
+    assert_proportional(spent, FEW, FEW * TIMES)
 
 
 @pytest.mark.parametrize("dialect", ["anthropic", "responses"])
@@ -75,7 +76,7 @@ def test_e12_a_request_to_other_upstreams(kind: str, dialect: str) -> None:
         side.request(request, context)
         return process_time() - before
 
-    assert grows(spent) < 3 * TIMES
+    assert_proportional(spent, FEW, FEW * TIMES)
 
 
 GEMINI: dict[str, Callable[[int], dict[str, Any]]] = {
@@ -114,7 +115,7 @@ def test_e12_a_request_of_a_gemini_client(kind: str) -> None:
         from_gemini(body)
         return process_time() - before
 
-    assert grows(spent) < 3 * TIMES
+    assert_proportional(spent, FEW, FEW * TIMES)
 
 
 def nested(depth: int, types: list[str]) -> dict[str, Any]:
@@ -174,4 +175,23 @@ def test_e12_alternatives_at_a_root(kind: str) -> None:
         object_root(schema)
         return process_time() - before
 
-    assert grows(spent) < 3 * TIMES
+    assert_proportional(spent, FEW, FEW * TIMES)
+
+
+def test_e12_tools_that_come_and_go() -> None:
+    """Each change of the tools of an Anthropic client costs the same, however many tools there are."""
+
+    def spent(times: int) -> float:
+        tools = [{"name": f"t{at}", "input_schema": {"type": "object"}} for at in range(times)]
+        gone = [
+            {"type": "tool_removal", "tool": {"type": "tool_reference", "name": f"t{at}"}}
+            for at in range(times)
+        ]
+        messages = [{"role": "user", "content": "Hi"}, {"role": "system", "content": gone}]
+        body = encode({"model": "m", "max_tokens": 5, "tools": tools, "messages": messages})
+        before = process_time()
+        request, _ = from_messages(body)
+        assert not request.tools
+        return process_time() - before
+
+    assert_proportional(spent, FEW, FEW * TIMES)

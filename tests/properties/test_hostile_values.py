@@ -13,7 +13,7 @@ from openresponses_bridge.dialects.table import TABLE, dialects
 from openresponses_bridge.emitter.machine import ResponseStreamStateMachine
 from openresponses_bridge.protocol.usage import MOST_TOKENS, Usage
 from openresponses_bridge.state import TERMINAL_PHASES
-from tests.support.fed import Build, Fed
+from tests.support.checked_inbound import Build, CheckedInbound
 from tests.support.model_frames import frames
 from tests.support.model_scripts import SCRIPTS
 
@@ -97,7 +97,7 @@ def is_consistent(usage: Usage | None) -> bool:
     return bounded and usage.total_tokens == usage.input_tokens + usage.output_tokens
 
 
-def answer(stream: Fed) -> tuple[str, Any]:
+def answer(stream: CheckedInbound) -> tuple[str, Any]:
     """How it ended and what it said, without the ids that are new each time."""
     shown = json.loads(json.dumps(stream.output))
     return stream.status, [{**item, "id": ""} for item in shown]
@@ -108,7 +108,7 @@ def test_no_value_raises_or_leaves_a_stream_open(dialect: str) -> None:
     @settings(max_examples=30)
     @given(changed(dialect, telling=False))
     def holds(streams: tuple[list[bytes], list[bytes]]) -> None:
-        fed = Fed(BUILDS[dialect], streams[1])
+        fed = CheckedInbound(BUILDS[dialect], streams[1])
         assert fed.status in ("completed", "incomplete", "failed", "cancelled")
         assert is_consistent(fed.response.usage)
 
@@ -177,7 +177,7 @@ def test_a_number_that_only_counts_loses_no_answer(dialect: str) -> None:
     @settings(max_examples=30)
     @given(changed(dialect, telling=True))
     def holds(streams: tuple[list[bytes], list[bytes]]) -> None:
-        whole, lying = (Fed(BUILDS[dialect], each) for each in streams)
+        whole, lying = (CheckedInbound(BUILDS[dialect], each) for each in streams)
         assert answer(lying) == answer(whole)
         assert is_consistent(lying.response.usage)
 

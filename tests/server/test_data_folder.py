@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from openresponses_server.agents.coding.running import folder_of
-from openresponses_server.commands.checks import _check_folder
+from openresponses_cli.agents.coding.running import folder_of
+from openresponses_cli.commands.checks import _check_folder
 from openresponses_server.observation.recordings.writer import RecordingFile
 from openresponses_server.settings.data_folder import data_folder, kept_keys, make_private
 from openresponses_server.store.sql.locations import database_url, make_private_file

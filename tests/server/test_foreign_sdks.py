@@ -11,10 +11,9 @@ import pytest
 
 from tests.support import dialect_scripts as scripts
 from tests.support import sdks
+from tests.support.dialect_scripts import DIALECTS
 from tests.support.upstream import Script, ScriptedUpstream, refusal
 
-pytestmark = pytest.mark.timeout(120)
-DIALECTS = ("chat", "anthropic", "responses")
 SCHEMA: Any = {"type": "object", "properties": {"location": {"type": "string"}}, "required": ["location"]}
 CHAT_TOOL: Any = {"type": "function", "function": {"name": "get_weather", "parameters": SCHEMA}}
 MESSAGES_TOOL: Any = {"name": "get_weather", "input_schema": SCHEMA}

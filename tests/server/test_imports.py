@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from openresponses_server.commands import flags
+from openresponses_cli.commands import flags
 from openresponses_server.observation.recordings import dialects, playing
 from openresponses_server.store.sql.locations import database_url
 from openresponses_server.store.sql.migrate import upgrade

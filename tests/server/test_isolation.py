@@ -3,27 +3,31 @@ key opens for no other, whatever carries it."""
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
+from starlette.applications import Starlette
 
-from openresponses_bridge.protocol.codec import decode_request
+from openresponses_bridge.protocol.codec import decode_request, encode
 from openresponses_bridge.protocol.items import ReasoningItem
 from openresponses_bridge.seal import SealError
 from openresponses_server.api.app import create_app
 from openresponses_server.http.auth import NOBODY, Keys
 from openresponses_server.requests.background import claim
 from openresponses_server.requests.prepare import new_run, prepare
-from openresponses_server.requests.prepared import PreparedRequest
+from openresponses_server.requests.prepared import Received
 from openresponses_server.requests.service import Service
-from openresponses_server.settings import Settings, UpstreamSettings
+from openresponses_server.settings import FunctionSettings, Settings, UpstreamSettings
 from openresponses_server.settings.files import hashed
+from openresponses_server.store.base import StoredResponse
+from openresponses_server.tasks import OWNER
 from tests.support.serving import Reply, call, respond, serving
 from tests.support.sockets import opened_socket
-from tests.support.upstream import Script, ScriptedUpstream, refusal, text
+from tests.support.upstream import DONE, Script, ScriptedUpstream, chunk, refusal, text
+from tests.support.upstream import call as tool_call
 
-pytestmark = pytest.mark.timeout(120)
 ALICE = {"authorization": "Bearer key-of-alice"}
 BOB = {"x-api-key": "key-of-bob"}
 NO_KEY: dict[str, str] = {}
@@ -190,23 +194,29 @@ def test_a_run_in_the_background_seals_for_its_owner(shared: str, scripted: Scri
     assert call(shared, "GET", path, headers=BOB).status == 404
 
 
+async def made_by_another_worker(app: Starlette) -> StoredResponse:
+    """The record that another worker stores of a queued run of Alice's."""
+    service: Service = app.state.service
+    asked = decode_request(b'{"model": "m", "input": "Hi", "background": true}')
+    async with app.router.lifespan_context(app):
+        run = new_run(await prepare(Received(asked, {}, "req_1", "alice"), service), service)
+        made = run.translation.response_id
+        assert run.persistence is not None
+        await run.persistence.queue(for_anybody=True)
+        await claim(service, made)
+        while (
+            record := await service.store.get(made, "alice")
+        ) is None or record.response.status != "completed":
+            await anyio.sleep(0.02)
+    return record
+
+
 async def test_a_run_that_another_worker_takes_seals_for_its_owner(upstream: ScriptedUpstream) -> None:
     """That worker knows the owner from the record, and has no key of theirs."""
     upstream.scripts["m"] = THINKING
     app = create_app(Settings(upstreams=[UpstreamSettings(url=upstream.url, dialect="anthropic")]))
     service: Service = app.state.service
-    asked = decode_request(b'{"model": "m", "input": "Hi", "background": true}')
-    async with app.router.lifespan_context(app):
-        run = new_run(await prepare(PreparedRequest(asked, {}, "req_1", "alice"), service), service)
-        made = run.translation.response_id
-        assert run.persistence is not None
-        await run.persistence.queue(for_anybody=True)
-        await claim(service, made)
-        with anyio.fail_after(10):
-            while (
-                record := await service.store.get(made, "alice")
-            ) is None or record.response.status != "completed":
-                await anyio.sleep(0.02)
+    record = await made_by_another_worker(app)
     (thought, hidden) = (item for item in record.response.output if isinstance(item, ReasoningItem))
     for item in (thought, hidden):
         sealed = str(item.encrypted_content)
@@ -214,6 +224,34 @@ async def test_a_run_that_another_worker_takes_seals_for_its_owner(upstream: Scr
         for other in (service.sealer, service.sealer.bound("bob")):
             with pytest.raises(SealError):
                 other.open(sealed)
+
+
+OWNERS = """
+from openresponses_agent.tools import ToolRegistry
+from openresponses_server.tasks import OWNER
+
+registry = ToolRegistry()
+
+
+@registry.tool(tags={"read-only"})
+def owner() -> str:
+    \"\"\"Whose turn it is.\"\"\"
+    return f"owner: {OWNER.get()}"
+"""
+
+
+async def test_a_run_that_another_worker_takes_works_in_its_owner_s_turn(
+    upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
+    """Its functions and its pages take the places of that key, and not those of all."""
+    (tmp_path / "tools.py").write_text(OWNERS)
+    steps = [tool_call(0, "{}", "owner", "call_1"), chunk("tool_calls"), DONE]
+    upstream.scripts["m"] = [Script(steps), Script(text("Well."))]
+    given = FunctionSettings(module=str(tmp_path / "tools.py"))
+    app = create_app(Settings(upstreams=[UpstreamSettings(url=upstream.url)], functions=[given]))
+    record = await made_by_another_worker(app)
+    assert OWNER.get() == ""
+    assert encode(record.response.output[0]).count(b"owner: alice") == 1
 
 
 def test_with_pass_through_nobody_is_an_owner_too(upstream: ScriptedUpstream) -> None:

@@ -7,8 +7,6 @@ from tests.support.session_clients import CLIENTS, SessionClient
 from tests.support.strict_sessions import MODELS, ORDER, Plan, planned, strict_server
 from tests.support.strict_upstreams import PROVIDERS
 
-pytestmark = pytest.mark.timeout(120)
-
 
 @pytest.mark.parametrize(("client", "plans"), CLIENTS)
 def test_no_upstream_refuses_what_others_have_left(client: type[SessionClient], plans: list[Plan]) -> None:

@@ -12,7 +12,6 @@ from tests.support import sdks
 from tests.support.upstream import DONE, Script, ScriptedUpstream, chunk, refusal, text
 from tests.support.upstream import call as tool_call
 
-pytestmark = pytest.mark.timeout(120)
 TOOL: Any = {
     "type": "function",
     "name": "get_weather",

@@ -15,7 +15,6 @@ from openresponses_server.settings import Settings, UpstreamSettings, load_setti
 from openresponses_server.settings.files import hashed
 from tests.support.serving import call, serving
 
-pytestmark = pytest.mark.timeout(120)
 ALICE = {"authorization": "Bearer key-of-alice"}
 OPERATOR = {"authorization": "Bearer key-of-operator"}
 KEYED = Settings(api_keys=[hashed("key-of-alice")])

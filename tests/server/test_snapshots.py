@@ -103,7 +103,7 @@ ANSWERS: dict[str, list[Step]] = {
     "chat/choices_failed": [chat(n=2, model="demo-failure", stream=True)],
     "chat/function": [chat(functions=[LEGACY], function_call={"name": "get_weather"})],
     "chat/function_streamed": [chat(functions=[LEGACY], function_call="auto", messages=ASKED, stream=True)],
-    "chat/losses": [chat(seed=7, top_k=5, modalities=["audio"])],
+    "chat/losses": [chat(seed=7, top_k=5, messages=[{"role": "user", "content": "Hello", "odd": 1}])],
     "messages/whole": [messages()],
     "messages/streamed": [messages(stream=True)],
     "messages/streamed_tool": [

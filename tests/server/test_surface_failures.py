@@ -7,12 +7,10 @@ from typing import Any
 
 import pytest
 
-from tests.server.test_foreign_sdks import DIALECTS
 from tests.support import dialect_scripts as scripts
+from tests.support.dialect_scripts import DIALECTS
 from tests.support.serving import Reply, call
-from tests.support.upstream import CUT, HANG, JSON, Script, ScriptedUpstream, Step
-
-pytestmark = pytest.mark.timeout(120)
+from tests.support.upstream import CUT, DONE, HANG, JSON, Script, ScriptedUpstream, Step, chunk, frame
 
 _TURN = [{"role": "user", "content": "Hello"}]
 _GEMINI = "/v1beta/models"
@@ -57,14 +55,14 @@ def ask(base: str, path: str, model: str, stream: bool) -> Reply:
     return call(base, "POST", path, {**SURFACES[path], "model": model, "stream": stream})
 
 
-def shown(path: str, reply: Reply) -> str:
+def shown(path: str, reply: Reply, kind: str | None = None) -> str:
     """The message of an HTTP error, whose shape has to be the surface's own."""
     body = reply.json
     assert reply.headers["content-type"] == "application/json"
     if path == "/v1/messages":
         assert set(body) == {"type", "error"}
         assert (body["type"], set(body["error"])) == ("error", {"type", "message"})
-        assert body["error"]["type"] == ANTHROPIC[reply.status]
+        assert body["error"]["type"] == (kind or ANTHROPIC[reply.status])
     elif path == _GEMINI:
         assert (set(body), body["error"]["code"]) == ({"error"}, reply.status)
         assert set(body["error"]) == {"code", "message", "status", "details"}
@@ -85,10 +83,11 @@ def test_s5_refusals(many: str, upstream: ScriptedUpstream, dialect: str, path: 
     upstream.scripts[model] = Script([body], status, JSON | retry)
     for stream in (False, True):
         reply = ask(many, path, model, stream)
-        said = (status, "That is why.")
+        said, kind = (status, "That is why."), None
         if status == 401:  # the key is this server's, and not the client's
-            said = (502, f"the upstream {dialect} asks for a key, and this server has none for it")
-        assert (reply.status, shown(path, reply)) == said
+            said = (400, f"the upstream {dialect} asks for a key, and this server has none for it")
+            kind = "api_error"
+        assert (reply.status, shown(path, reply, kind)) == said
         assert reply.headers.get("retry-after") == retry.get("retry-after")
 
 
@@ -165,6 +164,33 @@ STREAMED: dict[str, Callable[[Reply], None]] = {
     "/v1/chat/completions": _chat_failed,
     "/v1/messages": _messages_failed,
 }
+
+
+def _vscode(base: str, model: str) -> Reply:
+    message = {"role": 1, "content": [{"value": "Hello"}]}
+    return call(base, "POST", "/vscode/v1/chat", {"model": model, "messages": [message]})
+
+
+BREAKS: dict[str, list[Step]] = {
+    "cut": [CUT],
+    "frame": [frame(error={"message": "boom", "type": "server_error"}), DONE],
+}
+
+
+@pytest.mark.parametrize("end", BREAKS)
+@pytest.mark.parametrize("path", [*STREAMED, "/vscode/v1/chat"])
+def test_e8_text_that_waits_is_shown_before_the_failure(
+    many_hasty: str, upstream: ScriptedUpstream, path: str, end: str
+) -> None:
+    model = "chat-breaks-within-a-tag"
+    upstream.scripts[model] = Script([chunk(role="assistant"), chunk(content="<thi"), *BREAKS[end]])
+    vscode = path not in STREAMED
+    reply = _vscode(many_hasty, model) if vscode else ask(many_hasty, path, model, stream=True)
+    body = reply.body.replace(b"\\u003c", b"<")
+    assert reply.status == 200
+    assert body.index(b'"<thi"') < body.lower().rindex(b"error")
+    if not vscode:
+        STREAMED[path](reply)
 
 
 def test_own_refusals_of_gemini_s_surface(many: str) -> None:

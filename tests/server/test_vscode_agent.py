@@ -20,7 +20,7 @@ def results() -> Results:
     node = shutil.which("node")
     if node is None:
         pytest.skip("Node.js is not installed")
-    done = subprocess.run([node, str(CHECKS), str(AGENT)], capture_output=True, check=True, timeout=60)
+    done = subprocess.run([node, str(CHECKS), str(AGENT)], capture_output=True, check=True)
     found: Results = json.loads(done.stdout)
     return found
 
@@ -60,9 +60,37 @@ def test_it_ends_at_its_limit_when_cancelled_and_when_the_model_fails(results: R
     assert results["many_tools"] == 128
 
 
+def test_the_participant_asks_at_its_rounds_whether_to_go_on(results: Results) -> None:
+    made = results["goes_on"]
+    assert made["questions"] == [
+        "The model has called tools in 2 rounds. Go on?",
+        "The model has called tools in 4 rounds. Go on?",
+    ]
+    assert made["result"] == {"metadata": {"end": "limit", "rounds": 4}}
+    assert made["shown"] == ["\n\nStopped after 4 rounds of tool calls."]
+
+
+def test_what_the_model_no_longer_takes_is_summarised_by_it(results: Results) -> None:
+    made = results["summarised"]
+    assert made["outcome"] == {"text": "Done.", "rounds": 3, "end": "done"}
+    assert (made["summary"], made["tools"]) == ("Summarise", 0)
+    assert made["last"] == [
+        "user: Do it",
+        "user: The work so far, summarised:\nI have looked.",
+        "assistant: c2",
+        "user: c2",
+    ]
+    assert made["context"] == [False, False, False], "each time it is asked with less than its share"
+    assert made["parts"] == 1, "the marker stands for the whole conversation"
+    failed = results["summary_fails"]
+    assert failed == {"outcome": {"text": "Done.", "rounds": 3, "end": "done"}, "messages": 5}
+
+
 def test_the_participant_of_the_chat(results: Results) -> None:
     made = results["chat"]
     assert made["first"] == ["user: Before", "assistant: An answer.", "user: Now"]
-    assert made["shown"] == ["I look.", "<Running look…>", "Done."]
+    shown = [each for each in made["shown"] if "context" not in each]
+    assert shown == ["I look.", "<Running look…>", "Done."]
+    assert made["shown"][0] == "<1 % of the context is used.>"
     assert (made["offered"], made["result"]) == (1, {"metadata": {"end": "done", "rounds": 2}})
     assert made["invoked"][0]["token"] == "of the chat"

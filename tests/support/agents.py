@@ -7,14 +7,14 @@ from typing import Any
 
 from msgspec import Struct, field
 
+from openresponses_agent.loop import LoopEntry, LoopResult, LoopState, ToolCallingLoop
+from openresponses_agent.prompt import PromptContext, PromptRenderer
+from openresponses_agent.tools.errors import CancellationToken
+from openresponses_agent.tools.registry import ToolRegistry
+from openresponses_agent.tools.service import ToolsService
 from openresponses_bridge.diagnostics import Diagnostics
-from openresponses_bridge.loop import LoopEntry, LoopResult, LoopState, ToolCallingLoop
-from openresponses_bridge.prompt import PromptContext, PromptRenderer
-from openresponses_bridge.tools.errors import CancellationToken
-from openresponses_bridge.tools.registry import ToolRegistry
-from openresponses_bridge.tools.service import ToolsService
-from openresponses_server.agents.driving import AskYesNo, LoopDriver, call_with_anyio
-from openresponses_server.agents.model import ServiceModel
+from openresponses_cli.agents.driving import AskYesNo, LoopDriver, call_with_anyio
+from openresponses_cli.agents.model import ServiceModel
 from openresponses_server.requests.composition import compose, service_lifespan
 from openresponses_server.settings import Capabilities, Settings, Timeouts, UpstreamSettings
 from tests.support.loops import Answer
@@ -114,7 +114,27 @@ def _anthropic(answer: Answer) -> list[Step]:
     return [*steps, _event(type="message_stop")]
 
 
-_FRAMES: dict[str, Callable[[Answer], list[Step]]] = {"anthropic": _anthropic, "chat": _chat}
+def _gemini(answer: Answer) -> list[Step]:
+    """Calls are signed, as those of Gemini 3 are."""
+    parts: list[dict[str, Any]] = [{"text": answer.text}] if answer.text else []
+    for call_id, name, given in answer.calls:
+        arguments = json.loads(given) if isinstance(given, str) else given
+        signed = (
+            {"thoughtSignature": "c2lnbmF0dXJl"} if not any("functionCall" in each for each in parts) else {}
+        )
+        parts.append({"functionCall": {"id": call_id, "name": name, "args": arguments}, **signed})
+    asked = 10 if answer.usage is None else answer.usage.input_tokens
+    counts = {"promptTokenCount": asked, "candidatesTokenCount": 5, "totalTokenCount": asked + 5}
+    pieces = [{"candidates": [{"content": {"role": "model", "parts": [part]}}]} for part in parts]
+    end = {"candidates": [{"finishReason": "STOP"}], "usageMetadata": counts}
+    return [f"data: {json.dumps(each)}\n\n".encode() for each in (*pieces, end)]
+
+
+_FRAMES: dict[str, Callable[[Answer], list[Step]]] = {
+    "anthropic": _anthropic,
+    "chat": _chat,
+    "gemini": _gemini,
+}
 
 
 class Agent(Struct):

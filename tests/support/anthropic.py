@@ -12,8 +12,8 @@ from openresponses_bridge.dialects.anthropic_messages.thinking import open_seale
 from openresponses_bridge.protocol.events import Event
 from openresponses_bridge.protocol.response import Response
 from openresponses_bridge.seal import Sealer
-from tests.support.judge import judge
 from tests.support.machines import machine, plain, same
+from tests.support.reference_validator import judge
 
 Frame = tuple[bytes, str]  # payload, SSE event name
 Json = dict[str, Any]
@@ -81,7 +81,7 @@ def stop(reason: str | None = "end_turn", **usage: int) -> list[bytes]:
     ]
 
 
-class Fed:
+class CheckedAnthropic:
     """An inbound that is held to the laws that hold always: what it gives is valid and adds up to the
     snapshot after each frame (laws E1–E3)."""
 
@@ -100,7 +100,7 @@ class Fed:
     def feed(self, data: bytes, event: str = "") -> list[Event]:
         return self._watch(self.inbound.feed(data, event))
 
-    def close(self) -> "Fed":
+    def close(self) -> "CheckedAnthropic":
         self._watch(self.inbound.close())
         assert not self._validator.close()
         if self.machine.wire == "openresponses":
@@ -135,10 +135,10 @@ class Fed:
         return events
 
 
-def run(*frames: bytes | Sequence[bytes], **options: Any) -> Fed:
+def run(*frames: bytes | Sequence[bytes], **options: Any) -> CheckedAnthropic:
     """A whole stream of frames and lists of frames."""
     flat = [each for entry in frames for each in ([entry] if isinstance(entry, bytes) else entry)]
-    return Fed(flat, **options).close()
+    return CheckedAnthropic(flat, **options).close()
 
 
 def parse_sse(data: bytes) -> list[Json]:
@@ -157,7 +157,7 @@ def sealed(item: Json, sealer: Sealer | None = None) -> tuple[str, Json]:
     return open_sealed(sealer or Sealer(), item["encrypted_content"])
 
 
-def calls(fed: Fed) -> list[tuple[str, str, str, str]]:
+def calls(fed: CheckedAnthropic) -> list[tuple[str, str, str, str]]:
     """(call_id, name, arguments, status) of each call in the output."""
     return [
         (item["call_id"], item["name"], item["arguments"], item["status"])

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tests.support.fed import Frame
+from tests.support.checked_inbound import Frame
 
 TURN = "turn_1"
 

@@ -191,9 +191,14 @@ def new_kinds(turn: Turn, words: list[str]) -> None:
     say(turn, words)
 
 
-def endless_line(_turn: Turn, _words: list[str]) -> None:
-    for _ in range(64):
+def endless_line(turn: Turn, _words: list[str]) -> None:
+    while not turn.stopped.is_set():  # what the program answers meanwhile may end the line once
         raw(b"x" * 65_536)
+
+
+def long_line(turn: Turn, _words: list[str]) -> None:
+    turn.notify("item/agentMessage/delta", itemId=f"msg_{turn.id}", delta="x" * 200_000)
+    turn.stopped.wait(60)
 
 
 def fail(turn: Turn, _words: list[str]) -> None:
@@ -225,6 +230,7 @@ PLAYS: dict[str, Callable[[Turn, list[str]], None]] = {
     "lie": lie,
     "newer": new_kinds,
     "endless": endless_line,
+    "long": long_line,
     "fail": fail,
     "spawn": spawn,
 }
@@ -253,6 +259,8 @@ def start_turn(params: dict[str, Any]) -> Any:
     words = texts[-1].split() if texts else []
     if words[:1] == ["refuse"]:
         raise ValueError("no such model")
+    if words[:1] == ["vanish"]:
+        os._exit(3)
     thread["turns"] += 1
     thread["turn"] = params
     turn = running[params["threadId"]] = Turn(params["threadId"], thread["turns"], words)

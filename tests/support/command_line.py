@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import click
 
-from openresponses_server.commands.cli import main
+from openresponses_cli.commands.cli import main
 
 
 def commands(command: click.Command = main, path: str = "") -> Iterator[tuple[str, click.Command]]:

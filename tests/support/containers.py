@@ -41,19 +41,32 @@ class Image:
     signal: str = ""
     volumes: list[str] = field(default_factory=list)
 
-    def started(self, command: list[str], writable: list[str], **variables: str) -> subprocess.Popen[str]:
-        """Start the command as the image's user. Its root file system is read-only but for the `writable`
-        folders, which are in memory. The returned process is the command's own, so that signals reach it."""
-        uid, gid = self.user.split(":")
+    def compressed_bytes(self) -> int:
+        """Return the size of its file system as a registry has it: one layer, packed by gzip."""
+        pack = f"tar --create --one-file-system --directory {self.root} . | gzip | wc -c"
+        done = subprocess.run(["sh", "-c", pack], capture_output=True, text=True, check=True)
+        return int(done.stdout)
+
+    def started(
+        self, command: list[str], writable: list[str], user: str = "", **variables: str
+    ) -> subprocess.Popen[str]:
+        """Start the command as the image's user, or another one. Its root file system is read-only but for
+        the `writable` folders, which are in memory. The returned process is the command's own, so that
+        signals reach it."""
+        user = user or self.user
+        uid, gid = self.user.split(":")  # the folders' owner, also where another user runs it
         mounts = [
             f"mount --bind {self.root} {self.root}",
             f"mount -o remount,ro,bind {self.root}",
-            *(f"mount -t tmpfs -o uid={uid},gid={gid} tmpfs {self.root}{each}" for each in writable),
+            *(
+                f"mount -t tmpfs -o uid={uid},gid={gid},mode=0770 tmpfs {self.root}{each}"
+                for each in writable
+            ),
             f"mount -t proc proc {self.root}/proc",
             f"mount --bind /dev {self.root}/dev",
         ]
         within = f"cd {shlex.quote(self.folder)} && exec {shlex.join(command)}"
-        run = ["chroot", f"--userspec={self.user}", str(self.root), "/bin/sh", "-c", within]
+        run = ["/usr/sbin/chroot", f"--userspec={user}", str(self.root), "/bin/sh", "-c", within]
         return subprocess.Popen(
             ["unshare", "--mount", "sh", "-ec", "\n".join([*mounts, f"exec {shlex.join(run)}"])],
             env=self.environment | variables,
@@ -82,7 +95,10 @@ def built(containerfile: Path, context: Path, work: Path) -> Image:
             arguments[key] = default
         elif name == "FROM":
             root = work / f"stage{len(stages)}"
-            subprocess.run(["cp", "--archive", "--reflink=auto", str(base), str(root)], check=True)
+            if value == "scratch":
+                root.mkdir()
+            else:
+                subprocess.run(["cp", "--archive", "--reflink=auto", str(base), str(root)], check=True)
             image = Image(root)
             stages[value.rpartition(" AS ")[2] if " AS " in value else root.name] = image
         else:
@@ -127,7 +143,7 @@ def _run(command: str, image: Image, wheels: Path) -> None:
     inside = image.root / WHEELS.lstrip("/")
     script = f"""mkdir -p {inside}; mount --bind {wheels} {inside}; mount -t proc proc {image.root}/proc
         mount --bind /dev {image.root}/dev
-        exec chroot {image.root} /bin/sh -c {shlex.quote(f"cd {image.folder} && {command}")}"""
+        exec /usr/sbin/chroot {image.root} /bin/sh -c {shlex.quote(f"cd {image.folder} && {command}")}"""
     environment = image.environment | _OFFLINE
     done = subprocess.run(
         ["unshare", "--mount", "sh", "-ec", script],
@@ -151,7 +167,8 @@ def _copy(words: list[str], image: Image, stages: dict[str, Image], context: Pat
     for name in names:
         path = source / name.lstrip("/")
         if path.is_dir():
-            shutil.copytree(path, place, symlinks=True, dirs_exist_ok=True)
+            place.mkdir(parents=True, exist_ok=True)
+            subprocess.run(["cp", "--archive", "--reflink=auto", f"{path}/.", str(place)], check=True)
         else:
             place.mkdir(parents=True, exist_ok=True)
             shutil.copy(path, place / path.name)

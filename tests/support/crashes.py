@@ -2,8 +2,11 @@
 
 import asyncio
 import json
+import sqlite3
 import time
 from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import redis
@@ -103,9 +106,8 @@ def check_client(
     _check_valid(whole)
 
 
-def wait_until_settled(base: str, ids: list[str], seconds: float = 60.0) -> dict[str, dict[str, Any]]:
+def wait_until_settled(base: str, ids: list[str]) -> dict[str, dict[str, Any]]:
     """Wait for the responses to end, and return them."""
-    deadline = time.monotonic() + seconds
     ended: dict[str, dict[str, Any]] = {}
     while len(ended) < len(ids):
         for response_id in ids:
@@ -114,7 +116,6 @@ def wait_until_settled(base: str, ids: list[str], seconds: float = 60.0) -> dict
                 assert reply.status == 200, reply.body
                 if reply.json["status"] in _ENDED:
                     ended[response_id] = reply.json
-        assert time.monotonic() < deadline, "a response stays in progress"
         time.sleep(0.05)
     return ended
 
@@ -166,3 +167,26 @@ def _check_valid(whole: Reader) -> None:
             validator.feed_frame(each)
     validator.close()
     assert [str(each) for each in validator.violations] == []
+
+
+def check_all(base: str, sent: Sequence[Reader | SocketReader], had: dict[str, Saved]) -> None:
+    resumed = resume_all(base, sent)
+    for reader in resumed.values():
+        reader.join()
+    finals = wait_until_settled(base, list(resumed))
+    for before in sent:
+        response_id = str(before.response_id)
+        whole = Reader(base, "GET", f"/v1/responses/{response_id}?stream=true")
+        whole.join()
+        check_client(before, resumed[response_id], whole, had.get(response_id), finals[response_id])
+
+
+def left_by(base: str, response_id: str, database: Path, number: int) -> Path:
+    """What would be there if the worker were killed now; then it is let go."""
+    folder = database.parent / f"left-{number}"
+    folder.mkdir()
+    copy = folder / database.name
+    with closing(sqlite3.connect(database)) as source, closing(sqlite3.connect(copy)) as target:
+        source.backup(target)
+    assert call(base, "POST", f"/v1/responses/{response_id}/cancel").status == 200
+    return copy

@@ -1,12 +1,14 @@
 """The same answers in each dialect that an upstream may speak, as steps for `ScriptedUpstream`."""
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
+from openresponses_bridge.dialects import interactions
 from openresponses_bridge.emitter.machine import ResponseStreamStateMachine
 from openresponses_bridge.protocol.codec import encode_sse
 from openresponses_bridge.sse import encode_data
-from tests.support import anthropic
+from tests.support import anthropic, converse
 from tests.support import upstream as chat
 from tests.support.upstream import DONE, Step
 
@@ -97,6 +99,21 @@ def _gemini_calls(*calls: tuple[str, str, str]) -> list[Step]:
     )
 
 
+def _converse_text(*pieces: str) -> list[Step]:
+    events = [converse.start(), *converse.text(0, *pieces), *converse.end()]
+    return [encode_data(json.dumps(event).encode()) for event in events]
+
+
+def _converse_calls(*calls: tuple[str, str, str]) -> list[Step]:
+    blocks = [
+        event
+        for index, (id, name, arguments) in enumerate(calls)
+        for event in converse.call(index, id, name, arguments[:5], arguments[5:])
+    ]
+    events = [converse.start(), *blocks, *converse.end("tool_use")]
+    return [encode_data(json.dumps(event).encode()) for event in events]
+
+
 def _responses_text(*pieces: str) -> list[Step]:
     machine = _machine()
     events = [machine.start(), *(machine.text(each) for each in pieces)]
@@ -113,6 +130,36 @@ def _responses_calls(*calls: tuple[str, str, str]) -> list[Step]:
     return [*(encode_sse(each) for each in [*events, machine.finish("tool_calls")]), DONE]
 
 
+def _interactions(*steps: tuple[dict[str, Any], Sequence[dict[str, Any]]], status: str) -> list[Step]:
+    usage = {"total_input_tokens": 3, "total_output_tokens": 2, "total_tokens": 5}
+    events: list[dict[str, Any]] = [
+        {"event_type": "interaction.created", "interaction": {"id": "v1_a", "status": "in_progress"}}
+    ]
+    for index, (step, deltas) in enumerate(steps):
+        events.append({"event_type": "step.start", "index": index, "step": step})
+        events += [{"event_type": "step.delta", "index": index, "delta": delta} for delta in deltas]
+        events.append({"event_type": "step.stop", "index": index})
+    ended = {"id": "v1_a", "status": status, "usage": usage}
+    events.append({"event_type": "interaction.completed", "interaction": ended})
+    return [*(interactions.encode_sse([event]) for event in events), interactions.types.sse_end()]
+
+
+def _interactions_text(*pieces: str) -> list[Step]:
+    deltas = [{"type": "text", "text": each} for each in pieces]
+    return _interactions(({"type": "model_output"}, deltas), status="completed")
+
+
+def _interactions_calls(*calls: tuple[str, str, str]) -> list[Step]:
+    steps = [
+        (
+            {"type": "function_call", "id": id, "name": name, "arguments": {}},
+            [{"type": "arguments_delta", "arguments": each} for each in (arguments[:5], arguments[5:])],
+        )
+        for id, name, arguments in calls
+    ]
+    return _interactions(*steps, status="requires_action")
+
+
 def _machine() -> ResponseStreamStateMachine:
     return ResponseStreamStateMachine("upstream-model", wire="openai")
 
@@ -122,10 +169,17 @@ _TEXTS = {
     "anthropic": _anthropic_text,
     "responses": _responses_text,
     "gemini": _gemini_text,
+    "bedrock": _converse_text,
+    "interactions": _interactions_text,
 }
 _CALLS = {
     "chat": _chat_calls,
     "anthropic": _anthropic_calls,
     "responses": _responses_calls,
     "gemini": _gemini_calls,
+    "bedrock": _converse_calls,
+    "interactions": _interactions_calls,
 }
+
+
+DIALECTS = ("chat", "anthropic", "responses")

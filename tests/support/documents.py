@@ -33,7 +33,7 @@ _APPROVALS = "tests/server/upstreams/test_codex_approvals.py"
 _CONTAINER = "tests/packaging/test_container.py"
 _CONFIGS = f"{_BLOCKS}::test_configs_of_the_pages_can_be_used"
 
-_HOSTED = "tests/server/commands/test_cli_agent_hosted.py"
+_HOSTED = "tests/cli/commands/test_cli_agent_hosted.py"
 
 HOW: Final[dict[str, dict[str, str]]] = {
     "README.md": {
@@ -44,11 +44,11 @@ HOW: Final[dict[str, dict[str, str]]] = {
         ),
         "Keep and resume sessions": f"{_JOURNEYS}::test_keep_and_resume_sessions",
         "Test your own server": f"{_JOURNEYS}::test_test_your_own_server",
-        "Run an agent in the terminal": "tests/server/commands/test_cli_agent.py::test_the_readmes_commands",
+        "Run an agent in the terminal": "tests/cli/commands/test_cli_agent.py::test_the_readmes_commands",
     },
     "CONTRIBUTING.md": {"*": f"{_BLOCKS}::test_commands_of_contributors_are_there"},
     "docs/agent.md": {
-        "In the terminal": "tests/server/commands/test_cli_agent.py::test_the_demo_model_needs_nothing",
+        "In the terminal": "tests/cli/commands/test_cli_agent.py::test_the_demo_model_needs_nothing",
         "Tools that the server runs": f"{_HOSTED}::test_the_command_of_the_page",
         "*": _PYTHON,
     },
@@ -99,8 +99,11 @@ HOW: Final[dict[str, dict[str, str]]] = {
         "*": f"{_BLOCKS}::test_configs_of_the_pages_can_be_used",
     },
     "docs/coding-agents.md": {"*": f"{_AGENTS}::test_the_commands_of_the_pages"},
-    "docs/conformance.md": {"*": "tests/server/commands/test_conform.py::test_the_commands_of_the_page"},
-    "docs/containers.md": {"*": f"{_BLOCKS}::test_the_commands_for_containers_are_those_of_the_files"},
+    "docs/conformance.md": {"*": "tests/cli/commands/test_conform.py::test_the_commands_of_the_page"},
+    "docs/containers.md": {
+        "Helm": "tests/packaging/test_chart.py::test_the_command_of_the_page_gives_values_that_there_are",
+        "*": f"{_BLOCKS}::test_the_commands_for_containers_are_those_of_the_files",
+    },
     "docs/deploying.md": {
         "One host: socket activation": "not run: two units side by side, which need a systemd",
         "*": f"{_BLOCKS}::test_what_deploying_shows_is_in_the_files",
@@ -112,39 +115,44 @@ HOW: Final[dict[str, dict[str, str]]] = {
     },
     "docs/dialects.md": {"*": "tests/test_new_dialect.py::test_it_is_held_to_what_all_dialects_are_held_to"},
     "docs/library.md": {"*": _PYTHON},
+    "docs/keys.md": {
+        "Costs": "tests/server/upstreams/test_prices.py::test_the_config_of_the_page_can_be_used",
+        "Keys that are managed": (
+            "tests/server/api/test_managed_keys.py::test_the_commands_of_the_pages_can_be_given"
+        ),
+        "Tokens of an identity provider": (
+            "tests/server/http/test_tokens.py::test_the_config_of_the_page_can_be_used"
+        ),
+    },
     "docs/mcp.md": {"*": "tests/server/hosted/test_mcp_responses.py::test_the_blocks_of_the_page"},
     "docs/prompts.md": {"*": _PYTHON},
     "docs/proxies.md": {
         "Does it buffer?": f"{_CONTAINER}::test_a_stream_passes_nginx_as_it_is_made",
         "*": f"{_BLOCKS}::test_what_deploying_shows_is_in_the_files",
     },
-    "docs/recording.md": {
-        "*": "tests/server/commands/test_cli_record.py::test_the_page_on_recordings_is_true"
-    },
-    "docs/server.md": {
+    "docs/recording.md": {"*": "tests/cli/commands/test_cli_record.py::test_the_page_on_recordings_is_true"},
+    "docs/requests.md": {
         "Prompts": "tests/server/requests/test_prompts.py::test_the_example_of_the_page_works",
-        "Costs": "tests/server/upstreams/test_prices.py::test_the_config_of_the_page_can_be_used",
-        "Keys that are managed": (
-            "tests/server/api/test_managed_keys.py::test_the_commands_of_the_page_can_be_given"
-        ),
-        "Tokens of an identity provider": (
-            "tests/server/http/test_tokens.py::test_the_config_of_the_page_can_be_used"
-        ),
-        "VS Code's language models": (
-            "tests/server/vscode/test_provider.py::test_the_program_of_the_page_runs"
-        ),
         "*": _CONFIGS,
     },
+    "docs/rotating-keys.md": {
+        "*": "tests/server/api/test_managed_keys.py::test_the_commands_of_the_pages_can_be_given"
+    },
+    "docs/routing.md": {"*": _CONFIGS},
     "docs/sessions.md": {"*": f"{_BLOCKS}::test_python_for_the_sdk_runs"},
     "docs/start.md": {
         "A real model": f"{_JOURNEYS}::test_a_real_model",
         "*": f"{_JOURNEYS}::test_start_in_five_minutes",
     },
-    "docs/terminal.md": {"*": "tests/server/commands/test_page.py::test_its_commands_run"},
+    "docs/streams.md": {"*": "tests/server/vscode/test_provider.py::test_the_program_of_the_page_runs"},
+    "docs/terminal.md": {"*": "tests/cli/commands/test_page.py::test_its_commands_run"},
     "docs/testing.md": {
-        "*": "tests/server/commands/test_pytest_plugin.py::test_the_examples_of_the_guide_pass"
+        "A decoder (js)": "tests/clients/test_decoders.py::test_the_javascript_of_the_guide",
+        "A decoder (sh)": "tests/cli/commands/test_corpus.py::test_the_commands_of_the_guide_run",
+        "A decoder (json)": "tests/cli/commands/test_corpus.py::test_the_commands_of_the_guide_run",
+        "*": "tests/cli/test_pytest_plugin.py::test_the_examples_of_the_guide_pass",
     },
-    "docs/troubleshooting.md": {"*": "tests/server/commands/test_troubleshooting.py::test_its_commands_run"},
+    "docs/troubleshooting.md": {"*": "tests/cli/commands/test_troubleshooting.py::test_its_commands_run"},
     "docs/upstreams.md": {"*": f"{_BLOCKS}::test_every_upstream_of_the_page_can_be_configured"},
 }
 

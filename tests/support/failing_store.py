@@ -4,9 +4,14 @@ import time
 from collections.abc import Callable
 from typing import Any, cast
 
-from openresponses_server.store.base import ConversationStore, ResponseStore, StoreError
+import pytest
+from msgspec.structs import replace
+
+from openresponses_server.runs import support
+from openresponses_server.store.base import ConversationStore, ResponseStore, StoreError, no_answer
 from openresponses_server.store.listing import ListingStore
 from openresponses_server.store.memory import MemoryStore
+from openresponses_server.store.persistence import ResponseSessionPersistenceTransformer
 from openresponses_server.store.usage import UsageStore
 
 
@@ -38,6 +43,10 @@ class FailingStore:
         """It has none, as a store in memory."""
 
     @property
+    def folder(self) -> None:
+        """Nor a folder."""
+
+    @property
     def conversations(self) -> ConversationStore:
         """They never fail by themselves."""
         return self.kept.conversations
@@ -56,7 +65,7 @@ class FailingStore:
                 raise StoreError(StoreError.UNAVAILABLE, "The session store can't be reached.")
             done = await method(*arguments, **named)
             if name in self.mute:
-                raise StoreError(StoreError.UNAVAILABLE, "The session store does not answer.")
+                raise no_answer()
             return done
 
         return call
@@ -65,3 +74,15 @@ class FailingStore:
 def as_store(store: FailingStore) -> ResponseStore:
     """It has every method that a store has."""
     return store
+
+
+def store_ends_within(patch: pytest.MonkeyPatch, seconds: float) -> None:
+    """Runs that begin from now on try to store their end for so long, whatever the store may have."""
+
+    made: Any = ResponseSessionPersistenceTransformer
+
+    def impatient(*given: Any) -> Any:
+        *others, times, options = given
+        return made(*others, replace(times, timeout=seconds, certainty=0.0, settling=0.0), options)
+
+    patch.setattr(support, "ResponseSessionPersistenceTransformer", impatient)

@@ -16,7 +16,7 @@ from openresponses_bridge.protocol.items import FunctionCall
 from openresponses_bridge.protocol.request import CreateResponse
 from openresponses_bridge.seal import Sealer
 from openresponses_bridge.sse import SSEDecoder
-from tests.support import fed
+from tests.support import checked_inbound
 
 Json = dict[str, Any]
 SIGNATURE = "thoughtSignature"
@@ -32,10 +32,12 @@ def chunk(*parts: Json, finish: Any = None, usage: Json | None = None, **candida
     return encode({"candidates": [made]} | ({} if usage is None else {"usageMetadata": usage}))
 
 
-class Fed(fed.Fed):
+class CheckedGemini(checked_inbound.CheckedInbound):
     """The inbound of this dialect, and the sealer that its signatures are sealed with."""
 
-    def __init__(self, frames: Iterable[fed.Frame] = (), *, key: bytes | None = None, **more: Any) -> None:
+    def __init__(
+        self, frames: Iterable[checked_inbound.Frame] = (), *, key: bytes | None = None, **more: Any
+    ) -> None:
         self.sealer = Sealer(key)
         super().__init__(lambda machine: Inbound(machine, self.sealer), frames, **more)
 

@@ -6,9 +6,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from openresponses_bridge.emitter import ResponseStreamStateMachine
-from openresponses_bridge.errors import BridgeError, HttpError
-from openresponses_bridge.loop import (
+from openresponses_agent.loop import (
     Action,
     AskApproval,
     AskModel,
@@ -22,12 +20,14 @@ from openresponses_bridge.loop import (
     ToolCallingLoop,
     encode_entry,
 )
-from openresponses_bridge.prompt import PromptContext, PromptRenderer
+from openresponses_agent.prompt import PromptContext, PromptRenderer
+from openresponses_agent.tools.errors import ToolFailureEncountered, ToolInvocationError
+from openresponses_agent.tools.registry import Tool, ToolCallOutcome
+from openresponses_agent.tools.results import LanguageModelToolResult
+from openresponses_bridge.emitter import ResponseStreamStateMachine
+from openresponses_bridge.errors import BridgeError, HttpError
 from openresponses_bridge.protocol.events import Event
 from openresponses_bridge.protocol.usage import Usage
-from openresponses_bridge.tools.errors import ToolFailureEncountered, ToolInvocationError
-from openresponses_bridge.tools.registry import Tool, ToolCallOutcome
-from openresponses_bridge.tools.results import LanguageModelToolResult
 from tests.support.machines import counting_ids
 
 TOOLS = [

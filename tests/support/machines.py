@@ -35,6 +35,7 @@ def machine(
     wire: str = "openresponses",
     request: CreateResponse | None = None,
     identities: ToolIdentityMap | None = None,
+    unknown_fields: bool = True,
 ) -> ResponseStreamStateMachine:
     """A machine of model `m` whose ids and times are the same each time."""
     return ResponseStreamStateMachine(
@@ -45,6 +46,7 @@ def machine(
         clock=lambda: CLOCK,
         tool_identities=identities,
         wire=wire,
+        unknown_fields=unknown_fields,
     )
 
 

@@ -9,15 +9,14 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
+from openresponses_bridge.corpus.foreign import DONE, FRAMES, ForeignDialect
 from openresponses_bridge.dialects import copilot, vscode
 from openresponses_bridge.dialects.table import TABLE, dialects
 from openresponses_bridge.protocol.codec import encode
 from openresponses_bridge.sse import SSEDecoder
-from tests.support import anthropic, chat, codex
-from tests.support.fed import Frame, encoded
+from tests.support import codex, converse
+from tests.support.checked_inbound import Frame, encoded
 from tests.support.model_scripts import USAGE, Step, played
-
-SILENT = ("cancel", "cut")  # ends without a frame
 
 
 def frames(dialect: str, steps: Iterable[Step]) -> list[bytes]:
@@ -29,129 +28,9 @@ def frames(dialect: str, steps: Iterable[Step]) -> list[bytes]:
 def compact(frame: Frame) -> bytes:
     """A frame as JSON without whitespace, as servers send it."""
     data = encoded(frame)
-    if data == chat.DONE:
+    if data == DONE.encode():
         return data
     return json.dumps(json.loads(data), ensure_ascii=False, separators=(",", ":")).encode()
-
-
-def _chat(steps: list[Step]) -> list[Frame]:
-    sent: list[Frame] = [chat.chunk(role="assistant", content="")]
-    for verb, *facts in steps:
-        if verb not in SILENT and verb != "call_end":
-            sent += _CHAT[verb](*facts)
-    return sent
-
-
-def _chat_cite(url: str, title: str, start: int, end: int) -> list[Frame]:
-    citation = {"url": url, "title": title, "start_index": start, "end_index": end}
-    return [chat.chunk(annotations=[{"type": "url_citation", "url_citation": citation}])]
-
-
-def _chat_detail(kind: str, field: str) -> Callable[[str], list[Frame]]:
-    return lambda text: [chat.chunk(reasoning_details=[{"type": f"reasoning.{kind}", field: text}])]
-
-
-def _chat_end(reason: str) -> list[Frame]:
-    usage = {"prompt_tokens": USAGE["input_tokens"], "completion_tokens": USAGE["output_tokens"]}
-    usage["total_tokens"] = sum(usage.values())
-    return [chat.chunk(reason), chat.frame(choices=[], usage=usage), chat.DONE]
-
-
-def _chat_fail(code: str, message: str) -> list[Frame]:
-    return [{"error": {"type": "server_error", "code": code, "message": message, "param": None}}]
-
-
-_CHAT: dict[str, Callable[..., list[Frame]]] = {
-    "text": lambda delta: [chat.chunk(content=delta)],
-    "reasoning": lambda delta: [chat.chunk(reasoning_content=delta)],
-    "summary": _chat_detail("summary", "summary"),
-    "encrypted": _chat_detail("encrypted", "data"),
-    "refusal": lambda delta: [chat.chunk(refusal=delta)],
-    "cite": _chat_cite,
-    "call": lambda index, id, name: [
-        chat.calls(chat.part("", name=name, id=id, index=index, type="function"))
-    ],
-    "arguments": lambda index, delta: [chat.calls(chat.part(delta, index=index))],
-    "end": _chat_end,
-    "fail": _chat_fail,
-}
-
-_REASONS = {"stop": "end_turn", "tool_calls": "tool_use", "length": "max_tokens", "content_filter": "refusal"}
-
-
-class _Blocks:
-    """Writes content blocks. One block of text or thinking is open at a time; calls stay open until they
-    end."""
-
-    def __init__(self) -> None:
-        self.sent: list[Frame] = [anthropic.start()]
-        self._count = 0
-        self._open: tuple[str, int] | None = None
-        self._calls: dict[int, int] = {}
-
-    def text(self, delta: str) -> None:
-        self._words("text", "text_delta", text=delta)
-
-    def reasoning(self, delta: str) -> None:
-        self._words("thinking", "thinking_delta", thinking=delta)
-
-    def encrypted(self, content: str) -> None:
-        self._words("thinking", "signature_delta", signature=content)
-
-    def cite(self, url: str, title: str, _start: int, _end: int) -> None:
-        cited = {
-            "type": "web_search_result_location", "url": url, "title": title, "cited_text": "the capital",
-            "encrypted_index": "aW5kZXg=",
-        }  # fmt: skip
-        self._words("text", "citations_delta", citation=cited)
-
-    def call(self, index: int, id: str, name: str) -> None:
-        self._close()
-        self._calls[index] = self._begin("tool_use", id=id, name=name, input={})
-
-    def arguments(self, index: int, delta: str) -> None:
-        self.sent.append(anthropic.delta(self._calls[index], "input_json_delta", partial_json=delta))
-
-    def call_end(self, index: int) -> None:
-        self.sent.append(anthropic.closed(self._calls[index]))
-
-    def end(self, reason: str) -> None:
-        self._close()
-        self.sent += anthropic.stop(_REASONS[reason], output_tokens=USAGE["output_tokens"])
-
-    def fail(self, _code: str, message: str) -> None:
-        self.sent.append(anthropic.frame("error", error={"type": "overloaded_error", "message": message}))
-
-    def _words(self, kind: str, delta: str, **fields: Any) -> None:
-        if self._open is None or self._open[0] != kind:
-            self._close()
-            empty = {"thinking": {"thinking": "", "signature": ""}, "text": {"text": ""}}[kind]
-            self._open = (kind, self._begin(kind, **empty))
-        self.sent.append(anthropic.delta(self._open[1], delta, **fields))
-
-    def _begin(self, kind: str, **fields: Any) -> int:
-        self._count += 1
-        self.sent.append(anthropic.opened(self._count - 1, kind, **fields))
-        return self._count - 1
-
-    def _close(self) -> None:
-        if self._open is not None:
-            self.sent.append(anthropic.closed(self._open[1]))
-            self._open = None
-
-
-def _anthropic(steps: list[Step]) -> list[Frame]:
-    """Anthropic has a stop reason for a refusal, whose text is ordinary text, and no summaries of
-    thinking."""
-    blocks = _Blocks()
-    for verb, *facts in steps:
-        if verb == "refusal":
-            blocks.text(*facts)
-        elif verb == "end" and any(verb == "refusal" for verb, *_ in steps):
-            blocks.end("content_filter")
-        elif verb not in SILENT and verb != "summary":
-            getattr(blocks, verb)(*facts)
-    return blocks.sent
 
 
 class _Proxy:
@@ -219,72 +98,8 @@ def _codex(steps: list[Step]) -> list[Frame]:
     return proxy.sent
 
 
-_GEMINI_REASONS = {"stop": "STOP", "tool_calls": "STOP", "length": "MAX_TOKENS", "content_filter": "SAFETY"}
-
-
-class _Parts:
-    """Writes chunks of `generateContent`: calls are whole, citations are in bytes."""
-
-    def __init__(self) -> None:
-        self.sent: list[Frame] = []
-        self._said = ""
-        self._calls: dict[int, dict[str, Any]] = {}
-
-    def text(self, delta: str) -> None:
-        self._said += delta
-        self._part(text=delta)
-
-    def summary(self, delta: str) -> None:
-        self._part(text=delta, thought=True)
-
-    def encrypted(self, content: str) -> None:
-        self._part(text="", thought=True, thoughtSignature=content)
-
-    def cite(self, url: str, title: str, start: int, end: int) -> None:
-        places = [len(self._said[:at].encode()) for at in (start, end)]
-        segment = dict(zip(("startIndex", "endIndex"), places, strict=True))
-        grounding = {
-            "groundingChunks": [{"web": {"uri": url, "title": title}}],
-            "groundingSupports": [{"segment": segment, "groundingChunkIndices": [0]}],
-        }
-        self._say(groundingMetadata=grounding)
-
-    def call(self, index: int, id: str, name: str) -> None:
-        self._calls[index] = {"id": id, "name": name, "args": ""}
-
-    def arguments(self, index: int, delta: str) -> None:
-        self._calls[index]["args"] += delta
-
-    def call_end(self, index: int) -> None:
-        call = self._calls[index]
-        self._part(functionCall=call | {"args": json.loads(call["args"])})
-
-    def end(self, reason: str) -> None:
-        counts = {"promptTokenCount": USAGE["input_tokens"], "candidatesTokenCount": USAGE["output_tokens"]}
-        candidate = {"content": {"role": "model"}, "finishReason": _GEMINI_REASONS[reason], "index": 0}
-        self.sent.append({"candidates": [candidate], "usageMetadata": counts, "responseId": "r1"})
-
-    def fail(self, code: str, message: str) -> None:
-        self.sent.append({"error": {"code": 500, "message": message, "status": code}})
-
-    def _part(self, **part: Any) -> None:
-        self._say(content={"parts": [part], "role": "model"})
-
-    def _say(self, **candidate: Any) -> None:
-        self.sent.append({"candidates": [candidate | {"index": 0}], "responseId": "r1"})
-
-
-def _gemini(steps: list[Step]) -> list[Frame]:
-    """Gemini has a finish reason for a refusal, whose text is ordinary text, and summaries of thoughts."""
-    parts = _Parts()
-    for verb, *facts in steps:
-        if verb == "refusal":
-            parts.text(*facts)
-        elif verb == "end" and any(verb == "refusal" for verb, *_ in steps):
-            parts.end("content_filter")
-        elif verb not in SILENT and verb != "reasoning":
-            getattr(parts, verb)(*facts)
-    return parts.sent
+def _foreign(dialect: ForeignDialect, steps: list[Step]) -> list[Frame]:
+    return [frame.encode() if isinstance(frame, str) else frame for frame in FRAMES[dialect](steps)]
 
 
 def _responses(steps: list[Step]) -> list[Frame]:
@@ -313,10 +128,11 @@ def _by_its_outbound(package: str, steps: list[Step]) -> list[Frame]:
 
 
 RENDERERS: dict[str, Callable[[list[Step]], list[Frame]]] = {
-    "chat_completions": _chat,
-    "anthropic_messages": _anthropic,
+    "chat_completions": partial(_foreign, "chat"),
+    "anthropic_messages": partial(_foreign, "anthropic"),
     "codex": _codex,
-    "gemini": _gemini,
+    "gemini": partial(_foreign, "gemini"),
+    "bedrock_converse": lambda steps: [json.dumps(event).encode() for event in converse.events_of(steps)],
     "responses": _responses,
     "copilot": _copilot,
     "vscode": _vscode,

@@ -2,7 +2,6 @@
 
 import os
 import re
-import select
 import signal
 import socket
 import subprocess
@@ -77,7 +76,6 @@ def run_agent(
 def base_of(process: subprocess.Popen[str]) -> str:
     """The address in the first line that it prints."""
     assert process.stdout is not None
-    assert select.select([process.stdout], [], [], 60)[0], "no greeting"
     return address_in(process.stdout.readline())
 
 
@@ -93,3 +91,28 @@ def free_port() -> int:
     with closing(socket.create_server(("127.0.0.1", 0))) as listener:
         port: int = listener.getsockname()[1]
         return port
+
+
+def children(pid: int) -> set[int]:
+    """The worker processes of this parent."""
+    found = set()
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+            line = stat.with_name("cmdline").read_bytes()
+        except OSError:
+            continue
+        if int(fields[1]) == pid and b"openresponses_server.serving.worker" in line and fields[0] != "Z":
+            found.add(int(stat.parent.name))
+    return found
+
+
+QUIET = ("ASGI callable", "Traceback", "Cancel ", "Exception")
+
+
+def ended(process: subprocess.Popen[str], seconds: float = 60.0) -> str:
+    """What it said, when it has ended as one that was asked to."""
+    said = process.communicate(timeout=seconds)[1]
+    assert process.returncode == 0, said
+    assert not [word for word in QUIET if word in said], said
+    return said

@@ -6,8 +6,7 @@ from typing import Any
 
 import msgspec
 
-from openresponses_bridge.models.tokens import AnyItem
-from openresponses_bridge.prompt import (
+from openresponses_agent.prompt import (
     Attachment,
     Base64Image,
     CacheBreakpointPart,
@@ -20,10 +19,11 @@ from openresponses_bridge.prompt import (
     ToolCallRound,
     Turn,
 )
+from openresponses_agent.tools.registry import Tool
+from openresponses_agent.tools.results import LanguageModelToolResult, ToolResultDataPart, ToolResultTextPart
+from openresponses_bridge.models.tokens import AnyItem
 from openresponses_bridge.protocol.request import CreateResponse
 from openresponses_bridge.protocol.unknown import enc_hook
-from openresponses_bridge.tools.registry import Tool
-from openresponses_bridge.tools.results import LanguageModelToolResult, ToolResultDataPart, ToolResultTextPart
 
 PIXEL = Base64Image("image/png", "iVBORw0KGgo=")
 

@@ -17,11 +17,10 @@ _ROOTS = ("bridge", "server")
 
 
 def previous_tree(folder: Path) -> Path:
-    """The source roots of the release before in this folder: of the revision that is named, or of the last
-    one before the tables were changed. Skips the test where there is no such history."""
-    revision = (
-        os.environ.get(NAMED) or f"{_git('log', '-1', '--format=%H', '--', _MIGRATIONS).decode().strip()}^"
-    )
+    """Put the source roots of the release before into this folder and return it: of the revision that is
+    named, else of the last tag of a version, else of the last revision before the tables were changed. Skips
+    the test where there is no such history."""
+    revision = os.environ.get(NAMED) or last_tag(REPOSITORY) or f"{_last_change(_MIGRATIONS)}^"
     with tarfile.open(fileobj=BytesIO(_git("archive", revision, *_ROOTS))) as archive:
         archive.extractall(folder, filter="data")
     return folder
@@ -30,6 +29,17 @@ def previous_tree(folder: Path) -> Path:
 def environment_of(tree: Path) -> dict[str, str]:
     """Variables with which Python imports this tree's packages."""
     return {"PYTHONPATH": os.pathsep.join(str(tree / root) for root in _ROOTS)}
+
+
+def last_tag(repository: Path) -> str:
+    """Return the last tag of a version before the commit that is checked out; empty if there is none."""
+    asked = ["git", "describe", "--tags", "--abbrev=0", "--match", "v[0-9]*", "HEAD^"]
+    done = subprocess.run(asked, cwd=repository, capture_output=True, text=True, check=False)
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
+def _last_change(path: str) -> str:
+    return _git("log", "-1", "--format=%H", "--", path).decode().strip()
 
 
 def _git(*words: str) -> bytes:

@@ -22,7 +22,7 @@ from openresponses_bridge.conformance.scenario import (
 )
 from openresponses_bridge.conformance.scenarios import SCENARIOS
 from openresponses_bridge.sse import is_done
-from openresponses_server.commands.playing import Player, ScenarioResult
+from openresponses_cli.commands.playing import Player, ScenarioResult
 
 JSON = {"content-type": "application/json"}
 SSE = {"content-type": "text/event-stream; charset=utf-8"}

@@ -67,7 +67,25 @@ def _anthropic(body: Mapping[str, Any]) -> Seen:
     return Seen(tools, "\n".join(_texts(body.get("system"))), "\n".join(asked), results)
 
 
-_SEEN = {"chat": _chat, "anthropic": _anthropic}
+def _gemini(body: Mapping[str, Any]) -> Seen:
+    declared = [each for tool in body.get("tools", ()) for each in tool.get("functionDeclarations", ())]
+    tools = {
+        each["name"]: each.get("parametersJsonSchema") or each.get("parameters", {}) for each in declared
+    }
+    asked: list[str] = []
+    results = {}
+    for content in body["contents"]:
+        for part in content["parts"]:
+            if "functionResponse" in part:
+                answered = part["functionResponse"]
+                results[answered["id"]] = str(answered["response"].get("output", answered["response"]))
+            elif content["role"] == "user":
+                asked.append(part.get("text", ""))
+    system = (part.get("text", "") for part in body.get("systemInstruction", {}).get("parts", ()))
+    return Seen(tools, "\n".join(system), "\n".join(asked), results)
+
+
+_SEEN = {"chat": _chat, "anthropic": _anthropic, "gemini": _gemini}
 
 
 def _texts(content: Any) -> Iterator[str]:

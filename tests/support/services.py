@@ -179,9 +179,7 @@ class OwnPostgres:
     def make_room(self) -> None:
         """Undo `fill`; what ended because it could not write its log starts again."""
         (self._folder / "ballast").unlink()
-        deadline = time.monotonic() + 60
         while not _answers(partial(_connect_once, f"{self.url}/postgres")):
-            assert time.monotonic() < deadline, "PostgreSQL does not come back"
             with suppress(subprocess.CalledProcessError):
                 self.start()
 
@@ -272,9 +270,7 @@ def _answers(probe: Callable[[], object]) -> bool:
 
 
 def _wait_for(name: str, probe: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 60
     while not _answers(probe):
-        assert time.monotonic() < deadline, f"{name} did not start"
         time.sleep(0.02)
 
 

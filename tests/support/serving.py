@@ -18,7 +18,7 @@ from openresponses_bridge.conformance import StreamValidator
 from openresponses_bridge.sse import Frame, SSEDecoder, is_done
 from openresponses_server.api.app import create_app
 from openresponses_server.http.connection import http_protocol
-from openresponses_server.settings import Settings
+from openresponses_server.settings import Settings, Timeouts
 from openresponses_server.store.sql import migrate  # noqa: F401 - without it each new store takes a process
 from tests.support.logs import log_as_in_production
 
@@ -45,9 +45,7 @@ def serving_app(app: ASGIApp, send_buffer: int = 0, **options: Any) -> Iterator[
     server = Server(Config(app, log_level="critical", **options))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
-    deadline = time.monotonic() + 60
     while not server.started:
-        assert time.monotonic() < deadline, "the server did not start"
         time.sleep(0.005)
     try:
         yield f"http://127.0.0.1:{listener.getsockname()[1]}"
@@ -123,15 +121,12 @@ def ready(
 ) -> Reply:
     """What `/readyz` says once the server is ready, or has this status: it may not listen yet, and on a busy
     machine a write may take longer than the time after which a store counts as out."""
-    deadline = time.monotonic() + 60
     while True:
         try:
             if (reply := call(base, "GET", path, headers=headers)).status == status:
                 return reply
-            found = str(reply.body)
-        except OSError as error:
-            found = str(error)
-        assert time.monotonic() < deadline, f"{path} is not {status}: {found}"
+        except OSError:
+            pass
         time.sleep(0.02)
 
 
@@ -172,9 +167,7 @@ def output_text(response: dict[str, Any]) -> str:
 
 def wait_for(base: str, response_id: str, *statuses: str) -> dict[str, Any]:
     """The stored response, once it has one of these statuses."""
-    deadline = time.monotonic() + 60
     while (found := response_of(base, response_id))["status"] not in statuses:
-        assert time.monotonic() < deadline, found["status"]
         time.sleep(0.02)
     return found
 
@@ -186,3 +179,12 @@ def violations(reply: Reply) -> list[str]:
         validator.feed_frame(frame)
     validator.close()
     return [str(violation) for violation in validator.violations]
+
+
+FAST = Timeouts(connect=1.0, first_byte=1.0, idle=1.2, total=10.0)
+
+
+HASTY = Timeouts(connect=0.4, first_byte=0.4, idle=0.6, total=10.0)
+
+
+PATIENT = Timeouts(connect=600.0, first_byte=600.0, idle=600.0, total=600.0)  # longer than any test

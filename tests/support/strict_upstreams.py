@@ -113,7 +113,7 @@ def _thirds(text: str) -> list[str]:
     return [text[at : at + third] for at in range(0, len(text), third)]
 
 
-def _turn(texts: list[str]) -> int:
+def turn_in(texts: list[str]) -> int:
     """The number in the last text that has one, 0 where none has."""
     return next((int(found[-1]) for text in reversed(texts) if (found := ASKED.findall(text))), 0)
 
@@ -229,7 +229,7 @@ class OpenAI(Provider):
                 outputs = 0 if ASKED.search(said) else outputs
             outputs += item.get("type", "").endswith("_output")
         tools = {tool["name"]: tool["type"] for tool in body.get("tools", ()) if "name" in tool}
-        return Asked(_turn(texts), outputs, tools)
+        return Asked(turn_in(texts), outputs, tools)
 
     def frames(self, said: Said, asked: Asked, body: Json) -> list[Step]:
         stream = _Events()
@@ -472,7 +472,7 @@ class Anthropic(Provider):
             texts.append(said)
             outputs = 0 if ASKED.search(said) else outputs
         tools = {tool["name"]: tool.get("type", "custom") for tool in body.get("tools", ())}
-        return Asked(_turn(texts), outputs, tools)
+        return Asked(turn_in(texts), outputs, tools)
 
     def frames(self, said: Said, asked: Asked, body: Json) -> list[Step]:
         sent: list[Step] = []
@@ -642,7 +642,7 @@ class Gemini(Provider):
             said = "\n".join(_texts(content["parts"]))
             texts.append(said)
             outputs = 0 if ASKED.search(said) else outputs
-        return Asked(_turn(texts), outputs, {each["name"]: "function" for each in _declared(body)})
+        return Asked(turn_in(texts), outputs, {each["name"]: "function" for each in _declared(body)})
 
     def frames(self, said: Said, asked: Asked, body: Json) -> list[Step]:
         parts: list[Json] = []
@@ -722,7 +722,7 @@ class _Chat(Provider):
                 said = "\n".join(_texts(message["content"]))
                 texts.append(said)
                 outputs = 0 if ASKED.search(said) else outputs
-        return Asked(_turn(texts), outputs, dict.fromkeys(_functions(body), "function"))
+        return Asked(turn_in(texts), outputs, dict.fromkeys(_functions(body), "function"))
 
     def frames(self, said: Said, asked: Asked, body: Json) -> list[Step]:
         sent: list[Step] = []

@@ -6,14 +6,18 @@ import json
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Any
 from urllib.parse import unquote
 
 from msgspec import Struct, field
 
-Step = bytes | float | str
-"""Bytes are sent, a number is a wait in seconds, CUT and HANG are what they say."""
+from tests.support.waiting import until
+
+Step = bytes | float | str | Callable[[], object]
+"""Bytes are sent, a number is a wait in seconds, a function is called until it returns something true; CUT
+and HANG are what they say."""
 
 CUT = "cut"
 RESET = "reset"
@@ -50,6 +54,8 @@ class Received(Struct):
         """The model that the body or the path names."""
         if "model" in self.body:
             return str(self.body["model"])
+        if "/converse" in self.path:
+            return unquote(self.path.partition("/model/")[2].partition("/")[0])
         return unquote(self.path.partition("/models/")[2].partition(":")[0])
 
 
@@ -81,6 +87,16 @@ def paced(*pieces: str, every: float = 0.005) -> Script:
     """Each of these arrives in a separate read."""
     steps = [step for piece in pieces for step in (every, chunk(content=piece))]
     return Script([*steps, every, *text("end")])
+
+
+def by_turns(pieces: Sequence[str], got: bytearray) -> Script:
+    """Each of these is sent once the client has got the one before it. The pieces differ from each other."""
+    steps = [step for piece in pieces for step in (chunk(content=piece), partial(contains, got, piece))]
+    return Script([*steps, *text("end")])
+
+
+def contains(got: bytearray, piece: str) -> bool:
+    return piece.strip().encode() in got
 
 
 def refusal(status: int, headers: dict[str, str] | None = None, **error: Any) -> Script:
@@ -212,8 +228,11 @@ async def _play(script: Script, received: Received, writer: asyncio.StreamWriter
     return True
 
 
-async def _wait(step: float | str) -> None:
-    await asyncio.sleep(3600 if isinstance(step, str) else step)
+async def _wait(step: float | str | Callable[[], object]) -> None:
+    if callable(step):
+        await until(step)
+    else:
+        await asyncio.sleep(3600 if isinstance(step, str) else step)
 
 
 async def _read_request(reader: asyncio.StreamReader) -> Received | None:

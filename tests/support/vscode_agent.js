@@ -18,12 +18,14 @@ const usage = new LanguageModelDataPart(new Uint8Array(), 'usage');
 const marker = new LanguageModelDataPart(new Uint8Array(), 'stateful_marker');
 
 /** A host with these tools, and a model that gives these answers. */
-function host(answers, { tools = { look: input => `saw ${input.at}` }, token = { isCancellationRequested: false } } = {}) {
+function host(answers, { tools = { look: input => `saw ${input.at}` }, token = { isCancellationRequested: false }, said = [] } = {}) {
   const invoked = [];
   const asked = [];
+  const questions = [];
   const vscode = {
     LanguageModelTextPart, LanguageModelToolCallPart, LanguageModelToolResultPart, LanguageModelDataPart,
     LanguageModelChatMessage,
+    window: { showInformationMessage: async (question, ...choices) => { questions.push(question); return choices[said.shift()]; } },
     lm: {
       tools: Object.keys(tools).map(name => ({ name, description: name, inputSchema: { type: 'object' }, tags: ['t'] })),
       invokeTool: async (name, options) => {
@@ -34,7 +36,7 @@ function host(answers, { tools = { look: input => `saw ${input.at}` }, token = {
   };
   const model = {
     maxInputTokens: 4000,
-    countTokens: async text => text.length,
+    countTokens: async message => JSON.stringify(message.content ?? message).length,
     sendRequest: async (messages, options) => {
       asked.push({ messages: JSON.parse(JSON.stringify(messages)), tools: (options.tools ?? []).map(tool => Object.keys(tool)) });
       const answer = answers.shift();
@@ -45,7 +47,7 @@ function host(answers, { tools = { look: input => `saw ${input.at}` }, token = {
   const agent = new Agent(vscode, { debug: () => {} });
   const task = [LanguageModelChatMessage.User('Do it')];
   const run = more => agent.run({ model, messages: task, tools: agent.tools(), token, toolInvocationToken: 'chat', ...more });
-  return { agent, asked, invoked, model, run, vscode };
+  return { agent, asked, invoked, model, questions, run, vscode };
 }
 
 const text = message => message.content.map(part => part.value ?? part.content?.map(each => each.value).join('') ?? part.name).join('|');
@@ -75,6 +77,34 @@ const checks = {
   limit: async () => {
     const { run, invoked } = host(Array.from({ length: 9 }, () => [call('look', {})]));
     return { outcome: await run({ rounds: 3 }), times: invoked.length };
+  },
+  goes_on: async () => {
+    const calls = Array.from({ length: 9 }, () => [call('look', {})]);
+    const { agent, model, questions, vscode } = host(calls, { said: [0, 1] });
+    const shown = [];
+    const stream = { markdown: each => shown.push(each), progress: () => {} };
+    const limited = { run: given => agent.run({ ...given, rounds: 2 }), tools: names => agent.tools(names) };
+    const request = { prompt: 'Now', model };
+    const result = await participant(vscode, limited)(request, { history: [] }, stream, { isCancellationRequested: false });
+    return { questions, result, shown };
+  },
+  summarised: async () => {
+    const { run, asked } = host([
+      [call('look', { at: 'x'.repeat(1500) }, 'c1')], [call('look', { at: 'y'.repeat(1500) }, 'c2'), marker],
+      [say('I have looked.')], [say('Done.')],
+    ]);
+    const context = [];
+    const outcome = await run({ onContext: full => context.push(full > 0.8) });
+    return { outcome, context, summary: asked[2].messages.at(-1).content.slice(0, 9), tools: asked[2].tools.length,
+      parts: asked[3].messages[2].content.length,
+      last: asked[3].messages.map(({ role, content }) => `${role}: ${typeof content === 'string' ? content : content[0].callId}`) };
+  },
+  summary_fails: async () => {
+    const { run, asked } = host([
+      [call('look', { at: 'x'.repeat(1500) }, 'c1')], [call('look', { at: 'y'.repeat(1500) }, 'c2')],
+      new Error('no summary'), [say('Done.')],
+    ]);
+    return { outcome: await run(), messages: asked[3].messages.length };
   },
   cancelled: async () => {
     const token = { isCancellationRequested: false };

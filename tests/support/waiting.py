@@ -1,21 +1,23 @@
-"""Waiting for a condition instead of for some time."""
+"""Waiting for a condition, for as long as the test itself may take: no machine is too busy for that."""
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 
-async def until(holds: Callable[[], bool], seconds: float = 60.0) -> None:
-    """Wait until the condition holds. Raises TimeoutError if it does not in time."""
-    async with asyncio.timeout(seconds):
-        while not holds():
-            await asyncio.sleep(0.005)
-
-
-def wait_until(holds: Callable[[], bool], seconds: float = 60.0) -> None:
-    """The same for a test without an event loop."""
-    deadline = time.monotonic() + seconds
+async def until(holds: Callable[[], object]) -> None:
+    """Return once the condition holds; the timeout of the test is the only limit."""
     while not holds():
-        if time.monotonic() > deadline:
-            raise TimeoutError
+        await asyncio.sleep(0.005)
+
+
+def wait_until(holds: Callable[[], object]) -> None:
+    """Return once the condition holds, in a test without an event loop."""
+    while not holds():
         time.sleep(0.005)
+
+
+async def eventually(holds: Callable[[], Awaitable[object]]) -> None:
+    """Return once a condition holds that has to be asked for."""
+    while not await holds():
+        await asyncio.sleep(0.02)

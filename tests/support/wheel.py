@@ -120,3 +120,19 @@ def _pip(*arguments: str) -> None:
     if any(words in said for words in _UNREACHABLE) and not os.environ.get("CI"):
         pytest.skip(f"no package registry can be reached, so that the wheel is not tried: {said[-300:]}")
     pytest.fail(f"{' '.join(command)}\n{said}")
+
+
+def run(
+    interpreter: Path, *arguments: str, folder: Path, stdin: str = "", code: int = 0
+) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(
+        [str(interpreter), *arguments],
+        cwd=folder,
+        env=clean_environment() | {"XDG_DATA_HOME": str(folder)},
+        input=stdin,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == code, done.stderr
+    return done

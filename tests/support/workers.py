@@ -11,7 +11,8 @@ import os
 import re
 import signal
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -31,7 +32,7 @@ FORKING = multiprocessing.get_context("forkserver")
 FORKING.set_forkserver_preload(
     [
         "openresponses_server.api.app",
-        "openresponses_server.commands.serve",
+        "openresponses_cli.commands.serve",
         "openresponses_server.serving.server",
         "openresponses_server.store.logs.redis",
         "openresponses_server.store.sql.migrate",
@@ -42,14 +43,15 @@ FORKING.set_forkserver_preload(
 
 
 class Worker:
-    """One `serve` process over the demo model. `store` and `event_log` are its addresses; leases are short
-    so that tests are."""
+    """One `serve` process over the demo model. `store` and `event_log` are its addresses; the log's is the
+    default if it is empty. Leases are short so that tests are."""
 
-    def __init__(self, folder: Path, store: str, event_log: str = "memory://", config: str = CONFIG) -> None:
+    def __init__(self, folder: Path, store: str, event_log: str = "", config: str = CONFIG) -> None:
         file = folder / f"worker-{os.urandom(4).hex()}.toml"
         file.write_text(config)
         self.event_log = event_log
-        flags = ["--port", "0", "--config", str(file), "--store", store, "--event-log", event_log]
+        flags = ["--port", "0", "--config", str(file), "--store", store]
+        flags += ["--event-log", event_log] if event_log else []
         self._log = file.with_suffix(".log")
         reading, writing = FORKING.Pipe(duplex=False)
         self._output = os.fdopen(os.dup(reading.fileno()), "rb")
@@ -108,7 +110,7 @@ class Worker:
 
 def _serve(flags: list[str], environment: dict[str, str], output: Connection, log: Path) -> None:
     """What the process does: `serve` from the command line, with this environment and output."""
-    from openresponses_server.commands.cli import main
+    from openresponses_cli.commands.cli import main
 
     os.environ.clear()
     os.environ.update(environment)
@@ -120,7 +122,7 @@ def _serve(flags: list[str], environment: dict[str, str], output: Connection, lo
 
 
 @contextmanager
-def working(folder: Path, store: str, event_log: str = "memory://", config: str = CONFIG) -> Iterator[Worker]:
+def working(folder: Path, store: str, event_log: str = "", config: str = CONFIG) -> Iterator[Worker]:
     """A worker, stopped at the end even after a failure."""
     worker = Worker(folder, store, event_log, config)
     try:
@@ -141,17 +143,24 @@ def working_together(folder: Path, count: int = 2, config: str = CONFIG) -> Iter
 class Reader:
     """A client on a thread that reads one stream until it ends or breaks."""
 
-    def __init__(self, base: str, method: str, path: str, body: object = None) -> None:
+    def __init__(
+        self,
+        base: str,
+        method: str,
+        path: str,
+        body: object = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
         self._request = (base, method, path, body)
+        self._headers = dict(headers or {})
         self.data = b""
         """All that came, comments too."""
         self._thread = threading.Thread(target=self._read, daemon=True)
         self._thread.start()
 
-    def join(self, seconds: float = 60.0) -> None:
-        """Until the stream is over."""
-        self._thread.join(seconds)
-        assert not self._thread.is_alive(), f"the stream did not end: {self._request}, {self.data[-300:]!r}"
+    def join(self) -> None:
+        """Return once the stream is over."""
+        self._thread.join()
 
     @property
     def frames(self) -> list[bytes]:
@@ -182,6 +191,7 @@ class Reader:
         connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=60)
         try:
             headers = {"content-type": "application/json"} if body is not None else {}
+            headers |= self._headers
             connection.request(method, path, None if body is None else json.dumps(body).encode(), headers)
             response = connection.getresponse()
             while data := response.read1(65536):
@@ -201,10 +211,9 @@ class SocketReader:
         self._thread = threading.Thread(target=self._read, daemon=True)
         self._thread.start()
 
-    def join(self, seconds: float = 60.0) -> None:
-        """Until the connection is over."""
-        self._thread.join(seconds)
-        assert not self._thread.is_alive(), "the connection did not end"
+    def join(self) -> None:
+        """Return once the connection is over."""
+        self._thread.join()
 
     @property
     def response_id(self) -> str | None:
@@ -240,3 +249,12 @@ def number_of(frame: bytes) -> int:
 def type_of(frame: bytes) -> str:
     """The type of an event."""
     return frame.partition(b"\n")[0].removeprefix(b"event: ").decode()
+
+
+def slow_stream(base: str, words: int, **more: object) -> Reader:
+    """A stored stream of the demo model that has begun; 20 words a second."""
+    request = {"model": "demo-slow", "input": f"{words} words", "stream": True, **more}
+    reader = Reader(base, "POST", "/v1/responses", request)
+    while len(reader.frames) < 5:
+        time.sleep(0.02)
+    return reader

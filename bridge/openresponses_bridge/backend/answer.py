@@ -3,140 +3,60 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, Literal, NamedTuple, TypedDict
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, NamedTuple, TypedDict
+from urllib.parse import parse_qsl, unquote
+from weakref import WeakValueDictionary
 
-from msgspec import to_builtins
 from msgspec.structs import replace
 
 from openresponses_bridge.backend.outputs import UNENCODABLE, Output, OutputEmitter, ToolCall, place_of
 from openresponses_bridge.calls.declarations import present_tools
 from openresponses_bridge.calls.identity import ToolIdentityMap
 from openresponses_bridge.calls.presentation import pair
-from openresponses_bridge.diagnostics import Diagnostics
-from openresponses_bridge.dialects import anthropic_messages, chat_completions
-from openresponses_bridge.dialects.base import Outbound, active_tools, entries_of, views_of
+from openresponses_bridge.diagnostics import Diagnostics, loss_header
+from openresponses_bridge.dialects.base import (
+    KEEP_ALIVE_EVENT,
+    Asks,
+    FormContext,
+    RequestHead,
+    Surface,
+    SurfacePath,
+    active_tools,
+    entries_of,
+    views_of,
+)
 from openresponses_bridge.dialects.chat_completions import to_chat
+from openresponses_bridge.dialects.table import surfaces
 from openresponses_bridge.emitter.machine import ResponseStreamStateMachine
 from openresponses_bridge.emitter.output import IdFactory
 from openresponses_bridge.errors import BridgeError, HttpError, InvalidRequestError, LocalError, RemoteError
-from openresponses_bridge.protocol.codec import decode_request, encode, encode_sse
+from openresponses_bridge.protocol.codec import encode, plain
 from openresponses_bridge.protocol.events import Event
 from openresponses_bridge.protocol.input_items import items_of
 from openresponses_bridge.protocol.request import CreateResponse
-from openresponses_bridge.protocol.response import ErrorBody, ErrorPayload, Response
+from openresponses_bridge.protocol.response import Response
 from openresponses_bridge.seal import Sealer
-from openresponses_bridge.sse import DONE, encode_comment
 from openresponses_bridge.state import TERMINAL_PHASES, ResponseStreamPhase
 from openresponses_bridge.wire import choose_wire, is_codex
 
-Dialect = Literal["responses", "chat", "anthropic"]
-
-KEEP_ALIVE: Final = encode_comment("keep-alive")
-
-
-Streamed = Callable[[Sequence[Event], bool], bytes]
-
-
-class AnswerForm(NamedTuple):
-    """The encoding of one answer. `streamed` encodes events, its second argument says whether they are the
-    last. `whole` encodes a response that has ended; None when there is only an error to report."""
-
-    streamed: Streamed
-    whole: Callable[[Response], bytes | None]
-
-
-class Surface(NamedTuple):
-    """One API. `read` decodes a body to the request and the form of its answer; it raises InvalidRequestError
-    with `param`. `error` encodes a refusal. `keep_alive`: bytes that clients skip."""
-
-    read: Callable[[bytes | str, ToolIdentityMap], tuple[CreateResponse, AnswerForm]]
-    error: Callable[[BridgeError], bytes]
-    keep_alive: bytes = KEEP_ALIVE
-
-
-def _responses(body: bytes | str, _identities: ToolIdentityMap) -> tuple[CreateResponse, AnswerForm]:
-    def streamed(events: Sequence[Event], last: bool) -> bytes:
-        return encode_sse(events) + DONE if last else encode_sse(events)
-
-    return decode_request(body), AnswerForm(streamed, encode)
-
-
-def _chat(body: bytes | str, _identities: ToolIdentityMap) -> tuple[CreateResponse, AnswerForm]:
-    request, _losses = chat_completions.from_chat(body)
-    options = chat_completions.answer_options(body)
-    if options.n > 1:
-        what = "n: this backend gives one choice"
-        raise InvalidRequestError(InvalidRequestError.UNSUPPORTED, what, param="n")
-
-    def whole(response: Response) -> bytes | None:
-        answer = chat_completions.completion(response, legacy_functions=options.legacy_functions)
-        return encode(answer) if isinstance(answer, chat_completions.ChatCompletion) else None
-
-    outbound = chat_completions.Outbound(
-        include_usage=options.include_usage, legacy_functions=options.legacy_functions
-    )
-    return request, AnswerForm(_through(outbound, chat_completions.encode), whole)
-
-
-def _anthropic(body: bytes | str, identities: ToolIdentityMap) -> tuple[CreateResponse, AnswerForm]:
-    sealer = Sealer()
-    request, _losses = anthropic_messages.from_messages(_as_bytes(body), sealer)
-
-    def whole(response: Response) -> bytes | None:
-        answer = anthropic_messages.message(response, sealer)
-        return None if answer.get("type") == "error" else encode(answer)
-
-    outbound = anthropic_messages.Outbound(sealer, identities)
-    return request, AnswerForm(_through(outbound, anthropic_messages.encode_sse), whole)
-
-
-def _as_bytes(body: bytes | str) -> bytes:
-    return body.encode("utf-8", "surrogatepass") if isinstance(body, str) else body
-
-
-def _through(
-    outbound: Outbound[Any], encode: Callable[[Any], bytes]
-) -> Callable[[Sequence[Event], bool], bytes]:
-    def streamed(events: Sequence[Event], last: bool) -> bytes:
-        chunks = [chunk for event in events for chunk in outbound.feed(event)]
-        return encode([*chunks, *outbound.close()] if last else chunks)
-
-    return streamed
-
-
-def _error(error: BridgeError) -> bytes:
-    return encode(ErrorBody(ErrorPayload(error.error_type, error.code, error.message, error.param)))
-
-
-def _anthropic_error(error: BridgeError) -> bytes:
-    return encode(
-        anthropic_messages.error_body(error.code, error.error_type, error.message, error.http_status)
-    )
-
-
-SURFACES: Final[dict[str, Surface]] = {
-    "responses": Surface(_responses, _error),
-    "chat": Surface(_chat, _error),
-    "anthropic": Surface(_anthropic, _anthropic_error, b'event: ping\ndata: {"type": "ping"}\n\n'),
-}
-
-
 MAX_OUTPUT: Final = 64 * 1024 * 1024
-KEEP_ALIVE_EVENT: Final = "openresponses-bridge:keepalive"
 
 _log = logging.getLogger("openresponses_bridge.backend")
 _EACH: Final = 64  # bytes for which an output or event without text counts
 _UNNAMED: Final = "model"  # the response's model when neither side names one
 _JSON: Final = {"content-type": "application/json"}
 _STREAM: Final = {
-    "content-type": "text/event-stream; charset=utf-8",
     "cache-control": "no-store",
     "x-accel-buffering": "no",  # a buffering proxy would hold back the stream
 }
 # fields of a request that need a backend with a store
 _NEED_A_STORE: Final = ("previous_response_id", "conversation", "background", "prompt")
 _INTERNAL: Final = ("The server failed.", "internal_error")
+
+
+_answers: Final[WeakValueDictionary[int, Answer]] = WeakValueDictionary()
+"""The id of a request, which lives as long as its answer → the answer."""
 
 
 class AnswerHead(NamedTuple):
@@ -149,7 +69,8 @@ class AnswerHead(NamedTuple):
 class AnswerOptions(TypedDict, total=False):
     """Options of `Answer`, which explains each."""
 
-    dialect: Dialect
+    dialect: str
+    target: str
     request_headers: Mapping[str, str]
     model: str | None
     stateful: bool
@@ -164,9 +85,35 @@ def check_options(options: AnswerOptions) -> None:
     if unknown:
         raise LocalError("bridge.backend.unknown_option", f"there is no option {unknown[0]!r}")
     dialect = options.get("dialect", "responses")
-    if dialect not in SURFACES:
-        what = f"the dialect is one of {', '.join(SURFACES)}, not {dialect!r}"
+    if dialect not in surfaces():
+        what = f"the dialect is one of {', '.join(surfaces())}, not {dialect!r}"
         raise LocalError("bridge.backend.unknown_dialect", what)
+
+
+def head_of(surface: Surface, target: str, headers: Mapping[str, str]) -> RequestHead:
+    """Return what a request says besides its body. Its target counts from where a path of the API begins in
+    it; one without such a path says nothing. Raises HttpError 404 for a path that is asked for something else
+    than an answer."""
+    path, _, query = target.partition("?")
+    found, fields = next(_places(surface, unquote(path)), (None, {}))
+    if found is not None and found.asks is not Asks.ANSWER:
+        raise HttpError(404, f"This backend only gives answers, not {found.asks}.")
+    return RequestHead(
+        stream=None if found is None else found.stream,
+        fields=fields,
+        query=dict(parse_qsl(query)),
+        headers=headers,
+        sealer=Sealer(),
+        is_model=lambda _name: True,
+    )
+
+
+def _places(surface: Surface, path: str) -> Iterator[tuple[SurfacePath, dict[str, str]]]:
+    for at in surface.paths:
+        start = path.find(at.path.partition("{")[0])
+        match = at.pattern.fullmatch(path, start) if start >= 0 else None
+        if match is not None:
+            yield at, match.groupdict()
 
 
 class Answer:
@@ -175,10 +122,11 @@ class Answer:
     all of it at the end.
 
     `body`: the JSON of the request, as bytes, text or parsed. `dialect`: the API of the request, `responses`,
-    `chat` or `anthropic`. `request_headers` decide which spelling of the protocol the client gets. `model`:
-    the model's name in the response; by default the request's. `stateful`: the backend stores responses
-    itself; otherwise a request that refers to an earlier one is refused. `max_output`: limit of the model's
-    output, in bytes (approximate). `ids` and `clock` are those of the machine.
+    `chat`, `anthropic`, `gemini` or `vscode`. `target`: the request's path and query, which in the Gemini API
+    have the model and say whether to stream. `request_headers` decide which spelling of the protocol the
+    client gets. `model`: the model's name in the response; by default the request's. `stateful`: the backend
+    stores responses itself; otherwise a request that refers to an earlier one is refused. `max_output`: limit
+    of the model's output, in bytes (approximate). `ids` and `clock` are those of the machine.
 
     Raises InvalidRequestError with `param` for a request that can't be read or fulfilled.
     """
@@ -187,7 +135,8 @@ class Answer:
         self,
         body: Any,
         *,
-        dialect: Dialect = "responses",
+        dialect: str = "responses",
+        target: str = "",
         request_headers: Mapping[str, str] | None = None,
         model: str | None = None,
         stateful: bool = False,
@@ -196,25 +145,30 @@ class Answer:
         clock: Callable[[], float] | None = None,
     ) -> None:
         check_options({"dialect": dialect})
-        self._dialect: Dialect = dialect
-        self._surface = SURFACES[dialect]
+        self._dialect = dialect
+        self._surface = surface = surfaces()[dialect]
         self._identities = ToolIdentityMap()
-        request, self._form = self._surface.read(_json(body), self._identities)
+        given = {name.lower(): value for name, value in (request_headers or {}).items()}
+        head = head_of(surface, target, given)
+        asked = surface.read(_json(body), head)
+        if asked.choices > 1:
+            what = "n: this backend gives one choice"
+            raise InvalidRequestError(InvalidRequestError.UNSUPPORTED, what, param="n")
+        request = asked.request
+        self._lost = asked.losses or Diagnostics()
         entries = entries_of(request, ())
         present_tools(active_tools(request, entries), self._identities, Diagnostics())
         if not stateful:
             request = _without_store(request)
             pair(views_of(entries, self._identities), lambda index: entries[index].param)
-        given = {name.lower(): value for name, value in (request_headers or {}).items()}
         self.request: CreateResponse = request
         self.streamed: bool = bool(request.stream)
-        self._beats = dialect == "responses" and is_codex(given)
         self._left = max_output
         self._limit = max_output
         self._error: BridgeError | None = None
         self._unsent: list[Event] = []
         self._begun = False
-        self._machine = ResponseStreamStateMachine(
+        self._machine = machine = ResponseStreamStateMachine(
             model or request.model or _UNNAMED,
             request,
             ids=ids,
@@ -222,12 +176,19 @@ class Answer:
             tool_identities=self._identities,
             wire=choose_wire(request, given),
         )
-        self._emitter = OutputEmitter(self._machine)
+        self._emitter = OutputEmitter(machine)
+        self._form = asked.form(
+            FormContext(so_far=lambda: machine.snapshot, sealer=head.sealer, identities=self._identities)
+        )
+        self._beats = self._form.is_protocol and is_codex(given)
+        _answers[id(request)] = self
 
     @property
     def head(self) -> AnswerHead:
-        """Status and headers of a streamed answer."""
-        return AnswerHead(200, dict(_STREAM))
+        """Status and headers of a streamed answer. `openresponses-losses` has what the request has lost so
+        far, by its client's dialect and in `chat_request`."""
+        content_type = {"content-type": self._form.stream_type.decode()}
+        return AnswerHead(200, content_type | _STREAM | self._loss_header())
 
     @property
     def response(self) -> Response:
@@ -236,7 +197,7 @@ class Answer:
 
     @property
     def begun(self) -> bool:
-        """Whether bytes to send were returned: from then on a failure is part of the stream."""
+        """True if bytes to send were returned: from then on a failure is part of the stream."""
         return self._begun
 
     @property
@@ -278,8 +239,7 @@ class Answer:
         """The model has finished. Raises StreamStateError when a call never got a name."""
         self._start()
         self._unsent += self._machine.finish()
-        for case in self._machine.diagnostics:
-            _log.info("response %s: %s", self._machine.response_id, case)
+        self._log_cases()
         return self._flush(last=True)
 
     def fail(self, error: BaseException) -> bytes:
@@ -290,6 +250,7 @@ class Answer:
         self._error = self._reported(error)
         self._start()
         self._unsent += self._machine.fail(self._error)
+        self._log_cases()
         return self._flush(last=True)
 
     def refuse(self, error: BaseException) -> tuple[AnswerHead, bytes]:
@@ -299,13 +260,16 @@ class Answer:
     def whole(self) -> tuple[AnswerHead, bytes]:
         """The answer that is not streamed, when the response has ended. A failed response without output is
         an HTTP error; one with output is sent, if the API has a form for it."""
-        own = self._dialect == "responses"
-        response = self._machine.snapshot if own else self._machine.in_one_form
+        in_one_form = self._form.single_reasoning_form
+        response = self._machine.in_one_form if in_one_form else self._machine.snapshot
         body = None if self._error is not None and not response.output else self._form.whole(response)
         if body is not None:
-            return AnswerHead(200, dict(_JSON)), body
+            return AnswerHead(200, _JSON | self._loss_header()), body
         assert self._error is not None, "what did not fail has a form"
         return refusal(self._error, self._dialect)
+
+    def _loss_header(self) -> dict[str, str]:
+        return loss_header(f"{loss.where}: {loss.what}" for loss in self._lost.of("loss"))
 
     def _start(self) -> None:
         if self._machine.phase is ResponseStreamPhase.IDLE:
@@ -315,9 +279,17 @@ class Answer:
         events, self._unsent = self._unsent, []
         if not self.streamed or not (events or last):
             return b""
-        data = self._form.streamed(events, last)
+        data = self._form.encoders[0](events)
+        if last:
+            data += self._form.end()
         self._begun = self._begun or bool(data)
         return data
+
+    def _log_cases(self) -> None:
+        """Log what was lost and repaired, and as warnings what is odd: somebody has to look at the model."""
+        for case in (*self._lost, *self._machine.diagnostics):
+            level = logging.WARNING if case.kind == "warning" else logging.INFO
+            _log.log(level, "response %s: %s", self._machine.response_id, case)
 
     def _spend(self, size: int) -> None:
         self._left -= size
@@ -334,24 +306,31 @@ class Answer:
         return HttpError(500, _INTERNAL[0], code=_INTERNAL[1])
 
 
-def refusal(error: BridgeError, dialect: Dialect = "responses") -> tuple[AnswerHead, bytes]:
+def refusal(error: BridgeError, dialect: str = "responses") -> tuple[AnswerHead, bytes]:
     """The HTTP error for a request, in the format of its API."""
     status = error.http_status if 400 <= error.http_status <= 599 else 500
     headers = error.headers if isinstance(error, HttpError) else {}
     given = {name.lower(): value for name, value in headers.items()}
-    return AnswerHead(status, {**given, **_JSON}), SURFACES[dialect].error(error)
+    return AnswerHead(status, {**given, **_JSON}), surfaces()[dialect].error(error)
 
 
 def chat_request(request: CreateResponse) -> dict[str, Any]:
     """The request as a Chat Completions body, which most libraries for models accept: `messages`, `tools`
     under the names by which the model may call them, and the parameters that Chat has. `tool_choice` is
     applied: when no call is allowed there are no `tools`, and a tool that must be called is the only one.
-    Without a model in the request there is none in the body.
+    Without a model in the request there is none in the body. What Chat can't express is in the log, and in
+    the answer's header `openresponses-losses` if nothing was sent yet.
 
     Raises InvalidRequestError with `param`; an iterator may let it through, and the client gets a 400.
     """
-    body, _losses = to_chat(request, model=request.model or _UNNAMED)
-    built: dict[str, Any] = to_builtins(body)
+    body, lost = to_chat(request, model=request.model or _UNNAMED)
+    answer = _answers.get(id(request))
+    if answer is not None and answer.request is request:
+        answer._lost.extend(lost)
+    else:  # a request of the caller's own
+        for case in lost:
+            _log.info("chat_request: %s", case)
+    built: dict[str, Any] = plain(body)
     if not request.model:
         del built["model"]
     choice = built.get("tool_choice")
@@ -364,9 +343,9 @@ def chat_request(request: CreateResponse) -> dict[str, Any]:
     return built
 
 
-def _json(body: Any) -> bytes | str:
+def _json(body: Any) -> bytes:
     if isinstance(body, str):
-        return body
+        return body.encode("utf-8", "surrogatepass")
     if isinstance(body, bytes | bytearray | memoryview):
         return bytes(body)
     try:
@@ -390,7 +369,7 @@ def _without_store(request: CreateResponse) -> CreateResponse:
 
 
 def _length(output: Any) -> int:
-    """Characters of all its texts."""
+    """Return the number of characters of all its texts."""
     if isinstance(output, str):
         return len(output)
     fields = getattr(output, "__struct_fields__", ())

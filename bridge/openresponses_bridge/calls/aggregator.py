@@ -60,7 +60,7 @@ class AggregatedCall:
         return self._buffer.getvalue()
 
     def has_alias(self, item_id: str, call_id: str) -> bool:
-        """Whether one of these ids is this call's own."""
+        """Return True if one of these ids is this call's own."""
         return bool((item_id and item_id == self.item_id) or (call_id and call_id == self.call_id))
 
     def append(self, delta: str) -> int:
@@ -93,8 +93,8 @@ class AggregatedCall:
 
 
 class ToolCallDelta(NamedTuple):
-    """What a notification added to a call. `arguments` is the new text. `differs`: the whole arguments are
-    not the sum of their deltas, which are kept."""
+    """The addition of a notification to a call. `arguments` is the new text. `differs`: the whole arguments
+    are not the sum of their deltas, which are kept."""
 
     call: AggregatedCall
     arguments: str = ""
@@ -344,7 +344,7 @@ class ToolCallAggregator:
 
 
 def _is_same(call: AggregatedCall, output_index: int | None, item_id: str, call_id: str) -> bool:
-    """Whether an announcement that was routed to this open call is about it."""
+    """Return True if an announcement that was routed to this open call is about it."""
     here = output_index is None or call.output_index is None or output_index == call.output_index
     if not call.name or not (item_id or call_id):
         return True

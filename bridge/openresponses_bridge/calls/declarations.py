@@ -226,7 +226,7 @@ def _of_object(parameters: dict[str, Any]) -> dict[str, Any]:
 
 
 def _grammar(format: dict[str, Any]) -> str:
-    """What a custom tool's format demands, in words; OpenAI's two spellings."""
+    """Return a description of the format that a custom tool demands; OpenAI's two spellings."""
     given = format.get("grammar", format)
     definition = given.get("definition") if isinstance(given, dict) else None
     if not definition:

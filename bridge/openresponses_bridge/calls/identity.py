@@ -22,12 +22,16 @@ MAX_NAME_LENGTH: Final = 64
 _ILLEGAL: Final = re.compile(r"[^a-zA-Z0-9_-]")
 _DIGEST_LENGTH: Final = 8
 _JOINT: Final = "__"
+_LONGEST_CALLED: Final = 512  # characters of a name that is looked at for tokens
+_LEADING_TOKENS: Final = re.compile(r"\A(?:<\|[^|<>]*+\|>\s*+)++")
+_OF_THE_MODEL: Final = re.compile(r"\A(?:to=)?(?:functions?|default_api|tools?)[.:/]")
+_CALL_NUMBER: Final = re.compile(r":[0-9]{1,4}\Z")
 # How models spell a name in a namespace when they do not repeat the one they were given.
 _SPELLINGS: Final = (_JOINT, ".", "/")
 
 
 class ToolKind(StrEnum):
-    """What the client declared the tool as, and so what its calls have to be."""
+    """The type under which the client declared the tool, and so the type of its calls."""
 
     FUNCTION = "function"
     CUSTOM = "custom"
@@ -46,6 +50,29 @@ class ToolIdentity(msgspec.Struct, frozen=True):
     upstream_name: str
 
 
+class _Meanings(dict[str, ToolIdentity | None]):
+    """A name that the upstream's model calls → the tool that it means; None marks one of two tools."""
+
+    def __missing__(self, called: str) -> ToolIdentity | None:
+        if len(called) > _LONGEST_CALLED:
+            return None
+        found = {
+            meant.upstream_name: meant for name in _bare(called) if (meant := self.get(name)) is not None
+        }
+        return next(iter(found.values())) if len(found) == 1 else None
+
+
+def _bare(called: str) -> Iterator[str]:
+    """The name without what models add to one: white space and tokens, a namespace, the call's number."""
+    name = called.strip()
+    yield name
+    name = _LEADING_TOKENS.sub("", name).partition("<|")[0].strip()
+    yield name
+    name = _OF_THE_MODEL.sub("", name)
+    yield name
+    yield _CALL_NUMBER.sub("", name)
+
+
 class ToolIdentityMap:
     """The tools of one request, found by the client's name and by what the upstream's model calls.
 
@@ -53,19 +80,21 @@ class ToolIdentityMap:
     was given out, or an identity.
     """
 
-    __slots__ = ("_by_name", "_by_upstream_name", "_meanings", "_ranks", "resolve")
+    __slots__ = ("_by_name", "_by_upstream_name", "_meanings", "_ranks", "has_tools", "resolve")
 
     def __init__(self) -> None:
         self._by_name: dict[tuple[str | None, str], ToolIdentity] = {}
         self._by_upstream_name: dict[str, ToolIdentity] = {}
-        self._meanings: dict[str, ToolIdentity | None] = {}  # None marks what two tools could mean
+        self._meanings = _Meanings()
+        self.has_tools = False
+        """A tool was declared."""
         self._ranks: dict[str, int] = {}  # of those, by how a tool is called: the lower one counts
         self.resolve: Callable[[str], ToolIdentity | None] = self._meanings.get
         """The tool that a call of the upstream's model means; None when it is not one of them or could be
         two.
 
         Exact names go first, then ``namespace.name`` and its other spellings, then the client's own
-        name without its namespace.
+        name without its namespace, then a name with tokens of the model's own around it.
         """
 
     def declare(self, kind: ToolKind, name: str, namespace: str | None = None) -> ToolIdentity:
@@ -79,12 +108,20 @@ class ToolIdentityMap:
             if declared.kind is kind:
                 return declared
             raise _collision(declared, kind)
+        self.resolve, self.has_tools = self._meanings.__getitem__, True
         identity = ToolIdentity(kind, name, namespace or None, self.upstream_name(name, namespace))
         self._by_name[key] = self._by_upstream_name[identity.upstream_name] = identity
         for rank, names in enumerate(((identity.upstream_name,), _spellings(name, namespace), (name,))):
             for called in names:
                 self._claim(called, rank, identity)
         return identity
+
+    def know(self, name: str) -> None:
+        """Take a function that keeps its own name upstream, to find calls whose name came with tokens of the
+        model's own. The request may have tools beside it that are not declared here."""
+        if name not in self._meanings:
+            self.resolve = self._meanings.__getitem__
+            self._claim(name, 0, ToolIdentity(ToolKind.FUNCTION, name, None, name))
 
     def upstream_name(self, name: str, namespace: str | None = None) -> str:
         """The legal name for a tool of the client: the declared one, else the one it would get now."""
@@ -98,6 +135,10 @@ class ToolIdentityMap:
         stem = legal[: MAX_NAME_LENGTH - _DIGEST_LENGTH - 1]
         candidates = (f"{stem}_{_digest(name, namespace, attempt)}" for attempt in count())
         return next(candidate for candidate in candidates if candidate not in self._by_upstream_name)
+
+    def is_spelled(self, called: str) -> bool:
+        """Return whether a tool may be called so without a repair."""
+        return called in self._meanings
 
     def _claim(self, called: str, rank: int, identity: ToolIdentity) -> None:
         claimed = self._ranks.get(called, rank + 1)

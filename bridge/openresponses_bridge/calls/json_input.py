@@ -132,7 +132,7 @@ class JsonInputReader:
 
     @property
     def cut(self) -> bool:
-        """Whether the JSON that was begun has not ended."""
+        """True if the JSON that was begun has not ended."""
         return self._step not in _MAY_END
 
     def feed(self, fragment: str) -> str:
@@ -325,12 +325,12 @@ class JsonInputReader:
         return position
 
     def _skip_list(self) -> None:
-        """Go to the end of the list that is read."""
+        """Skip to the end of the list that is read."""
         self._depth = 1
         self._step = JsonInputReader._skip_value
 
     def _skip_value(self, text: str, position: int) -> int:
-        """Go to the end of a value that is not the input."""
+        """Skip to the end of a value that is not the input."""
         match = _STRUCTURE.search(text, position)
         if match is None:
             return len(text)

@@ -18,12 +18,12 @@ from typing import Any, Final
 
 import msgspec
 
-from openresponses_bridge.errors import WireError
+from openresponses_bridge.errors import LocalError, WireError
 from openresponses_bridge.protocol.codec import decode_json
 
 
 class JsonState(Enum):
-    """What a text is, as JSON."""
+    """The state of a text as JSON."""
 
     EMPTY = "empty"
     """Nothing but white space."""
@@ -74,7 +74,8 @@ _decode: Final = msgspec.json.Decoder().decode
 
 
 def json_state(text: str) -> JsonState:
-    """Say what `text` is. Never raises, takes time and memory linear in the text, at any depth."""
+    """Return the state of `text` as JSON. Never raises, takes time and memory linear in the text, at any
+    depth."""
     try:
         _decode(text)
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
@@ -124,12 +125,27 @@ class Nesting:
     _closings = 0  # how often the outermost bracket closed
     _in_string = False
     _skip = 0  # characters of an escape that the next piece begins with
+    _last = ""  # the last character that is not white space, outside strings
+    _opened: list[str] | None = None  # the brackets that are
 
     @property
     def closed_once(self) -> bool:
         """Every bracket is closed, and the outermost was once: a text for which this does not hold is not one
         whole array or object."""
         return self._closings == 1 and self._depth == 0 and not self._in_string
+
+    @property
+    def in_string(self) -> bool:
+        """The next character belongs to a string."""
+        return self._in_string
+
+    @property
+    def takes_object(self) -> bool:
+        """An object may begin here, if the text is valid JSON so far."""
+        if self._in_string:
+            return False
+        last = self._last
+        return last in ("", ":", "[") or (last == "," and (self._opened or ())[-1:] == ["["])
 
     def feed(self, text: str) -> None:
         """The next piece. Takes time linear in it."""
@@ -138,12 +154,36 @@ class Nesting:
             mark, position = match[0], match.end()
             if mark == '"':
                 self._in_string = not self._in_string
+                self._last = mark
             elif mark == "\\":
                 position += self._in_string
             elif not self._in_string:
-                self._depth += 1 if mark in "{[" else -1
-                self._closings += self._depth <= 0
+                self._count(mark)
         self._skip = max(0, position - len(text))
+        if not self._in_string:
+            self._last = text[position:].rstrip()[-1:] or self._last
+
+    def _count(self, bracket: str) -> None:
+        if bracket in "{[":
+            self._depth += 1
+            self._opened = self._opened or []
+            self._opened.append(bracket)
+        else:
+            self._depth -= 1
+            if self._opened:
+                self._opened.pop()
+        self._closings += self._depth <= 0
+        self._last = bracket
+
+
+def same_json(one: str, other: str) -> bool:
+    """Return whether both texts are JSON of the same value, or the same text."""
+    if one == other:
+        return True
+    try:
+        return bool(msgspec.json.decode(one) == msgspec.json.decode(other))
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return False
 
 
 INVALID_JSON: Final = "INVALID_JSON"
@@ -162,5 +202,49 @@ def tool_input(arguments: str) -> dict[str, Any]:
 
 
 def is_wrapped(value: dict[str, Any], arguments: str) -> bool:
-    """Whether `tool_input` has put these arguments under INVALID_JSON."""
+    """Return True if `tool_input` has put these arguments under INVALID_JSON."""
     return value == {INVALID_JSON: arguments}
+
+
+# json-repair takes microseconds for a character, and looks ahead from each mark as far as the text goes
+_MOST_REPAIRED: Final = 20_000  # characters
+_MOST_LOOKED_AT: Final = 5_000_000  # characters, again from each mark: a tenth of a second
+_MARKS: Final = ",:('\"\u201c\u201d"
+_MOST_BRACKETS: Final = 1_000
+
+
+def repaired_json(text: str | bytes, *, needed: bool = True) -> dict[str, Any] | None:
+    """The object that the text was meant to be, with quotes, commas, brackets, Python's literals and Markdown
+    fences repaired by json-repair. None when that gives no object, when the text is longer than 20,000
+    characters or, with many marks, than a few thousand, when it is JSON, and when it does not end with a
+    bracket: a truncated text may hold half a path or half a file. Where json-repair is missing: None, or with
+    `needed` LocalError."""
+    try:
+        from json_repair import repair_json
+    except ImportError:
+        if not needed:
+            return None
+        raise LocalError(
+            "openresponses_bridge.tools.validation",
+            "repairs need json-repair: pip install 'openresponses-bridge[repair]'",
+        ) from None
+    plain = text.decode(errors="replace") if isinstance(text, bytes) else text
+    if _is_costly(plain) or not _closed(plain) or json_state(plain) is JsonState.COMPLETE:
+        return None
+    try:
+        value = repair_json(plain, return_objects=True)
+    except (RecursionError, ValueError):
+        return None
+    return value if isinstance(value, dict) and value else None
+
+
+def _is_costly(text: str) -> bool:
+    """Return True if a repair of the text would take too long for an event loop."""
+    size = len(text)
+    return size > _MOST_REPAIRED or size * sum(map(text.count, _MARKS)) > _MOST_LOOKED_AT
+
+
+def _closed(text: str) -> bool:
+    """Return whether the text ends with an object's bracket; a fence may follow."""
+    brackets = text.count("{") + text.count("[")
+    return text.rstrip().rstrip("`").rstrip().endswith("}") and brackets <= _MOST_BRACKETS

@@ -12,7 +12,7 @@ CALL_TYPES: Final = frozenset({"function_call", "custom_tool_call"})
 
 
 class NotificationKind(Enum):
-    """What a notification says of its call."""
+    """The kinds of notifications about a call."""
 
     ADDED = "added"
     DELTA = "delta"

@@ -36,7 +36,7 @@ class CallView(NamedTuple):
 
 
 class OutputView(NamedTuple):
-    """What a call brought back: text, or parts in the protocol's own structs."""
+    """The output of a call: text, or parts in the protocol's own structs."""
 
     call_id: str
     output: str | list[Any]
@@ -105,7 +105,7 @@ def _shell_output(item: Any, _identities: ToolIdentityMap) -> OutputView:
 
 
 def _search_output(item: Any, identities: ToolIdentityMap) -> OutputView | None:
-    """What was found, by the names under which the model can call it."""
+    """Return the tools that were found, by the names under which the model can call it."""
     if not item.call_id:
         return None
     names = [name for tool in tools_of(item) for name in _found(tool, identities)]
@@ -134,6 +134,12 @@ _OUTPUTS: Final[dict[str, Callable[[Any, ToolIdentityMap], OutputView | None]]] 
     "shell_call_output": _shell_output,
     "tool_search_output": _search_output,
 }
+
+
+CALL_TYPES: Final = frozenset(_CALLS)
+"""The types of items that are calls which a client answers."""
+OUTPUT_TYPES: Final = frozenset(_OUTPUTS)
+"""The types of items that answer them."""
 
 
 # A request whose calls and outputs are not paired is refused (field cases 40, 45): upstreams refuse it with

@@ -78,7 +78,7 @@ class WrapperStripper:
 
     @property
     def opened(self) -> bool:
-        """Whether an opening line was found and dropped."""
+        """True if an opening line was found and dropped."""
         return self._state in (_State.OPEN, _State.CLOSED)
 
     def feed(self, text: str) -> str:
@@ -164,7 +164,7 @@ class InputUnwrapper:
 
     @property
     def repairs(self) -> list[str]:
-        """How the arguments differ so far from ``{"input": "…"}`` with bare text, from outside to inside.
+        """Return the differences so far from ``{"input": "…"}`` with bare text, from outside to inside.
 
         ``raw_text``, ``json_string``, ``no_wrapper``, ``malformed_json``, ``trailing_text``,
         ``wrapper_key:NAME``, ``nested_object``, ``list``, ``other_members``, ``invalid_escape``,

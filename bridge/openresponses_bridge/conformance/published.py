@@ -45,7 +45,7 @@ EVENTS: dict[str, Callable[[str], bool]] = {
 
 
 def has_event(wire: str, event_type: str) -> bool:
-    """Whether the wire has events of this type; every wire has extensions (`slug:name`)."""
+    """Return True if the wire has events of this type; every wire has extensions (`slug:name`)."""
     return EVENTS[wire](event_type) or SLUG.fullmatch(event_type) is not None
 
 
@@ -103,7 +103,7 @@ CHILDREN: dict[str, dict[str, str]] = {
 
 
 class Limit(NamedTuple):
-    """What a field must be. `admits` is called only when the field is present."""
+    """A condition on a field's value. `admits` is called only when the field is present."""
 
     field: str
     required: bool

@@ -28,7 +28,8 @@ class Violation(msgspec.Struct, frozen=True):
     message: str
 
     def __str__(self) -> str:
-        named = self.event_type or ("not an event" if self.rule == "event.json" else "end of stream")
+        unnamed = "no type" if self.path else "not an event" if self.rule == "event.json" else "end of stream"
+        named = self.event_type or unnamed
         where = " ".join(part for part in (named, self.path) if part)
         return printable(f"{self.rule}: event {self.event_index} ({where}): {self.message}")
 

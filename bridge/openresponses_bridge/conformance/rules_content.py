@@ -25,12 +25,12 @@ _ITEM_DONE = event_types("closed", to="item")
 
 
 def _stands(context: EventContext) -> bool:
-    """Whether the item exists and is open; if not, the rules of items report it."""
+    """Return True if the item exists and is open; if not, the rules of items report it."""
     return context.item_state is BlockState.OPEN
 
 
 def _misplaced(context: EventContext, *states: BlockState) -> bool:
-    """Whether the part is in one of these states and `state.PART` does not allow the event in it."""
+    """Return True if the part is in one of these states and `state.PART` does not allow the event in it."""
     state, role = context.block_state, context.role
     return _stands(context) and role is not None and state in states and role.verb not in PART[state]
 

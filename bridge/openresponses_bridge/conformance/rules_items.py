@@ -23,7 +23,7 @@ _STATUS_BY_SCHEMA = frozenset({"message", "function_call", "function_call_output
 
 
 def _misplaced(context: EventContext, state: BlockState) -> bool:
-    """Whether the item is in this state and `state.ITEM` does not allow the event in it."""
+    """Return True if the item is in this state and `state.ITEM` does not allow the event in it."""
     verb = "closed" if context.type in _DONE else "within"
     return context.item_state is state and verb not in ITEM[state]
 

@@ -173,7 +173,7 @@ def usage_part_of_whole(context: EventContext) -> Findings:
     for (details, name), whole in _PARTS.items():
         part, most = _count(_object(usage.get(details)), name), _count(usage, whole)
         if part is not None and most is not None and part > most >= 0:
-            yield RuleFinding(f"{part} of {most} {whole}", f"{_PATH}.{details}.{name}")
+            yield RuleFinding(f"{part}, more than the {most} {whole}", f"{_PATH}.{details}.{name}")
 
 
 _PATH = "$.response.usage"

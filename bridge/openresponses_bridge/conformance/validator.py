@@ -80,16 +80,20 @@ class StreamValidator:
     def feed(self, event: Event | bytes | str | Mapping[str, Any]) -> list[Violation]:
         """Check the next event, a struct, JSON text or a JSON object; return its violations.
 
-        Text and objects show what a struct can't: required fields that are missing. Raises TypeError for
-        anything else.
+        A struct that was decoded with repairs is judged as it came. Raises TypeError for anything else.
         """
-        if type(event) in _DELTAS and self._is_clean_continuation(event):
-            return []
-        if isinstance(event, _TEXT):
-            return self._read(event)
-        value: Any = dict(event) if isinstance(event, Mapping) else event
+        value: Any = event
+        if type(event) in codec.EVENT_STRUCTS:
+            if (received := getattr(event, "repaired_from", None)) is not None:
+                value = received
+            elif type(event) in _DELTAS and self._is_clean_continuation(event):
+                return []
+        if isinstance(value, _TEXT):
+            return self._read(value)
+        if isinstance(value, Mapping):
+            value = dict(value)
         if type(value) is not dict and type(value) not in codec.EVENT_STRUCTS:
-            hint = ": feed_frame takes frames" if isinstance(event, Frame) else ""
+            hint = ": feed_frame takes frames" if isinstance(value, Frame) else ""
             raise TypeError(f"expected an event, its JSON object or text, got {type(event).__name__}{hint}")
         try:
             data = codec.encode(value)
@@ -150,8 +154,8 @@ class StreamValidator:
         return (EVERY, *framed) if context.role is None else (EVERY, WITHIN, *framed)
 
     def _is_clean_continuation(self, event: Any) -> bool:
-        """Whether a delta differs from the valid one before it only in its text and its number, which is the
-        next."""
+        """Return True if a delta differs from the valid one before it only in its text and its number, which
+        is the next."""
         struct, item_id = type(event), event.item_id
         if type(item_id) is not str or (before := self._open.get(item_id)) is None:
             return False
@@ -192,8 +196,8 @@ class StreamValidator:
         return found
 
     def _undecided_findings(self, kinds: tuple[str, ...], context: EventContext) -> list[Violation]:
-        """While the wire is undecided: the findings that both wires share, or those of the wire that this
-        event decides."""
+        """Return, while the wire is undecided, the findings that both wires share, or those of the wire that
+        this event decides."""
         decided = wire_of(context)
         if decided is not None:
             self.wire = context.wire = decided

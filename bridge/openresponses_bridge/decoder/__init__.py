@@ -23,7 +23,6 @@ from openresponses_bridge.decoder.parts import (
     LanguageModelToolCallPart,
     LanguageModelToolResultPart,
     Part,
-    decode_part,
     encode_part,
     encode_parts,
 )
@@ -48,7 +47,6 @@ __all__ = [
     "Progress",
     "ResponseAccumulator",
     "StreamResult",
-    "decode_part",
     "encode_part",
     "encode_parts",
     "namespace_call_id",

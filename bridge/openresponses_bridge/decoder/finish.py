@@ -24,7 +24,7 @@ PREMATURE_END = "bridge.stream.premature_end"
 
 @dataclass(slots=True)
 class PartResult:
-    """What a stream reported in addition to its parts, filled in while it is read.
+    """The facts that a stream reported in addition to its parts, filled in while it is read.
 
     `finish_reason` is None until the stream has ended. `error` is the failure's code and message, also when
     the parts do not show them. `stateful_marker` lets the next request continue from this one: the id of a
@@ -50,13 +50,13 @@ class Ending(NamedTuple):
 
 _LENGTH = Ending("length", "The response was cut off because it reached the limit of its length.")
 _FILTERED = Ending("content-filter", "The response was stopped by a content filter.")
-_CANCELLED = Ending("cancelled")
+_CANCELLED = Ending("cancelled", "The response was cancelled before it was complete.")
 _CUT_CALL = Ending("other", "The response stopped in the middle of a tool call, which was not run.")
 _CUT_ITEM = Ending("other", "The response ended before all of it was complete.")
 _UNKNOWN = Ending("other", "The response is incomplete, and its server did not say why.")
 
-# incomplete reason, or the code of a failure that is not an error, in lower case with underscores → the
-# ending
+# incomplete reason, in lower case with underscores → the ending. Codes of failures are not read so: an
+# upstream that says `aborted` has failed, and only the user's own (`PartDecoder.cancel`) is silent.
 _BY_REASON: dict[str, Ending] = {
     **dict.fromkeys(("max_output_tokens", "max_tokens", "max_completion_tokens", "length"), _LENGTH),
     **dict.fromkeys(("content_filter", "safety"), _FILTERED),
@@ -85,21 +85,11 @@ def ending_of(event: Terminal) -> Ending:
     if status == "completed":
         return Ending("stop")
     if status == "failed":
-        return _failure(response.error)
+        return Ending("error", error=response.error or ResponseError("server_error", ""))
     if status == "cancelled":
         return _CANCELLED
     reason = response.incomplete_details.reason if response.incomplete_details else ""
     return _by_reason(reason) or Ending("other", f"The response is incomplete ({reason}).")
-
-
-def _failure(error: ResponseError | None) -> Ending:
-    error = error or ResponseError("server_error", "")
-    return _CANCELLED if is_cancellation(error) else Ending("error", error=error)
-
-
-def is_cancellation(error: ResponseError) -> bool:
-    """Whether an error only says that the response was cancelled."""
-    return _by_reason(error.code) is _CANCELLED
 
 
 def _by_reason(reason: str) -> Ending | None:

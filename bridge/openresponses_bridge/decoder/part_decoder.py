@@ -18,7 +18,6 @@ from openresponses_bridge.decoder.finish import (
     Terminal,
     ending_of,
     error_of,
-    is_cancellation,
     marker_part,
     usage_part,
 )
@@ -75,7 +74,7 @@ class PartStream:
         return self._end("error", self._fail(ResponseError(error.code, error.message)))
 
     def _finished(self, output_index: int, item: it.Item | None) -> list[Part]:
-        """What a finished item holds that was not sent before."""
+        """Return the parts of a finished item that were not sent before."""
         if isinstance(item, it.Message):
             return self._prose.item_done(output_index, item)
         if isinstance(item, it.ReasoningItem):
@@ -93,8 +92,8 @@ class PartStream:
         return self._flow.close() + images if images else images
 
     def _remaining(self, response: Response, completed: bool) -> list[Part]:
-        """What only the final response has: calls if it is completed; text and reasoning if none were
-        streamed, since positions there need not be output indexes."""
+        """Return the parts that only the final response has: calls if it is completed; text and reasoning if
+        none were streamed, since positions there need not be output indexes."""
         wanted = {
             it.Message: self._prose.is_empty,
             it.ReasoningItem: self._thinking.is_empty,
@@ -145,7 +144,7 @@ class PartStream:
         return parts
 
     def _end(self, reason: FinishReason, parts: list[Part]) -> list[Part]:
-        """Nothing comes after this. `parts` go last, when what is open is closed."""
+        """End the stream: close what is open, then send `parts`."""
         self.result.finish_reason = reason
         self._ended = True
         self._calls.clear()
@@ -157,6 +156,8 @@ _PARTLESS = (it.CompactionItem, it.ShellCall, it.LocalShellCall, it.ApplyPatchCa
 
 Handler = Callable[["PartDecoder", Any], list[Part]]
 ErrorPolicy = Literal["text", "notes", "none"]
+# how many of the last events are known again: as many as a reader that resumes too early may get twice
+_KNOWN_AGAIN: Final = 32
 NO_RESPONSE: Final = "No response received: the model ended without text and without a tool call."
 UNREADABLE_CALL: Final = "The model called a tool with arguments that are not JSON, so it was not run."
 _REPORTED: Final[dict[ErrorPolicy, tuple[str, ...]]] = {
@@ -182,8 +183,11 @@ class PartDecoder(PartStream):
     - `include_encrypted_thinking`: encrypted reasoning as metadata of a thinking part.
     - `max_argument_bytes`: of one call. More ends the stream with the error
       `bridge.tools.arguments_too_large`.
+    - `repair`: arguments that are not JSON are repaired where json-repair is installed, and recorded so.
     - `model`: the name in the stateful marker; without, the one the response names.
     - `trace`: is called with each event and the kinds of parts it made, never content.
+
+    An event that comes again under its sequence number, as after an interruption, is not read again.
     """
 
     def __init__(
@@ -199,6 +203,7 @@ class PartDecoder(PartStream):
         paragraph_breaks: bool = False,
         include_encrypted_thinking: bool = False,
         max_argument_bytes: int = MAX_ARGUMENT_BYTES,
+        repair: bool = False,
         model: str | None = None,
         trace: Callable[[str], None] | None = None,
     ) -> None:
@@ -214,8 +219,11 @@ class PartDecoder(PartStream):
             id_source=call_id_source,
             custom=custom_tools,
             max_argument_bytes=max_argument_bytes,
+            repair=repair,
         )
         self._reported = _REPORTED[errors]
+        self._highest = -1  # sequence number
+        self._recent: list[Event | None] = [None] * _KNOWN_AGAIN  # by sequence number
         self._names_silence = no_response
         self._model = model
         self._trace = trace
@@ -223,13 +231,21 @@ class PartDecoder(PartStream):
     def feed(self, event: Event | Mapping[str, Any]) -> list[Part]:
         """The parts that this event makes whole, in order. An event's JSON object does as well. Never raises
         on what a peer sent; raises TypeError for what is neither."""
-        handler = None if self._ended else _HANDLERS.get(type(event))
+        read: Any = event
+        handler = None if self._ended else _HANDLERS.get(type(read))
         if handler is None:
-            event = event_of(event)
-            handler = None if self._ended else _HANDLERS.get(type(event))
+            read = event_of(event)
+            handler = None if self._ended else _HANDLERS.get(type(read))
+        number = read.sequence_number
+        if number > self._highest:
+            self._highest = number
+            self._recent[number % _KNOWN_AGAIN] = read
+        elif number > 0 and self._recent[number % _KNOWN_AGAIN] == read:
+            self.result.diagnostics.repair("sequence_number", "seen before, the event is not read again")
+            return []
         if self._trace is not None:
-            return self._traced(event, handler)
-        return [] if handler is None else handler(self, event)
+            return self._traced(read, handler)
+        return [] if handler is None else handler(self, read)
 
     def close(self) -> list[Part]:
         """The stream has ended. Without a terminal event before it, that is an error (field case 26)."""
@@ -259,6 +275,7 @@ class PartDecoder(PartStream):
 
     def _lifecycle(self, event: ev.ResponseCreated) -> list[Part]:
         self._record_identity(event.response)
+        self._calls.tools = event.response.tools
         return []
 
     def _text_delta(self, event: ev.OutputTextDelta) -> list[Part]:
@@ -335,11 +352,11 @@ class PartDecoder(PartStream):
         return self._feed_calls(self._calls.arguments_done, event.output_index, event.item_id, event.input)
 
     def _error(self, event: ev.ErrorEvent) -> list[Part]:
-        error = error_of(event.payload)
-        return self._end("cancelled", []) if is_cancellation(error) else self._fail(error)
+        return self._fail(error_of(event.payload))
 
     def _terminal(self, event: Terminal) -> list[Part]:
         self._record_identity(event.response)
+        self._calls.tools = event.response.tools or self._calls.tools
         reason, note, error = ending_of(event)
         completed = reason == "stop"
         parts = self._remaining(event.response, completed)
@@ -407,7 +424,7 @@ class Progress(Protocol):
 
 
 class Cancellation(Protocol):
-    """Whether the user has cancelled; `asyncio.Event` and `anyio.Event` are such."""
+    """A flag that the user has cancelled; `asyncio.Event` and `anyio.Event` are such."""
 
     def is_set(self) -> bool: ...
 

@@ -16,8 +16,6 @@ from typing import Any, ClassVar, Literal
 import msgspec
 from msgspec import UNSET, Struct, UnsetType, field
 
-from openresponses_bridge.errors import WireError
-
 TEXT_MIME = "text/plain"
 JSON_MIME = "text/x-json"
 """What the extension host puts on `LanguageModelDataPart.json` when no type is named."""
@@ -100,11 +98,7 @@ Part = (
     | LanguageModelPromptTsxPart
 )
 
-_RESULT_PARTS: dict[Any, type[Any]] = {
-    part.type: part for part in (LanguageModelTextPart, LanguageModelDataPart, LanguageModelPromptTsxPart)
-}
 _encoder = msgspec.json.Encoder()
-_decoder: msgspec.json.Decoder[Part] = msgspec.json.Decoder(Part)
 
 
 def encode_part(part: Part) -> bytes:
@@ -115,25 +109,3 @@ def encode_part(part: Part) -> bytes:
 def encode_parts(parts: Iterable[Part]) -> bytes:
     """Parts → JSON lines, each with its line end."""
     return _encoder.encode_lines(list(parts))  # msgspec keeps the iterator of what is not a list
-
-
-def decode_part(data: bytes | str) -> Part:
-    """One line of JSON → one part. Raises WireError (`bridge.wire.invalid_json` or `…invalid_shape`)
-    that names the field."""
-    try:
-        part = _decoder.decode(data)
-        if isinstance(part, LanguageModelToolResultPart):
-            return msgspec.structs.replace(part, content=[_content(value) for value in part.content])
-        return part
-    except msgspec.ValidationError as error:
-        raise WireError(WireError.INVALID_SHAPE, str(error)) from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise WireError(WireError.INVALID_JSON, str(error)) from error
-    except RecursionError as error:
-        raise WireError(WireError.INVALID_JSON, "JSON is nested too deeply") from error
-
-
-def _content(value: Any) -> Any:
-    """An element of a tool result: a part where it says it is one, else as it came."""
-    struct = _RESULT_PARTS.get(value.get("type")) if isinstance(value, dict) else None
-    return value if struct is None else msgspec.convert(value, type=struct)

@@ -29,7 +29,7 @@ ITALIC = "*"
 
 
 class Mode(Enum):
-    """What the last part belonged to."""
+    """The kind of block that the last part belonged to."""
 
     NOTHING = "nothing"
     TEXT = "text"
@@ -70,8 +70,8 @@ class ModeSwitch:
         self._last: tuple[bool, int] | None = None
 
     def mark_written(self, output_index: int, content_index: int) -> None:
-        """Text was written at this position: deltas for it may follow unchanged, unless half a surrogate pair
-        is pending."""
+        """Record that text was written at this position: deltas for it may follow unchanged, unless half a
+        surrogate pair is pending."""
         self.output_index = -1 if self._joiner.pending else output_index
         self.content_index = content_index
 
@@ -173,7 +173,7 @@ class ProseDecoder:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing was said yet."""
+        """True if nothing was said yet."""
         return not any(self._said.values())
 
     def text(self, output_index: int, content_index: int, delta: str) -> list[Part]:

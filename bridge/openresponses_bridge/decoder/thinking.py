@@ -74,7 +74,7 @@ class ThinkingDecoder:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no reasoning was seen yet."""
+        """True if no reasoning was seen yet."""
         return not (self._seen or self._finished)
 
     def added(self, output_index: int, item: ReasoningItem) -> None:
@@ -161,7 +161,7 @@ class ImageDecoder:
 
     @property
     def any_shown(self) -> bool:
-        """Whether there was an image."""
+        """True if there was an image."""
         return bool(self._seen)
 
     def item_done(self, output_index: int, item: UnknownItem) -> list[Part]:

@@ -12,7 +12,7 @@ most until the end of the stream.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 from operator import itemgetter
 from typing import Any, Literal, NamedTuple
@@ -20,12 +20,14 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from openresponses_bridge.calls.aggregator import MAX_ARGUMENT_BYTES, AggregatedCall, ToolCallAggregator
-from openresponses_bridge.calls.json_text import JsonState, json_state
+from openresponses_bridge.calls.coercion import coerced_input
+from openresponses_bridge.calls.json_text import JsonState, json_state, repaired_json
 from openresponses_bridge.decoder.parts import LanguageModelToolCallPart, Part
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.errors import WireError
 from openresponses_bridge.protocol.codec import decode_json, encode
 from openresponses_bridge.protocol.items import CustomToolCall, FunctionCall, ToolSearchCall
+from openresponses_bridge.protocol.tools import FunctionTool
 from openresponses_bridge.text import repair_surrogates, repair_surrogates_json
 
 # VS Code accepts objects only, and has no way to report that arguments were bad. JSON of another type is
@@ -67,6 +69,7 @@ def signature(name: str, value: dict[str, Any] | None) -> bytes:
 
 
 _BROKEN = object()
+_REPAIRED = "arguments were not JSON and were repaired"
 
 
 def _parsed(text: str) -> Any:
@@ -114,7 +117,7 @@ _WHOLE = frozenset({JsonState.COMPLETE, JsonState.EMPTY})
 
 
 class CallFacts(NamedTuple):
-    """What an item says of the call it is."""
+    """The facts of a call that its item names."""
 
     item_id: str
     call_id: str
@@ -161,7 +164,11 @@ class ToolCallDecoder:
         id_source: CallIdSource = "call_id",
         custom: bool = True,
         max_argument_bytes: int = MAX_ARGUMENT_BYTES,
+        repair: bool = False,
     ) -> None:
+        self.tools: Sequence[Any] = ()
+        """The tools that the response echoes, by whose schemas the input of their calls is read."""
+        self._repair = repair
         self._open = ToolCallAggregator(max_argument_bytes)
         self._diagnostics = diagnostics
         self._prefix = prefix
@@ -282,6 +289,8 @@ class ToolCallDecoder:
             return
         name = repair_surrogates(call.name)
         given = _input(call)
+        if given.value is None and self._repair:
+            given = ToolInput(repaired_json(call.arguments, needed=False), _REPAIRED)
         if given.value is None:
             self._diagnostics.loss("tool_call.arguments", "are not JSON, the call is not emitted")
             self._ids.add((call.item_id, call.call_id))
@@ -299,7 +308,18 @@ class ToolCallDecoder:
         self._ids.add((call.item_id, call.call_id))
         self._at[call.output_index] = signed
         call_id = namespace_call_id(self._call_id(call), self._prefix)
-        heappush(self._waiting, (call.index, LanguageModelToolCallPart(call_id, name, given.value)))
+        value = given.value if call.custom else self._as_declared(name, given.value)
+        heappush(self._waiting, (call.index, LanguageModelToolCallPart(call_id, name, value)))
+
+    def _as_declared(self, name: str, value: dict[str, Any]) -> dict[str, Any]:
+        """The input with texts read as the tool's schema wants them."""
+        declared = (each for each in self.tools if isinstance(each, FunctionTool) and each.name == name)
+        schema = next((each.parameters for each in declared), None)
+        made: dict[str, Any]
+        made, notes = coerced_input(value, schema)
+        for note in notes:
+            self._diagnostics.repair("tool_call.arguments", note)
+        return made
 
     def _call_id(self, call: AggregatedCall) -> str:
         ids = (call.item_id, call.call_id) if self._by_item_id else (call.call_id, call.item_id)

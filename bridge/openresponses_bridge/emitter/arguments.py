@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 from msgspec import UNSET
 
-from openresponses_bridge.diagnostics import Diagnostics
+from openresponses_bridge.diagnostics import LONGEST_SHOWN, Diagnostics
 from openresponses_bridge.errors import StreamStateError, WireError
 from openresponses_bridge.protocol import vocabulary
 from openresponses_bridge.protocol.codec import with_whole_characters, without_extra
@@ -34,7 +34,6 @@ from openresponses_bridge.state import OPENAI_SLUG, Wire
 from openresponses_bridge.text import repair_surrogates
 
 T = TypeVar("T")
-_LONGEST_NAME: Final = 64  # characters of an unknown field's name in a report
 EXTENSION: Final = re.compile(r"[A-Za-z0-9_-]+:[A-Za-z0-9_.:-]+")
 _NOT_IN_A_TYPE: Final = re.compile(r"[^A-Za-z0-9_.:-]")
 
@@ -77,7 +76,7 @@ def text_of(call: str, delta: object) -> str:
 
 
 def reason_of(call: str, reason: object) -> str | None:
-    """Why an upstream stopped, in its own word."""
+    """Return why an upstream stopped, in its own word."""
     if reason is None:
         return None
     if isinstance(reason, str):
@@ -103,7 +102,8 @@ def kept_annotations(
     losses."""
     admitted: list[Annotation] = []
     for cited in annotations:
-        if wire.openai_items or isinstance(cited, UrlCitation):
+        own = wire.foreign and isinstance(cited, Unknown)
+        if wire.openai_items or isinstance(cited, UrlCitation) or own:
             admitted.append(for_wire(wire, with_whole_characters(cited), "annotation", diagnostics))
         else:
             diagnostics.loss(f"annotation.{cited.type}", "not published, left out")
@@ -122,9 +122,9 @@ def for_wire(wire: Wire, value: T, where: str, diagnostics: Diagnostics) -> T:
 
 
 def report_unknown(where: str, names: Iterable[str], diagnostics: Diagnostics) -> None:
-    """Unknown fields that are left out, each a loss."""
+    """Report the unknown fields that are left out, each as a loss."""
     for name in names:
-        diagnostics.loss(f"{where}.{name[:_LONGEST_NAME]}", "is not known to the client")
+        diagnostics.loss(f"{where}.{name[:LONGEST_SHOWN]}", "is not known to the client")
 
 
 def logprobs_of(logprobs: Sequence[LogProb | Mapping[str, Any]] | None) -> list[LogProb]:
@@ -159,7 +159,7 @@ def usage_of(usage: Usage | Mapping[str, Any] | None, diagnostics: Diagnostics) 
 
 
 def _is_plain(usage: Usage) -> bool:
-    """What is left out when there is none of it is left out, and so are another server's rounds."""
+    """Return True if the usage is sent as it is: empty optional fields, and rounds, would be left out."""
     estimated, written = usage.estimated, usage.input_tokens_details.cache_write_tokens
     return written != 0 and (estimated is True or estimated is UNSET) and usage.rounds is UNSET
 

@@ -32,7 +32,7 @@ from openresponses_bridge.text import SurrogateJoiner
 
 
 class PartKind(NamedTuple):
-    """How a kind of part is spelled: its content struct and the four events of its life."""
+    """The spelling of a kind of part: its content struct and the four events of its life."""
 
     name: str
     content: type[Any]
@@ -334,7 +334,7 @@ class WholeBlock(OpenItem):
 
     @property
     def call_id(self) -> str | None:
-        """What a call was announced with; None for what is not one."""
+        """The call id that the call was announced with; None for other items."""
         return call_id_of(self._item)
 
     def complete(self, item: Item) -> None:

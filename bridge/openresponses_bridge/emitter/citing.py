@@ -45,7 +45,7 @@ class FoundPages:
         return bool(self._pages)
 
     def add(self, pages: Iterable[tuple[str, str]]) -> None:
-        """Further pages, by address and title. A title that comes later counts where there was none."""
+        """Add further pages, by address and title. A title that comes later counts where there was none."""
         for url, title in pages:
             key = _key(url)
             known = self._pages.get(key)
@@ -69,8 +69,8 @@ class FoundPages:
 
 
 def _key(url: str) -> str:
-    """What two addresses of the same page share: neither the place in it nor a slash at the end counts, and
-    the host has no case."""
+    """Return the key that two addresses of the same page share: neither the place in it nor a slash at the
+    end counts, and the host has no case."""
     scheme, _, rest = url.partition("#")[0].partition("://")
     host, slash, path = rest.partition("/")
     return f"{scheme.lower()}://{host.lower()}{slash}{path}".rstrip("/")
@@ -122,7 +122,7 @@ class AddressReader:
         return True
 
     def _end_of_address(self) -> int | None:
-        """Where the address that has begun ends; None while it goes on."""
+        """Return the end of the address that has begun; None while it continues."""
         text, most = self._text, self._begin + _LONGEST
         while (mark := _END.search(text, self._at, most)) is not None:
             at, bracket = mark.start(), mark[0]
@@ -153,7 +153,7 @@ class AddressReader:
 
 
 def _opening(text: str, end: int) -> int | None:
-    """Where the bracket was opened that is closed at `end`."""
+    """Return the position of the bracket that is closed at `end`; None if there is none."""
     depth = 0
     for at in range(end - 1, max(end - _LABEL, 0) - 1, -1):
         if text[at] == "]":

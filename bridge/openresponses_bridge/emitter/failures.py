@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from openresponses_bridge.errors import BridgeError
 from openresponses_bridge.protocol.events import ErrorEvent
-from openresponses_bridge.protocol.response import ErrorPayload, ResponseError
+from openresponses_bridge.protocol.response import PROTOCOL, ErrorPayload, ResponseError
 from openresponses_bridge.state import Wire
-from openresponses_bridge.text import repair_surrogates
+from openresponses_bridge.text import each_text, repair_surrogates
 
 # Why an upstream stopped → how the response ends (law E7, field case 23). A table, not branches.
 
@@ -110,9 +111,11 @@ def payload_of(error: Failure) -> ErrorPayload:
     if isinstance(error, ErrorPayload):
         return error
     if isinstance(error, ResponseError):
-        return ErrorPayload(DEFAULT_TYPE, error.code, error.message, None)
+        return ErrorPayload(DEFAULT_TYPE, error.code, error.message, None, native=error.native)
     if isinstance(error, BridgeError):
-        return ErrorPayload(error.error_type, error.code, error.message, error.param)
+        return ErrorPayload(
+            error.error_type, error.code, error.message, error.param, native=error.native or UNSET
+        )
     if isinstance(error, Mapping):
         return ErrorPayload(
             _text(error.get("type")) or DEFAULT_TYPE,
@@ -131,7 +134,9 @@ Redact = Callable[[ErrorPayload], ErrorPayload]
 
 def redacted(payload: ErrorPayload, redact: Callable[[str], str]) -> ErrorPayload:
     """The error with each of its texts as `redact` returns it."""
-    texts = {name: redact(text) for name in _TEXTS if (text := getattr(payload, name))}
+    texts: dict[str, Any] = {name: redact(text) for name in _TEXTS if (text := getattr(payload, name))}
+    if payload.native:
+        texts["native"] = each_text(payload.native, redact)
     return replace(payload, **texts)
 
 
@@ -142,9 +147,13 @@ def error_event(number: int, payload: ErrorPayload, wire: Wire) -> ErrorEvent:
     return ErrorEvent(number, code=payload.code, message=payload.message, param=payload.param)
 
 
-def response_error(payload: ErrorPayload) -> ResponseError:
-    """The error as a failed response carries it, where the code is never null."""
-    return ResponseError(payload.code or payload.type or DEFAULT_CODE, payload.message)
+def response_error(payload: ErrorPayload, wire: Wire) -> ResponseError:
+    """The error as a failed response carries it, where the code is never null. What another server of the
+    protocol has said besides are fields of it like all others, on a wire that has them."""
+    own = (payload.native or {}).get(PROTOCOL)
+    if own is None or not wire.unknown_fields:
+        return ResponseError(payload.code or payload.type or DEFAULT_CODE, payload.message, payload.native)
+    return ResponseError(payload.code or payload.type or DEFAULT_CODE, payload.message, extra=own)
 
 
 def _text(value: Any) -> str | None:

@@ -15,6 +15,7 @@ from openresponses_bridge.protocol import events as ev
 from openresponses_bridge.protocol import items as it
 from openresponses_bridge.protocol.events import Event
 from openresponses_bridge.protocol.response import Response
+from openresponses_bridge.protocol.unknown import UnknownAnnotation
 from openresponses_bridge.state import TERMINAL_EVENT
 
 # the type of an event and its fields behind the sequence number
@@ -22,8 +23,8 @@ _Draft = tuple[Callable[..., Event], tuple[Any, ...]]
 
 
 def events_of(response: Response) -> Iterator[Event]:
-    """Its beginning, its items, its end; each text is one delta up to each end of a citation, and what an
-    item's end repeats is left out.
+    """Yield the events of its beginning, its items and its end; each text is one delta up to each end of a
+    citation, and what an item's end repeats is left out.
 
     A call that was cut is left out too (`is_cut_call`): clients of whole answers run the calls in them.
     Raises KeyError for a response that has not ended.
@@ -46,7 +47,7 @@ def opening_events(response: Response) -> list[Event]:
 
 
 def is_cut_call(item: it.Item) -> bool:
-    """Whether this is a tool call whose arguments ended before their end."""
+    """Return True if this is a tool call whose arguments ended before their end."""
     return isinstance(item, it.FunctionCall | it.CustomToolCall) and item.status == "incomplete"
 
 
@@ -83,7 +84,7 @@ def _part(part: ct.ContentPart, place: tuple[str, int, int]) -> Iterator[_Draft]
     if isinstance(part, ct.OutputTextContent):
         sent, size = 0, len(part.text)
         for number, annotation in enumerate(part.annotations):
-            end = 0 if part.logprobs else getattr(annotation, "end_index", 0)
+            end = 0 if part.logprobs else _end_of(annotation)
             if sent < size and (end > sent or not sent):  # the text that it cites stands before it
                 until = end if 0 < end < size else size
                 yield ev.OutputTextDelta, (*place, part.text[sent:until], part.logprobs)
@@ -94,6 +95,14 @@ def _part(part: ct.ContentPart, place: tuple[str, int, int]) -> Iterator[_Draft]
     elif isinstance(part, ct.RefusalContent) and part.refusal:
         yield ev.RefusalDelta, (*place, part.refusal)
     yield ev.ContentPartDone, (*place, part)
+
+
+def _end_of(annotation: ct.Annotation) -> int:
+    """The index behind the text that is cited; 0 if the citation has none."""
+    if isinstance(annotation, UnknownAnnotation):
+        found = annotation.raw.get("end_index")
+        return found if isinstance(found, int) else 0
+    return getattr(annotation, "end_index", 0)
 
 
 def _text(part: ct.ContentPart) -> str:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import islice
 from operator import attrgetter
 from typing import Any, TypeVar
 
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
-from openresponses_bridge.diagnostics import Diagnostics
+from openresponses_bridge.diagnostics import LONGEST_SHOWN, Diagnostics
 from openresponses_bridge.emitter.arguments import extension_type, for_wire
 from openresponses_bridge.emitter.failures import CANCELLED, error_event, response_error
 from openresponses_bridge.emitter.output import Output
 from openresponses_bridge.protocol import events as ev
 from openresponses_bridge.protocol import tools as tl
+from openresponses_bridge.protocol.beyond import bounded_fields
 from openresponses_bridge.protocol.codec import with_whole_characters
 from openresponses_bridge.protocol.events import Event
 from openresponses_bridge.protocol.items import Item
@@ -51,11 +53,14 @@ from openresponses_bridge.text import repair_surrogates
 # The response as it stands before any output: the request's fields, echoed as the schema wants.
 
 T = TypeVar("T")
+_LONGEST_OF_NAMES = 1024  # characters of what an upstream calls its model; paths of files are some
+_MOST_FIELDS = 256  # of an upstream's own, however often it sends others
 
 # efforts that the published schema does not have → the nearest that it has; null would say that none was
 # asked for
 _NEAREST_EFFORTS = {"minimal": "low", "max": "xhigh"}
 
+_TIER = "service_tier"
 # request fields that stand in the response as they are; null there means the schema's default here
 _PLAIN = (
     "previous_response_id",
@@ -71,7 +76,7 @@ _PLAIN = (
     "max_tool_calls",
     "store",
     "background",
-    "service_tier",
+    _TIER,
     "metadata",
     "safety_identifier",
     "prompt_cache_key",
@@ -92,6 +97,8 @@ def initial_response(
         for name, value in zip(_PLAIN, _plain_of(request), strict=True):
             if value is not None:
                 fields[name] = value
+        if wire.foreign:  # other APIs report the tier that was used, never one that was asked for
+            fields[_TIER] = RESPONSE_DEFAULTS[_TIER]
         fields["tools"] = [_tool(tool, wire) for tool in request.tools] if request.tools else []
         fields["tool_choice"] = _choice(request.tool_choice, wire)
         fields["text"] = _text(request.text, wire)
@@ -114,7 +121,7 @@ def _openai_echo(request: CreateResponse) -> dict[str, Any]:
 
 
 def _reasoning_for_wire(used: Reasoning, asked: Reasoning | None, wire: Wire) -> Reasoning:
-    """What an upstream says of how it reasoned; what it leaves out is as it was asked for."""
+    """Return the reasoning settings that the upstream reports, completed by those of the request."""
     effort, summary = used.effort, used.summary
     if asked is not None:
         effort, summary = effort or asked.effort, summary or asked.summary
@@ -123,7 +130,8 @@ def _reasoning_for_wire(used: Reasoning, asked: Reasoning | None, wire: Wire) ->
 
 
 def echo_for_wire(response: Response, wire: Wire) -> Response:
-    """What another server echoed, as this wire spells it (law E10), without secrets."""
+    """Return the response that another server echoed in the spelling of this wire (law E10), without
+    secrets."""
     if wire.openai_items:
         tools = [without_secrets(tool) for tool in response.tools]
         return response if tools == response.tools else replace(response, tools=tools)
@@ -214,6 +222,20 @@ def _given(value: T | UnsetType | None) -> T | None:
     return None if value is UNSET else value
 
 
+def _merged(known: dict[str, Any], fields: dict[str, Any]) -> dict[str, Any]:
+    """The fields of both, objects of one name as one: the first of them, where they come to too many."""
+    both = {
+        name: dict(islice({**known[name], **each}.items(), _MOST_FIELDS))
+        for name, each in fields.items()
+        if _are_objects(known, name, each)
+    }
+    return dict(islice({**known, **fields, **both}.items(), _MOST_FIELDS))
+
+
+def _are_objects(known: dict[str, Any], name: str, value: Any) -> bool:
+    return isinstance(value, dict) and isinstance(known.get(name), dict)
+
+
 SettleUsage = Callable[[Usage | None, Sequence[Item]], Usage | None]
 """From what the upstream has reported and the output, the usage that a response ends with."""
 
@@ -236,6 +258,7 @@ class LiveResponse:
         "settle_usage",
         "stop_sequence",
         "usage",
+        "usage_at_start",
     )
 
     def __init__(
@@ -258,6 +281,7 @@ class LiveResponse:
         self._echoed = self.fields.extra or {}
         self.phase = ResponseStreamPhase.IDLE
         self.usage: Usage | None = None
+        self.usage_at_start: Usage | None = None
         self.settle_usage: SettleUsage | None = None
         self.stop_sequence: str | None = None
         self._at_end: dict[str, Any] = {}
@@ -284,9 +308,10 @@ class LiveResponse:
                 completed_at=None,
                 incomplete_details=None,
                 stop_sequence=UNSET,
+                native=UNSET,
             )
             return
-        self._at_end["service_tier"] = response.service_tier
+        self._at_end[_TIER] = response.service_tier
         if response.completed_at is not None:
             self._at_end["completed_at"] = response.completed_at
 
@@ -300,7 +325,7 @@ class LiveResponse:
         the terminal event."""
         response = self._readable(response)
         own = self.fields
-        facts: dict[str, Any] = {"service_tier": response.service_tier}
+        facts: dict[str, Any] = {_TIER: response.service_tier}
         if response.reasoning is not None:
             facts["reasoning"] = _reasoning_for_wire(response.reasoning, own.reasoning, self._wire)
         if response.extra:
@@ -312,15 +337,51 @@ class LiveResponse:
         name = response.upstream_model or response.model
         if name and name != own.model:
             facts["upstream_model"] = name
+        if self.phase is not ResponseStreamPhase.IDLE:
+            self._usage_reported = response.usage
+        self._update(facts)
+
+    def report_names(self, model: object, service_tier: object) -> None:
+        """Take over the names that an upstream has for its model and the service tier."""
+        facts: dict[str, Any] = {}
+        for what, name in (("model", model), (_TIER, service_tier)):
+            if isinstance(name, str) and len(name) > _LONGEST_OF_NAMES:
+                self._diagnostics.loss(what, "its name is too long")
+                return
+        if isinstance(model, str) and model and model != self.fields.model:
+            facts["upstream_model"] = model if model.isascii() else repair_surrogates(model)
+        if isinstance(service_tier, str) and service_tier:
+            facts[_TIER] = repair_surrogates(service_tier)
+        if facts:
+            self._update(facts)
+
+    def _update(self, facts: dict[str, Any]) -> None:
         if self.phase is ResponseStreamPhase.IDLE:
-            self.fields = replace(own, **facts)
+            self.fields = replace(self.fields, **facts)
         else:
             self._at_end |= facts
-            self._usage_reported = response.usage
+
+    def keep_native(self, dialect: str, fields: dict[str, Any]) -> None:
+        """Keep what an upstream says in this dialect alone: before the start for all events, after it for the
+        terminal event. Objects are merged with what is there of that name."""
+        shown, over = bounded_fields(with_whole_characters(fields))
+        for name in over:
+            self._diagnostics.loss(f"{dialect}.{name[:LONGEST_SHOWN]}", "is too large")
+        if not shown:
+            return
+        is_idle = self.phase is ResponseStreamPhase.IDLE
+        kept = self.fields.native if is_idle else self._at_end.get("native", self.fields.native)
+        known = kept or {}
+        native = {**known, dialect: _merged(known.get(dialect, {}), shown)}
+        if is_idle:
+            self.fields = replace(self.fields, native=native)
+        else:
+            self._at_end["native"] = native
 
     def begin(self) -> list[Event]:
         """`response.created` and `response.in_progress`."""
         self._enter("start", "in_progress")
+        self.usage_at_start = self.usage
         self.fields = replace(self.fields, status="in_progress")
         created = ev.ResponseCreated(self._output.number(), self.fields)
         return [created, ev.ResponseInProgress(self._output.number(), self.fields)]
@@ -336,7 +397,7 @@ class LiveResponse:
     def fail(self, payload: ErrorPayload) -> list[Event]:
         """`error`, then `response.failed` with the partial output, open items incomplete (law E8)."""
         error = error_event(self._output.number(), payload, self._wire)
-        return [error, self._terminal("fail", "failed", error=response_error(payload))]
+        return [error, self._terminal("fail", "failed", error=response_error(payload, self._wire))]
 
     def _terminal(self, method: str, status: str, **facts: Any) -> Event:
         output = self._output.live("incomplete")

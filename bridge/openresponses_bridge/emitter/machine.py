@@ -14,6 +14,7 @@ from typing import Any, get_args
 from msgspec import UNSET
 
 from openresponses_bridge.calls.identity import ToolIdentityMap
+from openresponses_bridge.calls.streamed_arguments import BRACKETS, may_begin_again
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.emitter.arguments import (
     EXTENSION,
@@ -97,13 +98,16 @@ class ResponseStreamStateMachine:
             raise wrong_argument("wire", f"expected one of {', '.join(WIRES)}, got {wire!r}")
         if not isinstance(model, str):
             raise wrong_argument("model", f"expected a string, got {type(model).__name__}")
-        self._wire = WIRES[wire] if unknown_fields else WIRES[wire]._replace(unknown_fields=False)
+        self._wire = WIRES[wire]
+        if not unknown_fields:
+            self._wire = self._wire._replace(unknown_fields=False, foreign=True)
         self._redact = redact
         self._number = count().__next__
         ids = ids or random_id
         output = Output(ids, self._number)
         self.diagnostics = Diagnostics()
         self._summarised = output.summarised
+        self._items = output.items
         identities = ToolIdentityMap() if tool_identities is None else tool_identities
         self._blocks = OpenBlocks(output, self._wire, identities, self.diagnostics)
         self._deferred: str | None = None
@@ -142,6 +146,11 @@ class ResponseStreamStateMachine:
         reasoning keeps the form that came first, as a stream gives it to such a client."""
         return in_one_form(self._live.snapshot, self._summarised)
 
+    @property
+    def usage_at_start(self) -> Usage | None:
+        """The usage that was reported before `start()`, which no event before the terminal one has."""
+        return self._live.usage_at_start
+
     def adopt(self, response: Response) -> None:
         """Take over an upstream's response: its id, model, times and echoed fields before `start()`; before
         `finish()`, what its terminal event adds."""
@@ -154,6 +163,20 @@ class ResponseStreamStateMachine:
         other these are losses. Before `start()` all events have it, after it the terminal one."""
         self.require("report")
         self._live.report(response)
+
+    def report_names(self, model: object = None, service_tier: object = None) -> None:
+        """Take over the names that an upstream of another API has for its model and the service tier; what is
+        not a text names nothing. Before `start()` all events have them, after it the terminal one."""
+        self.require("report_names")
+        self._live.report_names(model, service_tier)
+
+    def native(self, dialect: str, fields: Mapping[str, Any]) -> list[Event]:
+        """Keep what the upstream's answer says that only clients of its API know, in the form of that API:
+        objects are merged with those of earlier calls. Before `start()` all events have it, after it the
+        terminal one."""
+        self.require("native")
+        self._live.keep_native(text_of("native", dialect), fields_of("native", fields))
+        return []
 
     def start(self) -> list[Event]:
         """`response.created` and `response.in_progress`."""
@@ -270,6 +293,8 @@ class ResponseStreamStateMachine:
             if block is not None and block.arguments is _OPEN:
                 if not block.plain or not arguments.isascii() or block.joiner.pending:
                     return block.delta(arguments)
+                if arguments[0] in BRACKETS and may_begin_again(arguments):
+                    return block.delta(arguments)
                 # the common fragment: JSON of an open call, nothing held back, so it goes out as it is
                 block.write(arguments)
                 item_id, output_index = block.item_id, block.output_index
@@ -281,7 +306,7 @@ class ResponseStreamStateMachine:
             if value is not None and not isinstance(value, str):
                 raise wrong_argument("tool_call", f"{field} is not a string but {value.__class__.__name__}")
         if type not in ("function", "custom"):
-            raise wrong_argument("tool_call", f"type is function or custom, not {type!r}")
+            raise wrong_argument("tool_call", f"type must be function or custom, not {type!r}")
         return self._blocks.call(index, id or "", name or "", arguments or "", type == "custom", namespace)
 
     def tool_call_done(self, index: int, *, cut: bool = False) -> list[Event]:
@@ -309,7 +334,7 @@ class ResponseStreamStateMachine:
         with, see `item_extra`."""
         self.require("expect_item")
         if phase not in (None, *get_args(MessagePhase)):
-            raise wrong_argument("expect_item", f"phase is commentary or final_answer, not {phase!r}")
+            raise wrong_argument("expect_item", f"phase must be commentary or final_answer, not {phase!r}")
         self._blocks.expect(text_of("expect_item", item_id), phase or UNSET, explicit_end, extra)
         return []
 
@@ -368,13 +393,14 @@ class ResponseStreamStateMachine:
     def finish(self, reason: str | None = None, *, incomplete: bool = False) -> list[Event]:
         """Close what is open, then emit the terminal event (law E7). `incomplete`: the upstream itself calls
         the response incomplete, and `reason` is kept as it is. When the upstream ended by itself but
-        something was cut, the reason names what was cut."""
+        something was cut, the reason names what was cut. Without a reason it has stopped; an empty one, and a
+        response that completes without any output, have a diagnostic."""
         self.require("finish")
         if self._blocks.waiting:
             self._blocks.check_named()
         if reason.__class__ is not str or not reason.isascii():
             reason = reason_of("finish", reason)
-        reason = reason or self._deferred
+        given, reason = reason, reason or self._deferred
         why, known = outcome(reason)
         if incomplete and why is None:
             why = upstream_reason(reason) or UNKNOWN
@@ -386,6 +412,11 @@ class ResponseStreamStateMachine:
             if known and reason:
                 self.diagnostics.warning("finish_reason", f"{reason[:64]!r}, ended as {cut}")
             why = cut
+        if why is None:
+            if not reason and given is not None:
+                self.diagnostics.repair("finish_reason", "empty, taken as stop")
+            if not self._items:
+                self.diagnostics.warning("output", "completed without any")
         return [*events, self._live.end("finish", why)]
 
     def cancel(self) -> list[Event]:

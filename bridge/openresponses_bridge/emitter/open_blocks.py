@@ -139,7 +139,7 @@ class OpenBlocks:
         """One fragment of a tool call."""
         events: list[Event] = []
         block = self.calls.get(index)
-        if block is None or is_another(block.upstream_id, block.ended, call_id, name):
+        if block is None or is_another(block.upstream_id, block.upstream_name, block.ended, call_id, name):
             if block is not None and not block.upstream_name:
                 raise nameless("tool_call", index)
             if self._grown_open or self._grown_waiting:
@@ -148,7 +148,9 @@ class OpenBlocks:
                 self._diagnostics.repair("tool_call.index", "another id on a busy index opened another call")
                 events += self._end_call(block, stopped=True)
             self._begun += 1
-            block = ToolCallBlock(self._output.number, index, self._begun, self._grown_waiting)
+            block = ToolCallBlock(
+                self._output.number, index, self._diagnostics, self._begun, self._grown_waiting
+            )
             self.calls[index] = self.waiting[index] = block
             block.explicit_end, self._output.explicit_end = self._output.explicit_end, False
             block.extra, self._output.expect_extra = self._output.expect_extra, UNSET
@@ -167,6 +169,10 @@ class OpenBlocks:
             if not name.isascii():
                 name = repair_surrogates(name)
             identity = self._identities.resolve(name)
+            if identity is not None and name != identity.upstream_name:
+                name = self._spelled(name, identity)
+            elif identity is None and self._identities.has_tools:
+                self._diagnostics.warning("tool_call.name", "not a tool of the request")
             if identity is None and block.namespace:
                 identity = ToolIdentity(ToolKind.FUNCTION, name, block.namespace, name)
             can_be_announced = block.identify(name, identity, self._wire)
@@ -176,8 +182,15 @@ class OpenBlocks:
             block.mark_grown()
         return events + block.delta(arguments) if arguments else events
 
+    def _spelled(self, name: str, identity: ToolIdentity) -> str:
+        """The name as the request has it, where it came with tokens of the model's own."""
+        if self._identities.is_spelled(name):
+            return name
+        self._diagnostics.repair("tool_call.name", "came with tokens of the model's own, taken as the tool's")
+        return identity.upstream_name
+
     def extend(self, extra: Extra, index: int | None) -> None:
-        """Unknown fields of the open message or reasoning item, or of the call at this index."""
+        """Add unknown fields to the open message or reasoning item, or to the call at this index."""
         block = self.open if index is None else self.calls.get(index)
         kept = self.items.kept(extra, "output_item")
         if block is not None and block.state is not BlockState.CLOSED:
@@ -186,7 +199,7 @@ class OpenBlocks:
             self._diagnostics.loss("output_item", "unknown fields that came after its end")
 
     def extend_part(self, extra: Extra, summary: bool) -> None:
-        """Unknown fields of the open part."""
+        """Add unknown fields to the open part."""
         block = self.open
         part = block.summary if summary and isinstance(block, ReasoningBlock) else block and block.part
         kept = self.items.kept(extra, "output_item.content")
@@ -216,7 +229,7 @@ class OpenBlocks:
         # another state: of a call that followed at the same index
         asked = [block for block in map(self.calls.__getitem__, grown) if block.state is state]
         grown.clear()
-        return [block for block in asked if not (block.ended or block.explicit_end) and block.is_whole()]
+        return [block for block in asked if not block.ended and block.may_end()]
 
     def check_named(self) -> None:
         """Raises `bridge.stream.incomplete_tool_call` when a call never got a name (law E7)."""
@@ -275,6 +288,8 @@ class OpenBlocks:
     def _close_others(self) -> list[Event]:
         # a call that waits to be whole keeps its place before what comes after it
         closed = [] if self.open is None else self.close_open()
+        for index in self._grown_open:  # what waits for more arguments keeps its place too
+            closed += self.calls[index].release()
         return closed + self.release(waiting_only=True) if self._grown_waiting else closed
 
     def _announce(self, block: ToolCallBlock, arguments: str = "") -> list[Event]:

@@ -60,19 +60,20 @@ class Output:
         "_call_ids",
         "_given",
         "_ids",
-        "_items",
         "_taken",
         "blocks",
         "expect",
         "expect_extra",
         "explicit_end",
+        "items",
         "number",
         "summarised",
     )
 
     def __init__(self, ids: IdFactory, number: Number) -> None:
         self._ids = ids
-        self._items: list[Item | None] = []
+        self.items: list[Item | None] = []
+        """By their index; None for one that is open."""
         self._taken: dict[str, int] = {}  # id → how many have asked for it
         self._call_ids: dict[str, int] = {}  # the same of call_ids, which may equal ids of items
         self._given: dict[str, str] = {}  # wanted call_id → what the last call got in its place
@@ -125,16 +126,16 @@ class Output:
 
     def begin(self, block: Block) -> Event:
         """Announce a block, which gets the next index."""
-        block.output_index = len(self._items)
-        self._items.append(None)
+        block.output_index = len(self.items)
+        self.items.append(None)
         self.blocks[block.output_index] = block
         block.state = ITEM[block.state]["added"]
         return OutputItemAdded(self.number(), block.output_index, block.item("in_progress"))
 
     def whole(self, block: Block, item: Item) -> list[Event]:
         """Announce and close a block at once, as this item."""
-        block.output_index = len(self._items)
-        self._items.append(item)
+        block.output_index = len(self.items)
+        self.items.append(item)
         block.state = ITEM[ITEM[block.state]["added"]]["closed"]
         added = OutputItemAdded(self.number(), block.output_index, with_status(item, "in_progress"))
         return [added, OutputItemDone(self.number(), block.output_index, item)]
@@ -144,13 +145,13 @@ class Output:
         events, item, cut = block.close(stopped, abandoned)
         block.state = ITEM[block.state]["closed"]
         events.append(OutputItemDone(self.number(), block.output_index, item))
-        self._items[block.output_index] = item
+        self.items[block.output_index] = item
         del self.blocks[block.output_index]
         return events, cut
 
     def live(self, status: ItemStatus = "in_progress") -> list[Item]:
         """All items as they stand, open ones with this status."""
-        found = self._items.copy()
+        found = self.items.copy()
         for index, block in self.blocks.items():
             found[index] = block.item(status)
         return cast(list[Item], found)

@@ -56,15 +56,15 @@ class StopMatcher:
 
     @property
     def partial_length(self) -> int:
-        """How many characters at the end of the text may be the beginning of a sequence."""
+        """The number of characters at the end of the text that may be the beginning of a sequence."""
         return self._depth[self._at]
 
     def cannot_match(self, text: str) -> bool:
-        """Whether no sequence can begin in the text, and none has begun before it."""
+        """Return True if no sequence can begin in the text, and none has begun before it."""
         return not self._at and self._starts.isdisjoint(text)
 
     def reset(self) -> None:
-        """Another text begins."""
+        """Begin another text."""
         self._at = 0
 
     def feed(self, text: str) -> int | None:
@@ -166,7 +166,7 @@ class StopFilter(StreamFilter):
         return self._forward(text[:shown]) + self._stop()
 
     def _await(self, tokens: list[LogProb], length: int) -> None:
-        """Tokens of so much new text, by where each of them ends in it."""
+        """Add the tokens of so much new text, by the place at which each of them ends."""
         at, end = self._given, self._given + length
         for token in tokens:
             at = min(at + len(token.token), end)
@@ -302,7 +302,7 @@ class StopFilter(StreamFilter):
         return self._flush() + super().finish(reason, incomplete=incomplete)
 
     def fail(self, error: Failure) -> list[Event]:
-        """What fails after the sequence was not wanted."""
+        """End a stopped response without the failure: what failed was not wanted any more."""
         if self.stopped:
             return self.end()
         return self._flush() + super().fail(error)

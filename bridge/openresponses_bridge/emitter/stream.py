@@ -6,8 +6,9 @@ back or changes them is a `StreamFilter`: it wraps a machine, or another filter.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple, Protocol
 
 from msgspec import UNSET
 
@@ -20,6 +21,16 @@ from openresponses_bridge.protocol.response import Response
 from openresponses_bridge.protocol.unknown import Extra
 from openresponses_bridge.protocol.usage import Usage
 from openresponses_bridge.state import ResponseStreamPhase
+
+
+class CallFragment(NamedTuple):
+    """The arguments of `tool_call` after the index."""
+
+    id: str | None
+    name: str | None
+    arguments: str | None
+    type: str
+    namespace: str | None
 
 
 class ResponseStream(Protocol):
@@ -37,10 +48,14 @@ class ResponseStream(Protocol):
     def snapshot(self) -> Response: ...
     @property
     def in_one_form(self) -> Response: ...
+    @property
+    def usage_at_start(self) -> Usage | None: ...
 
     def require(self, method: str) -> None: ...
     def adopt(self, response: Response) -> None: ...
     def report(self, response: Response) -> None: ...
+    def report_names(self, model: object = None, service_tier: object = None) -> None: ...
+    def native(self, dialect: str, fields: Mapping[str, Any]) -> list[Event]: ...
     def start(self) -> list[Event]: ...
     def text(
         self, delta: str, logprobs: Sequence[LogProb | Mapping[str, Any]] | None = None
@@ -114,6 +129,15 @@ class StreamFilter:
     def in_one_form(self) -> Response:
         return self._stream.in_one_form
 
+    def next_answer(self) -> None:
+        """Begin another answer of the response: what this filter counts per answer begins again."""
+        if isinstance(self._stream, StreamFilter):
+            self._stream.next_answer()
+
+    @property
+    def usage_at_start(self) -> Usage | None:
+        return self._stream.usage_at_start
+
     def require(self, method: str) -> None:
         self._stream.require(method)
 
@@ -122,6 +146,12 @@ class StreamFilter:
 
     def report(self, response: Response) -> None:
         self._stream.report(response)
+
+    def report_names(self, model: object = None, service_tier: object = None) -> None:
+        self._stream.report_names(model, service_tier)
+
+    def native(self, dialect: str, fields: Mapping[str, Any]) -> list[Event]:
+        return self._stream.native(dialect, fields)
 
     def start(self) -> list[Event]:
         return self._stream.start()
@@ -256,3 +286,38 @@ class TextHoldingFilter(HoldingFilter):
 
     def finish(self, reason: str | None = None, *, incomplete: bool = False) -> list[Event]:
         return self._flush() + super().finish(reason, incomplete=incomplete)
+
+
+class ItemHoldingFilter(HoldingFilter):
+    """Holds the id of an expected item until the item begins, since what begins may not be shown."""
+
+    def __init__(self, stream: ResponseStream) -> None:
+        super().__init__(stream)
+        self._expected: Callable[[], list[Event]] | None = None
+
+    @property
+    def _holds_items(self) -> bool:
+        return True
+
+    def expect_item(
+        self,
+        item_id: str,
+        phase: MessagePhase | None = None,
+        *,
+        explicit_end: bool = False,
+        extra: Extra = UNSET,
+    ) -> list[Event]:
+        expect = partial(super().expect_item, item_id, phase, explicit_end=explicit_end, extra=extra)
+        if not self._holds_items:
+            return expect()
+        self.require("expect_item")
+        events = self._flush()
+        self._expected = expect
+        return events
+
+    def _begin_expected(self) -> list[Event]:
+        expected, self._expected = self._expected, None
+        return [] if expected is None else expected()
+
+    def _flush(self) -> list[Event]:
+        return self._begin_expected()

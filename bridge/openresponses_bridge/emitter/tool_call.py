@@ -17,7 +17,13 @@ from msgspec import UNSET
 
 from openresponses_bridge.calls.identity import ToolIdentity, ToolKind
 from openresponses_bridge.calls.json_text import JsonState, json_state
+from openresponses_bridge.calls.streamed_arguments import (
+    DIFFER,
+    StreamedArguments,
+    begin_again_within,
+)
 from openresponses_bridge.calls.unwrap import InputUnwrapper
+from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.emitter.blocks import OpenItem
 from openresponses_bridge.emitter.output import Closing, Number
 from openresponses_bridge.errors import StreamStateError
@@ -46,14 +52,16 @@ from openresponses_bridge.text import SurrogateJoiner
 
 
 class Shape(Protocol):
-    """How the arguments of a call appear on the wire. `feed` and `end` return what to send; after `end`,
-    `cut` says whether the arguments stopped before they were whole."""
+    """The form of a call's arguments on the wire. `feed` and `end` return what to send; after `end`, `cut`
+    says whether the arguments stopped before they were whole, and `malformed` whether they are not JSON where
+    they should be."""
 
     prefix: str
     """Of the ids of its items."""
     delta: type[Any]
     done: type[Any]
     struct: type[FunctionCall | CustomToolCall]
+    malformed: bool
 
     def feed(self, fragment: str) -> str: ...
 
@@ -69,6 +77,7 @@ class JsonShape:
     delta = ev.FunctionCallArgumentsDelta
     done = ev.FunctionCallArgumentsDone
     struct: type[FunctionCall | CustomToolCall] = FunctionCall
+    malformed = False
 
     def feed(self, fragment: str) -> str:
         return fragment
@@ -78,6 +87,7 @@ class JsonShape:
         if state is JsonState.EMPTY:
             # what clients parse must be JSON and deltas must add up (law E6)
             return ("{}", False) if stopped else ("", True)
+        self.malformed = state is JsonState.MALFORMED
         return "", state is JsonState.TRUNCATED
 
 
@@ -105,6 +115,7 @@ class CustomShape:
     delta = ev.CustomToolCallInputDelta
     done = ev.CustomToolCallInputDone
     struct: type[FunctionCall | CustomToolCall] = CustomToolCall
+    malformed = False
 
     def feed(self, fragment: str) -> str:
         return fragment
@@ -194,6 +205,8 @@ RESTORED_KINDS = frozenset(_MAKERS)
 
 
 _MOST_READINGS: Final = 64
+_MOST_RAW: Final = 16_384  # characters of arguments that are kept beside what is shown of them
+_BEGINNING: Final = '{"'  # arguments that begin so stand where they should
 
 
 def nameless(call: str, index: int) -> StreamStateError:
@@ -206,10 +219,12 @@ def nameless(call: str, index: int) -> StreamStateError:
     )
 
 
-def is_another(known_id: str, ended: bool, call_id: str, name: str) -> bool:
-    """Whether a fragment with this id and name begins another call than the one at its index, whose id is
-    `known_id` (empty while it has none). Filters that check calls before the machine must use the same
+def is_another(known_id: str, known_name: str, ended: bool, call_id: str, name: str) -> bool:
+    """Return whether a fragment with this id and name begins another call than the one at its index, of which
+    these are known (empty while they are not). Filters that check calls before the machine must use the same
     rule."""
+    if name and known_name and name != known_name:
+        return True
     if call_id and known_id:
         return call_id != known_id
     return ended and bool(call_id or name)
@@ -223,15 +238,18 @@ class ToolCallBlock(OpenItem):
     - `number_begun` counts the calls of the response.
     - `explicit_end`: the upstream says when the call ends, even if its arguments look whole before.
     - `prefix`: of the id of the item that it is announced as.
-    - `plain`: it is open and active, and its arguments are sent unchanged.
+    - `plain`: it is open and active, and its arguments are sent unchanged, unless they begin again.
+    - `raw` has the arguments as they are read; `text` what is shown of them, the same for JSON.
     - `grown` has the indexes of the active calls in the same state, where somebody asks them: a fragment
-      makes a call active, `is_whole` inactive. It does not have the calls, which would refer to themselves.
+      makes a call active, `may_end` inactive. It does not have the calls, which would refer to themselves.
     """
 
     __slots__ = (
+        "_diagnostics",
         "_inactive",
         "_read",
         "_shape",
+        "_streamed",
         "arguments",
         "call_id",
         "explicit_end",
@@ -245,10 +263,10 @@ class ToolCallBlock(OpenItem):
         "number_begun",
         "plain",
         "prefix",
+        "raw",
         "text",
         "upstream_id",
         "upstream_name",
-        "waiting",
         "write",
     )
 
@@ -256,6 +274,7 @@ class ToolCallBlock(OpenItem):
         self,
         number: Number,
         index: int,
+        diagnostics: Diagnostics,
         number_begun: int = 0,
         grown: dict[int, None] | None = None,
     ) -> None:
@@ -265,6 +284,8 @@ class ToolCallBlock(OpenItem):
         self._inactive = True
         self._read = 0
         self._shape: Shape = JsonShape()
+        self._diagnostics = diagnostics
+        self._streamed: StreamedArguments | None = None  # made for the first piece that may begin again
         self.prefix = self._shape.prefix
         self.plain = False
         self.index = index
@@ -276,15 +297,15 @@ class ToolCallBlock(OpenItem):
         self.namespace: str | None = None
         self.free_text = False
         self.identity: ToolIdentity | None = None
-        self.waiting: list[str] = []
         self.arguments = BlockState.ABSENT
         self.joiner = SurrogateJoiner()
+        self.raw = StringIO()
         self.text = StringIO()
         self.write = self.text.write
 
     @property
     def waits(self) -> bool:
-        """Whether its name is known but it is not announced yet."""
+        """True if its name is known but it is not announced yet."""
         return bool(self.upstream_name) and self.state is BlockState.ABSENT
 
     def identify(self, name: str, identity: ToolIdentity | None, wire: Wire) -> bool:
@@ -303,19 +324,47 @@ class ToolCallBlock(OpenItem):
     def begin(self, arguments: str = "") -> list[Event]:
         """The call was announced: give the arguments that came before, and these."""
         self.mark_grown()
-        waiting, self.waiting = "".join(self.waiting) + arguments, []
-        return self.delta(waiting) if waiting else []
+        raw = self.raw.getvalue()
+        fragment = arguments
+        if arguments and not (arguments.startswith(_BEGINNING) and arguments.isascii() and not raw):
+            fragment = self._whole_pieces(arguments)
+        raw += fragment
+        if self.free_text or type(self._shape) is JsonShape:
+            self.raw = self.text
+        else:
+            self.raw.write(fragment)
+        return self._emit(self._shape.feed(raw)) if raw else []
 
     def delta(self, fragment: str) -> list[Event]:
         """The next piece of the arguments; nothing while the call waits or the piece shows nothing."""
         if self._inactive:
             self.mark_grown()
-        if self.state is BlockState.ABSENT:
-            self.waiting.append(fragment)
-            return []
+        return self._append(self._whole_pieces(fragment))
+
+    def release(self) -> list[Event]:
+        """Give what waits for more arguments, because something else follows."""
+        held = "" if self._streamed is None else self._streamed.release()
+        return self._append(held) if held else []
+
+    def _whole_pieces(self, fragment: str) -> str:
+        """Return what of the arguments can be used now."""
         if self.joiner.pending or not fragment.isascii():
             fragment = self.joiner.feed(fragment)
-        return self._emit(fragment if self.plain else self._shape.feed(fragment))
+        if self.free_text or not fragment:
+            return fragment
+        if self._streamed is None:
+            self._streamed = StreamedArguments(self._diagnostics)
+        return self._streamed.feed(fragment, self.raw)
+
+    def _append(self, fragment: str) -> list[Event]:
+        streamed = self._streamed
+        opened = self.state is BlockState.OPEN and type(self._shape) is JsonShape
+        self.plain = opened and (streamed is None or streamed.is_plain) and self.text.tell() > 0
+        if self.raw is not self.text:
+            self._keep_raw(fragment)
+            if self.state is BlockState.ABSENT:
+                return []
+        return self._emit(self._shape.feed(fragment)) if fragment else []
 
     def _emit(self, shown: str) -> list[Event]:
         if not shown:
@@ -325,19 +374,26 @@ class ToolCallBlock(OpenItem):
         return [self._shape.delta(self._number(), self.item_id, self.output_index, shown)]
 
     def mark_grown(self) -> None:
-        """Mark the call as active: it received arguments, so `is_whole` has to be asked again."""
+        """Mark the call as active: it received arguments, so `may_end` has to be asked again."""
         self._inactive = False
-        self.plain = self.state is BlockState.OPEN and type(self._shape) is JsonShape
         if self.grown is not None:
             self.grown[self.index] = None
 
-    def is_whole(self) -> bool:
-        """Whether the arguments are complete JSON. Each character is read a bounded number of times, also for
-        a call that grows a little before each of many others."""
+    def _keep_raw(self, fragment: str) -> None:
+        """Keep what is read beside what is shown of it: all before the call is announced, then so much."""
+        if self.state is BlockState.ABSENT or self.raw.tell() <= _MOST_RAW:
+            self.raw.write(fragment)
+        elif self._streamed is not None:
+            self._streamed.go_on()
+
+    def may_end(self) -> bool:
+        """Return True if the arguments are complete JSON and the upstream does not say when the call ends.
+        Each character is read a bounded number of times, also for a call that grows a little before each of
+        many others."""
         self._inactive, self.plain = True, False
-        if not isinstance(self._shape, JsonShape):
+        if self.explicit_end or not isinstance(self._shape, JsonShape):
             return False
-        text = "".join(self.waiting) if self.state is BlockState.ABSENT else self.text.getvalue()
+        text = self.raw.getvalue() + ("" if self._streamed is None else self._streamed.held)
         if self._read > _MOST_READINGS * len(text):
             return False
         self._read += len(text)
@@ -345,15 +401,17 @@ class ToolCallBlock(OpenItem):
 
     @property
     def ended(self) -> bool:
-        """Whether nothing more can come."""
+        """True if the call can get nothing more."""
         return self.arguments is BlockState.SEALED
 
     def seal(self, stopped: bool, abandoned: bool = False) -> list[Event]:
         """End the arguments; `cut` then says whether they stopped before they were whole."""
-        events = self._emit(self._shape.feed(self.joiner.flush())) if self.joiner.pending else []
+        events = self._end_pieces()
         rest, cut = self._shape.end(self.text.getvalue(), stopped and not abandoned)
         events += self._emit(rest)
-        self.cut = cut or abandoned
+        self.cut = cut or abandoned or self._is_broken
+        if self._shape.malformed and not self.cut:
+            self._judge_malformed()
         self.arguments = ARGUMENTS[self.arguments]["cut" if self.cut else "done"]
         if not self.cut:
             # a cut call gets no arguments.done: clients run calls on that event (field case 25)
@@ -361,6 +419,21 @@ class ToolCallBlock(OpenItem):
             events.append(self._shape.done(self._number(), self.item_id, self.output_index, text))
         self.plain = False
         return events
+
+    def _end_pieces(self) -> list[Event]:
+        """Take what the readers of the pieces held back."""
+        events = self._append(self._whole_pieces(self.joiner.flush())) if self.joiner.pending else []
+        rest = "" if self._streamed is None else self._streamed.end(self.raw)
+        return events + self._append(rest) if rest else events
+
+    def _judge_malformed(self) -> None:
+        """The arguments are not JSON: the model's own words, unless they were begun twice (law N4)."""
+        self.cut = begin_again_within(self.text.getvalue())
+        self._diagnostics.warning("tool_call.arguments", DIFFER if self.cut else "not JSON, sent as they are")
+
+    @property
+    def _is_broken(self) -> bool:
+        return self._streamed is not None and self._streamed.broken
 
     def close(self, stopped: bool, abandoned: bool = False) -> Closing:
         events = [] if self.ended else self.seal(stopped, abandoned)
@@ -375,20 +448,19 @@ class ToolCallBlock(OpenItem):
 
     def _release(self) -> None:
         """The item holds the text from now on, so that it is kept once (law E12)."""
-        self.text = StringIO()
+        self.raw = self.text = StringIO()
         self.write = self.text.write
-        self.waiting = []
 
     def ends_cut(self, stopped: bool, abandoned: bool) -> bool:
-        """Whether this held call, if it ended now, would have ended before it was whole."""
-        return abandoned or self._shape.end("".join(self.waiting), stopped)[1]
+        """Return whether this held call, which ends now, has ended before it was whole."""
+        self._end_pieces()
+        return abandoned or self._is_broken or self._shape.end(self.raw.getvalue(), stopped)[1]
 
     def restored(self) -> Item | None:
         """The shell or patch item that a held call is, still without an id; None when it can't be one."""
         if self.identity is None:
             return None
-        arguments = self.joiner.feed("".join(self.waiting)) + self.joiner.flush()
-        item = restore(self.identity.kind, self.call_id, arguments, "completed")
+        item = restore(self.identity.kind, self.call_id, self.raw.getvalue(), "completed")
         extra = self.extra_at_end or self.extra
         return item if item is None or not extra else with_extra(item, extra)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 import msgspec
@@ -32,6 +32,7 @@ from openresponses_bridge.protocol import items as it
 from openresponses_bridge.protocol.codec import with_whole_characters
 from openresponses_bridge.protocol.events import Event
 from openresponses_bridge.protocol.ids import prefix_of
+from openresponses_bridge.protocol.response import NATIVE
 from openresponses_bridge.protocol.unknown import Extra, UnknownItem, UnknownPart
 from openresponses_bridge.state import PUBLISHED_ITEMS, Wire
 from openresponses_bridge.text import repair_surrogates
@@ -68,10 +69,11 @@ class ItemEmitter:
         return _EMITTERS.get(type(item), ItemEmitter._plain)(self, self._readable(item))
 
     def kept(self, extra: Extra, where: str) -> Extra:
-        """These unknown fields of an object where the wire has such fields; losses where it has not."""
+        """Return these unknown fields of an object if the wire has such fields; otherwise report them as
+        losses."""
         if extra and not self._wire.unknown_fields:
-            report_unknown(where, extra, self._diagnostics)
-            return UNSET
+            report_unknown(where, [name for name in extra if name != NATIVE], self._diagnostics)
+            return {NATIVE: extra[NATIVE]} if NATIVE in extra else UNSET
         return extra
 
     def _readable(self, item: it.Item) -> it.Item:
@@ -100,6 +102,8 @@ class ItemEmitter:
         block = ReasoningBlock(output.number, item_id, self._wire.name, output.summarised, item.extra)
         events = [output.begin(block)]
         text = "".join(_text(part) for part in item.content or ())
+        self._report_parts(item.content or (), ct.ReasoningTextContent)
+        self._report_parts(item.summary, ct.SummaryTextContent)
         if text:
             opened, part = block.open_raw()
             events += opened + part.whole(text)
@@ -111,6 +115,18 @@ class ItemEmitter:
         block.encrypted = item.encrypted_content or None
         return self._ended(events, block, item.status)
 
+    def _report_parts(self, parts: Iterable[ct.ContentPart], own: type[ct.ContentPart]) -> None:
+        """Report the parts of a reasoning item that are of other kinds, whose texts alone are read."""
+        for part in parts:
+            if isinstance(part, own):
+                continue
+            if not _text(part):
+                self._diagnostics.loss("output_item.reasoning", f"a part of type {part.type}")
+                continue
+            self._diagnostics.repair("output_item.reasoning", f"the text of a part of type {part.type}, read")
+            if isinstance(part, ct.OutputTextContent) and (part.annotations or part.logprobs):
+                self._diagnostics.loss("output_item.reasoning", "citations and log probabilities in it")
+
     def _function_call(self, item: it.FunctionCall) -> list[Event]:
         return self._call(item, item.arguments, free_text=False)
 
@@ -119,7 +135,7 @@ class ItemEmitter:
 
     def _call(self, item: it.FunctionCall | it.CustomToolCall, payload: str, free_text: bool) -> list[Event]:
         output = self._output
-        block = ToolCallBlock(output.number, index=-1)
+        block = ToolCallBlock(output.number, -1, self._diagnostics)
         block.call_id = output.unique_call_id(item.call_id, self._diagnostics)
         block.free_text, block.extra = free_text, item.extra
         name, namespace = repair_surrogates(item.name), repair_surrogates(item.namespace or "") or None

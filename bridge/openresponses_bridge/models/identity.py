@@ -80,13 +80,6 @@ def model_identity(model_id: str) -> ModelIdentity:
     return ModelIdentity(model_id, provider, name, family or bare, version, date, "-".join(variants), tag)
 
 
-def same_model(first: str, second: str) -> bool:
-    """Whether two names mean one model, of any server and any date."""
-    one, other = model_identity(first), model_identity(second)
-    parts = ("family", "version", "variant", "tag")
-    return all(getattr(one, part) == getattr(other, part) for part in parts)
-
-
 def nearest_model(model_id: str, known: Iterable[str]) -> str | None:
     """The model of `known` whose facts apply to this one, whoever serves it. In this order: the same name;
     the same version, of the same date, else without a date, else the latest; else the newest of its

@@ -48,9 +48,9 @@ class EnrichedModelData(Struct, frozen=True, kw_only=True):
         images: bool | None = None,
         reasoning: bool | None = None,
     ) -> EnrichedModelData:
-        """From known facts; None is unknown. `model` is the name under which requests go out, whose family
-        counts where `id` is an alias. Tool support is assumed, since a model without it can still be used
-        (its requests have no tools); image support is not."""
+        """Return the information from known facts; None is unknown. `model` is the name under which requests
+        go out, whose family counts where `id` is an alias. Tool support is assumed, since a model without it
+        can still be used (its requests have no tools); image support is not."""
         identity = model_identity(model or id)
         window = context_window or max_input_tokens or UNKNOWN_CONTEXT
         output = min(max_output_tokens or UNKNOWN_OUTPUT, window)
@@ -71,7 +71,7 @@ class EnrichedModelData(Struct, frozen=True, kw_only=True):
         )
 
     def information(self) -> dict[str, Any]:
-        """In VS Code's names."""
+        """Return the information in VS Code's names."""
         limits = f"{self.max_input_tokens:,} tokens in, {self.max_output_tokens:,} out"
         limits = limits if self.limits_known else "its limits are not known"
         return {

@@ -76,22 +76,17 @@ UNCORRECTED: Final = Factors()
 
 
 class Measured(NamedTuple):
-    """What was measured of a request: the cost of its texts and their framing (which counts as ASCII), and
-    tokens that do not depend on a tokenizer: images, files, sealed content. `encoded`: it has so much
-    base64 or the like that its count must not correct other estimates."""
+    """The measurement of a request: the cost of its texts and their framing (which counts as ASCII), and
+    tokens that do not depend on a tokenizer: images, files, sealed content. `encoded`: it has so much base64
+    or the like that its count must not correct other estimates."""
 
     cost: Cost
     fixed: int = 0
     encoded: bool = False
 
     def tokens(self, factors: Factors = UNCORRECTED) -> int:
-        """With these factors."""
+        """Return the number of tokens by these factors."""
         return round(self.cost.ascii * factors.ascii + self.cost.other * factors.other) + self.fixed
-
-
-def text_tokens(text: str) -> int:
-    """Estimated tokens of a text; at least one, unless it is empty."""
-    return cost_tokens(text_cost(text), text)
 
 
 def cost_tokens(cost: Cost, text: str, factors: Factors = UNCORRECTED) -> int:
@@ -103,11 +98,6 @@ def request_tokens(request: CreateResponse, history: Iterable[InputItem | Item] 
     """Estimated input tokens of a request: instructions, tools, `history` (the items that
     `previous_response_id` stands for) and input."""
     return measured_request(request, history).tokens()
-
-
-def item_tokens(item: InputItem | Item) -> int:
-    """Estimated tokens of one item. Ids and states are not counted; opaque content by its size."""
-    return measured_items([item]).tokens()
 
 
 def text_cost(text: str) -> Cost:
@@ -130,7 +120,7 @@ def text_cost(text: str) -> Cost:
 
 
 def _is_encoded(text: str) -> bool:
-    """Whether a relevant part of the text is base64 or the like."""
+    """Return True if a relevant part of the text is base64 or the like."""
     if len(text) < _LONGEST_WORD:
         return False
     words = text.encode("utf-8", "surrogatepass").translate(_WORD).split()
@@ -174,7 +164,7 @@ def measured_items(items: Sequence[InputItem | Item], *, most: int | None = None
 
 
 def measured_output(items: Sequence[InputItem | Item], *, most: int | None = None) -> Measured:
-    """What a model has written: the same without what frames it, which it does not write."""
+    """Return the measurement of what a model has written: without the framing, which it does not write."""
     texts, fixed = item_texts(items)
     return Measured(_cost(*_sample(texts, most), 0), fixed)
 
@@ -241,7 +231,8 @@ def _gather(value: Any, texts: list[str]) -> int:
 
 
 def _kind(byte: int) -> str:
-    """What a byte of UTF-8 begins. The bytes after the first of a character are left out before."""
+    """Return the kind of character that a byte of UTF-8 begins. The bytes after the first of a character are
+    left out before."""
     if byte < 0x80:
         sign = chr(byte)
         if sign.isalnum():
@@ -287,11 +278,11 @@ class TokenCounter(Protocol):
     raises for a model that is not known, and may be called from several threads."""
 
     def text(self, text: str, model: str = "") -> int:
-        """Tokens of a text."""
+        """Return the number of tokens of a text."""
         ...
 
     def item(self, item: AnyItem, model: str = "") -> int:
-        """Tokens of one item of a conversation, with what frames it."""
+        """Return the number of tokens of one item of a conversation, with its framing."""
         ...
 
     def request(self, request: CreateResponse, history: Iterable[AnyItem] = (), model: str = "") -> int:
@@ -358,7 +349,7 @@ class TokenEstimator:
         return self.tokens(measured_request(request, history), model)
 
     def tokens(self, measured: Measured, model: str = "") -> int:
-        """Tokens of what was measured."""
+        """Return the number of tokens of the measurement."""
         return measured.tokens(self._factors(model))
 
     def sample_count(self, model: str) -> int:

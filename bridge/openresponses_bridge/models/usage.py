@@ -41,11 +41,6 @@ class AgentUsage(Struct, frozen=True):
         """The input of the latest request: counted if it is complete, else estimated."""
         return self.estimated_input_tokens if self.usage is None else self.usage.input_tokens
 
-    @property
-    def context_share(self) -> float:
-        """How full the model's context is, 0.0 to 1.0 and beyond; 0.0 when its size is not known."""
-        return self.input_tokens / self.max_input_tokens if self.max_input_tokens else 0.0
-
 
 class UsageTracker:
     """Tracks the usage of agents by id (a conversation, a run, a sub-agent). At most `max_agents` are kept;

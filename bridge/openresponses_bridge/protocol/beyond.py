@@ -15,6 +15,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 from msgspec.structs import replace
 
+from openresponses_bridge.diagnostics import LONGEST_SHOWN
 from openresponses_bridge.protocol import vocabulary
 from openresponses_bridge.protocol.fields import Field, fields_of
 from openresponses_bridge.protocol.request import ForeignFields, Place
@@ -25,9 +26,9 @@ from openresponses_bridge.protocol.vocabulary import Slot
 T = TypeVar("T", bound=Struct)
 Kind = Slot | type[Any]
 _INPUT: Final = ("input",)
-_LONGEST_NAME: Final = 64  # characters of a foreign name in a report
 # of the unknown fields of one object that an upstream sends
 _MOST_FIELDS: Final = 32
+_LONGEST_NAME: Final = 64
 _MOST_BYTES: Final = 64 * 1024
 _DEEPEST: Final = 32
 
@@ -58,8 +59,8 @@ class UnknownFields:
         self._names: msgspec.json.Decoder[Any] | None = None
 
     def may_be_in(self, data: bytes | str) -> bool:
-        """Whether JSON that was decoded as this kind has other fields. True also when only a walk can decide,
-        since it has objects of unknown types. Raises UnicodeError as decoding does."""
+        """Return True if JSON that was decoded as this kind has other fields. True also when only a walk can
+        decide, since it has objects of unknown types. Raises UnicodeError as decoding does."""
         if self._names is None:
             with _BUILDING:
                 if self._names is None:
@@ -122,15 +123,21 @@ class UnknownFields:
         if not self._received:
             found.append(ForeignFields(place, foreign, carried=True))
             return {EXTRA: foreign}
-        small = {name: each for name, each in foreign.items() if _is_small(name, each)}
-        kept = dict(list(small.items())[:_MOST_FIELDS])
-        if len(kept) < len(foreign):
-            over = {name: foreign[name] for name in list(foreign.keys() - kept.keys())[:_MOST_FIELDS]}
-            found.append(ForeignFields(place, over))
-        shown = fields_without_secrets(kept)
+        shown, over = bounded_fields(foreign)
+        if over:
+            found.append(ForeignFields(place, {name: foreign[name] for name in over}))
         if shown:
             found.append(ForeignFields(place, shown, carried=True))
         return {EXTRA: shown} if shown else {}
+
+
+def bounded_fields(received: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """Return, of the unknown fields that an upstream sends, (those that are kept, without secrets, the names
+    of those that are too many, too large or too deep)."""
+    small = {name: each for name, each in received.items() if _is_small(name, each)}
+    kept = dict(list(small.items())[:_MOST_FIELDS])
+    over = list(received.keys() - kept.keys())[:_MOST_FIELDS] if len(kept) < len(received) else []
+    return fields_without_secrets(kept), over
 
 
 def _is_small(name: str, value: Any) -> bool:
@@ -190,7 +197,7 @@ def with_beyond(request: T, found: list[ForeignFields]) -> T:
 def name_of(place: Place, name: str = "") -> str:
     """`tools[0].name`; a long name is cut."""
     path = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in place)
-    return f"{path}.{name[:_LONGEST_NAME]}".strip(".")
+    return f"{path}.{name[:LONGEST_SHOWN]}".strip(".")
 
 
 def names_of(beyond: list[ForeignFields] | UnsetType) -> Iterator[str]:
@@ -257,7 +264,7 @@ def _known(struct: type[Any], received: bool) -> _Known:
 
 
 def _keeps_nothing(kind: Kind, within: tuple[type[Any], ...] = ()) -> bool:
-    """Whether no object in values of this kind can have an `extra`."""
+    """Return True if no object in values of this kind can have an `extra`."""
     structs = kind.structs.values() if isinstance(kind, Slot) else (kind,)
     for struct in structs:
         if issubclass(struct, Extensible):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from math import isfinite
@@ -139,7 +140,8 @@ def _object_with_extra(value: Any) -> Any:
         return value
     if value.__struct_config__.omit_defaults:
         built: dict[str, Any] = msgspec.to_builtins(value, enc_hook=enc_hook)
-        return built.pop(EXTRA, {}) | built
+        unknown: dict[str, Any] = built.pop(EXTRA, {})
+        return built | {name: each for name, each in unknown.items() if name not in built}
     config = value.__struct_config__
     fields: dict[str, Any] = {} if config.tag_field is None else {config.tag_field: config.tag}
     for name, key in zip(value.__struct_fields__, value.__struct_encode_fields__, strict=True):
@@ -189,16 +191,19 @@ def decode_json(data: bytes | str) -> Any:
 
 
 def decode_frame(data: bytes | str) -> Any:
-    """Like `decode_json`, for data from an upstream: a number out of range becomes the largest that can be
-    represented, so that one wrong count does not lose an answer."""
+    """Like `decode_json`, for data from an upstream: a number out of range, and Infinity, becomes the largest
+    that can be represented, and NaN null, so that one wrong count does not lose an answer."""
     try:
         return decode_json(data)
     except WireError:
         try:
-            return json.loads(data, parse_constant=_refuse, parse_float=_nearest, parse_int=_held)
+            return json.loads(data, parse_constant=_CONSTANTS.get, parse_float=_nearest, parse_int=_held)
         except (ValueError, RecursionError):
             pass
         raise
+
+
+_CONSTANTS: Final = {"Infinity": _LARGEST_FLOAT, "-Infinity": -_LARGEST_FLOAT}
 
 
 def _nearest(number: str) -> float:
@@ -231,14 +236,16 @@ def _finite(number: str) -> float:
 
 def decode_event(data: bytes | str, repairs: list[Repair] | None = None) -> Event:
     """Decode one event. Missing and wrong fields are repaired as far as possible, and each repair is appended
-    to `repairs`. An event of an unknown type becomes an `UnknownEvent`.
+    to `repairs`; the event keeps the data as `repaired_from`, which `StreamValidator` judges. An event of an
+    unknown type becomes an `UnknownEvent`.
 
     Raises WireError when the data is not a JSON object.
     """
     try:
         return with_unknown_fields(decode_known_event(data), data, repairs)
     except REFUSED:
-        return event_from(json_object(decode_json(data) if repairs is None else decode_frame(data)), repairs)
+        value = json_object(decode_json(data) if repairs is None else decode_frame(data))
+        return _event_from(value, data, repairs)
 
 
 def with_unknown_fields(event: Event, data: bytes | str, repairs: list[Repair] | None = None) -> Event:
@@ -246,7 +253,9 @@ def with_unknown_fields(event: Event, data: bytes | str, repairs: list[Repair] |
     unknown = _UNKNOWN.get(type(event))
     if unknown is None:
         return event
-    return _decoded_with(unknown, decode_known_event, event, data, repairs)  # type: ignore[no-any-return]
+    found: list[Repair] = []
+    whole = _decoded_with(unknown, decode_known_event, event, data, found)
+    return _remembering(whole, data, found, repairs)
 
 
 def _decoded_with(
@@ -275,7 +284,27 @@ def _kept(unknown: UnknownFields, value: dict[str, Any], repairs: list[Repair] |
 
 def event_from(value: dict[str, Any], repairs: list[Repair] | None = None) -> Event:
     """`decode_event` for a value already parsed."""
-    return _built(vocabulary.EVENTS, value, _unknown_of(value), repairs)  # type: ignore[no-any-return]
+    return _event_from(value, value, repairs)
+
+
+def _event_from(
+    value: dict[str, Any], received: bytes | str | dict[str, Any], repairs: list[Repair] | None
+) -> Event:
+    found: list[Repair] = []
+    built = _built(vocabulary.EVENTS, value, _unknown_of(value), found)
+    return _remembering(built, received, found, repairs)
+
+
+def _remembering(
+    event: Any, received: bytes | str | dict[str, Any], found: list[Repair], repairs: list[Repair] | None
+) -> Event:
+    """The event, which keeps what it was decoded from if that was repaired."""
+    if found:
+        if isinstance(event, msgspec.Struct):  # an unknown event is as it came
+            event.__dict__["repaired_from"] = received
+        if repairs is not None:
+            repairs += found
+    return event  # type: ignore[no-any-return]
 
 
 def _unknown_of(event: dict[str, Any]) -> UnknownFields | None:
@@ -397,7 +426,31 @@ def _is_tagged(data: bytes | str, tag: str) -> bool:
         return False
 
 
+_UNTYPED: Final = re.compile(rb'"type"\s*:\s*""')
+
+
+def _check_types(value: Any, path: str = "$") -> None:
+    """Raises InvalidRequestError for an item, part or tool whose type is empty: nothing would read it."""
+    if isinstance(value, list):
+        for at, each in enumerate(value):
+            _check_types(each, f"{path}[{at}]")
+    elif isinstance(value, dict):
+        if value.get("type") == "":
+            what = f"expected the name of a type, got an empty text - at `{path}.type`"
+            raise InvalidRequestError(
+                InvalidRequestError.INVALID_VALUE, what, param=f"{path}.type".removeprefix("$.")
+            )
+        for name in _HOLD_TYPED & value.keys():
+            _check_types(value[name], f"{path}.{name}")
+
+
+_HOLD_TYPED: Final = frozenset({"input", "content", "output", "summary", "tools", "items"})
+
+
 def _request(decoder: msgspec.json.Decoder[T], struct: type[T], data: bytes | str) -> T:
+    text = data if isinstance(data, bytes) else data.encode("utf-8", "surrogatepass")
+    if b'""' in text and _UNTYPED.search(text):
+        _check_types(request_object(data))
     try:
         found = decode_exact(decoder, struct, data, None)
         if getattr(found, "tool_choice", None) != _UNNAMED:  # its name may be in an object within

@@ -6,7 +6,7 @@ no containers of their own, so the garbage collector does not track them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from msgspec import UNSET, Struct, UnsetType
 
@@ -16,7 +16,13 @@ from openresponses_bridge.protocol.response import ErrorPayload, Response
 from openresponses_bridge.protocol.unknown import UnknownEvent
 
 
-class _ResponseEvent(Struct, frozen=True, tag_field="type"):
+class _Event(Struct, frozen=True, dict=True, tag_field="type"):
+    repaired_from: ClassVar[bytes | str | dict[str, Any] | None] = None
+    """The JSON from which the event was decoded, where something in it had to be repaired; else None. It is
+    not encoded, compared or taken over to a changed event."""
+
+
+class _ResponseEvent(_Event, frozen=True):
     sequence_number: int
     response: Response
 
@@ -45,7 +51,7 @@ class ResponseIncomplete(_ResponseEvent, frozen=True, tag="response.incomplete")
     type: ClassVar[Literal["response.incomplete"]] = "response.incomplete"
 
 
-class _ItemEvent(Struct, frozen=True, tag_field="type"):
+class _ItemEvent(_Event, frozen=True):
     sequence_number: int
     output_index: int
     item: Item | None
@@ -59,7 +65,7 @@ class OutputItemDone(_ItemEvent, frozen=True, tag="response.output_item.done"):
     type: ClassVar[Literal["response.output_item.done"]] = "response.output_item.done"
 
 
-class _PartEvent(Struct, frozen=True, tag_field="type"):
+class _PartEvent(_Event, frozen=True):
     sequence_number: int
     item_id: str
     output_index: int
@@ -75,7 +81,7 @@ class ContentPartDone(_PartEvent, frozen=True, tag="response.content_part.done")
     type: ClassVar[Literal["response.content_part.done"]] = "response.content_part.done"
 
 
-class OutputTextDelta(Struct, frozen=True, gc=False, tag="response.output_text.delta", tag_field="type"):
+class OutputTextDelta(_Event, frozen=True, tag="response.output_text.delta"):
     type: ClassVar[Literal["response.output_text.delta"]] = "response.output_text.delta"
     sequence_number: int
     item_id: str
@@ -86,7 +92,7 @@ class OutputTextDelta(Struct, frozen=True, gc=False, tag="response.output_text.d
     obfuscation: str | UnsetType = UNSET
 
 
-class OutputTextDone(Struct, frozen=True, tag="response.output_text.done", tag_field="type"):
+class OutputTextDone(_Event, frozen=True, tag="response.output_text.done"):
     type: ClassVar[Literal["response.output_text.done"]] = "response.output_text.done"
     sequence_number: int
     item_id: str
@@ -96,9 +102,7 @@ class OutputTextDone(Struct, frozen=True, tag="response.output_text.done", tag_f
     logprobs: list[LogProb] | UnsetType = UNSET
 
 
-class OutputTextAnnotationAdded(
-    Struct, frozen=True, tag="response.output_text.annotation.added", tag_field="type"
-):
+class OutputTextAnnotationAdded(_Event, frozen=True, tag="response.output_text.annotation.added"):
     type: ClassVar[Literal["response.output_text.annotation.added"]] = "response.output_text.annotation.added"
     sequence_number: int
     item_id: str
@@ -108,7 +112,7 @@ class OutputTextAnnotationAdded(
     annotation: Annotation | None
 
 
-class _ContentDelta(Struct, frozen=True, gc=False, tag_field="type"):
+class _ContentDelta(_Event, frozen=True):
     sequence_number: int
     item_id: str
     output_index: int
@@ -117,7 +121,7 @@ class _ContentDelta(Struct, frozen=True, gc=False, tag_field="type"):
     obfuscation: str | UnsetType = UNSET
 
 
-class _ContentDone(Struct, frozen=True, tag_field="type"):
+class _ContentDone(_Event, frozen=True):
     sequence_number: int
     item_id: str
     output_index: int
@@ -125,11 +129,11 @@ class _ContentDone(Struct, frozen=True, tag_field="type"):
     text: str
 
 
-class RefusalDelta(_ContentDelta, frozen=True, gc=False, tag="response.refusal.delta"):
+class RefusalDelta(_ContentDelta, frozen=True, tag="response.refusal.delta"):
     type: ClassVar[Literal["response.refusal.delta"]] = "response.refusal.delta"
 
 
-class RefusalDone(Struct, frozen=True, tag="response.refusal.done", tag_field="type"):
+class RefusalDone(_Event, frozen=True, tag="response.refusal.done"):
     type: ClassVar[Literal["response.refusal.done"]] = "response.refusal.done"
     sequence_number: int
     item_id: str
@@ -138,7 +142,7 @@ class RefusalDone(Struct, frozen=True, tag="response.refusal.done", tag_field="t
     refusal: str
 
 
-class ReasoningDelta(_ContentDelta, frozen=True, gc=False, tag="response.reasoning.delta"):
+class ReasoningDelta(_ContentDelta, frozen=True, tag="response.reasoning.delta"):
     type: ClassVar[Literal["response.reasoning.delta"]] = "response.reasoning.delta"
 
 
@@ -146,7 +150,7 @@ class ReasoningDone(_ContentDone, frozen=True, tag="response.reasoning.done"):
     type: ClassVar[Literal["response.reasoning.done"]] = "response.reasoning.done"
 
 
-class ReasoningTextDelta(_ContentDelta, frozen=True, gc=False, tag="response.reasoning_text.delta"):
+class ReasoningTextDelta(_ContentDelta, frozen=True, tag="response.reasoning_text.delta"):
     """OpenAI's name for `response.reasoning.delta`."""
 
     type: ClassVar[Literal["response.reasoning_text.delta"]] = "response.reasoning_text.delta"
@@ -158,7 +162,7 @@ class ReasoningTextDone(_ContentDone, frozen=True, tag="response.reasoning_text.
     type: ClassVar[Literal["response.reasoning_text.done"]] = "response.reasoning_text.done"
 
 
-class _SummaryPartEvent(Struct, frozen=True, tag_field="type"):
+class _SummaryPartEvent(_Event, frozen=True):
     sequence_number: int
     item_id: str
     output_index: int
@@ -174,9 +178,7 @@ class ReasoningSummaryPartDone(_SummaryPartEvent, frozen=True, tag="response.rea
     type: ClassVar[Literal["response.reasoning_summary_part.done"]] = "response.reasoning_summary_part.done"
 
 
-class ReasoningSummaryTextDelta(
-    Struct, frozen=True, gc=False, tag="response.reasoning_summary_text.delta", tag_field="type"
-):
+class ReasoningSummaryTextDelta(_Event, frozen=True, tag="response.reasoning_summary_text.delta"):
     type: ClassVar[Literal["response.reasoning_summary_text.delta"]] = "response.reasoning_summary_text.delta"
     sequence_number: int
     item_id: str
@@ -186,9 +188,7 @@ class ReasoningSummaryTextDelta(
     obfuscation: str | UnsetType = UNSET
 
 
-class ReasoningSummaryTextDone(
-    Struct, frozen=True, tag="response.reasoning_summary_text.done", tag_field="type"
-):
+class ReasoningSummaryTextDone(_Event, frozen=True, tag="response.reasoning_summary_text.done"):
     type: ClassVar[Literal["response.reasoning_summary_text.done"]] = "response.reasoning_summary_text.done"
     sequence_number: int
     item_id: str
@@ -197,7 +197,7 @@ class ReasoningSummaryTextDone(
     text: str
 
 
-class _CallDelta(Struct, frozen=True, gc=False, tag_field="type"):
+class _CallDelta(_Event, frozen=True):
     sequence_number: int
     item_id: str
     output_index: int
@@ -205,17 +205,13 @@ class _CallDelta(Struct, frozen=True, gc=False, tag_field="type"):
     obfuscation: str | UnsetType = UNSET
 
 
-class FunctionCallArgumentsDelta(
-    _CallDelta, frozen=True, gc=False, tag="response.function_call_arguments.delta"
-):
+class FunctionCallArgumentsDelta(_CallDelta, frozen=True, tag="response.function_call_arguments.delta"):
     type: ClassVar[Literal["response.function_call_arguments.delta"]] = (
         "response.function_call_arguments.delta"
     )
 
 
-class FunctionCallArgumentsDone(
-    Struct, frozen=True, tag="response.function_call_arguments.done", tag_field="type"
-):
+class FunctionCallArgumentsDone(_Event, frozen=True, tag="response.function_call_arguments.done"):
     type: ClassVar[Literal["response.function_call_arguments.done"]] = "response.function_call_arguments.done"
     sequence_number: int
     item_id: str
@@ -223,17 +219,13 @@ class FunctionCallArgumentsDone(
     arguments: str
 
 
-class CustomToolCallInputDelta(
-    _CallDelta, frozen=True, gc=False, tag="response.custom_tool_call_input.delta"
-):
+class CustomToolCallInputDelta(_CallDelta, frozen=True, tag="response.custom_tool_call_input.delta"):
     """OpenAI: the next piece of a custom call's input."""
 
     type: ClassVar[Literal["response.custom_tool_call_input.delta"]] = "response.custom_tool_call_input.delta"
 
 
-class CustomToolCallInputDone(
-    Struct, frozen=True, tag="response.custom_tool_call_input.done", tag_field="type"
-):
+class CustomToolCallInputDone(_Event, frozen=True, tag="response.custom_tool_call_input.done"):
     """OpenAI: a custom call's whole input."""
 
     type: ClassVar[Literal["response.custom_tool_call_input.done"]] = "response.custom_tool_call_input.done"
@@ -243,7 +235,7 @@ class CustomToolCallInputDone(
     input: str
 
 
-class ErrorEvent(Struct, frozen=True, tag="error", tag_field="type"):
+class ErrorEvent(_Event, frozen=True, tag="error"):
     """Schema ErrorStreamingEvent. OpenAI puts its fields at the top level; `payload` reads both forms."""
 
     type: ClassVar[Literal["error"]] = "error"

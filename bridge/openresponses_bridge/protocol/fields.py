@@ -79,7 +79,7 @@ def _limits(annotation: Any) -> tuple[int, int | None]:
 
 
 def is_struct(annotation: Any) -> TypeGuard[type[Any]]:
-    """Whether it is a struct's class."""
+    """Return True if it is a struct's class."""
     return isinstance(annotation, type) and issubclass(annotation, Struct)
 
 

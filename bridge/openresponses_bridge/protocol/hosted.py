@@ -137,8 +137,8 @@ def view(item: UnknownItem) -> HostedCall | None:
 
 
 def error_text(error: Any) -> str:
-    """What the `error` of a hosted call says: a text, OpenAI's object with a message, or an MCP server's with
-    content. "" where there is none."""
+    """Return the `error` of a hosted call as text: it may be a text, OpenAI's object with a message, or an
+    MCP server's with content. "" where there is none."""
     if isinstance(error, str):
         return error
     if not isinstance(error, dict):
@@ -153,7 +153,7 @@ def error_text(error: Any) -> str:
 
 
 class HostedWork(NamedTuple):
-    """What an item says of the work of a hosted tool. All of it is its server's word."""
+    """The work of a hosted tool as its item describes it. All of it is its server's word."""
 
     name: str
     """The tool's; else that of the item's type."""
@@ -173,12 +173,12 @@ def kind_of(item: Any) -> str:
 
 
 def is_hosted(item: Any) -> bool:
-    """Whether it is an item of a hosted tool: a call, a list of tools, or a request for approval."""
+    """Return True if it is an item of a hosted tool: a call, a list of tools, or a request for approval."""
     return kind_of(item) in HOSTED_ITEMS
 
 
 def asks_approval(item: Any) -> bool:
-    """Whether it is a request for approval."""
+    """Return True if it is a request for approval."""
     return kind_of(item) == _APPROVAL_REQUEST
 
 

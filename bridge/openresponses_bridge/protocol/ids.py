@@ -41,7 +41,7 @@ _DIGITS: Final = 32  # of a hash: 128 bits
 
 
 def prefix_of(item_type: str) -> str:
-    """What the id of such an item begins with: the type itself where OpenAI has no prefix for it."""
+    """Return the beginning of the ids of such items: the type itself where OpenAI has no prefix for it."""
     return PREFIXES.get(item_type.removeprefix("openai:"), item_type)
 
 

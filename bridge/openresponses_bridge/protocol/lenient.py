@@ -14,6 +14,7 @@ import msgspec
 from openresponses_bridge.errors import WireError
 from openresponses_bridge.protocol import vocabulary
 from openresponses_bridge.protocol.fields import Field, fields_of
+from openresponses_bridge.protocol.unknown import EXTRA
 from openresponses_bridge.protocol.vocabulary import Slot
 
 
@@ -76,6 +77,8 @@ def build(kind: Kind, value: Any, mode: Mode, path: str = "$") -> Any:
     tag = value.get("type")
     if tag is None and kind.infer is not None:
         tag = kind.infer(value)
+        if tag is not None and kind.typed:
+            mode.problem(f"{path}.type", MISSING)
     if not isinstance(tag, str):
         mode.problem(f"{path}.type", MISSING)
         return kind.unknown(value)
@@ -85,6 +88,8 @@ def build(kind: Kind, value: Any, mode: Mode, path: str = "$") -> Any:
 
 def build_struct(struct: type[Any], value: dict[str, Any], mode: Mode, path: str = "$") -> Any:
     """A `struct` built from `value`, field by field."""
+    if struct in vocabulary.RENAMED and isinstance(mode, Repairing):
+        value = _renamed(vocabulary.RENAMED[struct], value, mode, path)
     children = vocabulary.CHILDREN.get(struct, {})
     known: dict[str, Any] = {}
     for field in fields_of(struct):
@@ -94,6 +99,8 @@ def build_struct(struct: type[Any], value: dict[str, Any], mode: Mode, path: str
             kind = vocabulary.TEXT_PARTS.get((struct, field.name))
             if kind is not None and isinstance(mode, Repairing):
                 raw = _parts(kind, raw, mode, where)
+            elif isinstance(raw, dict | list) and (struct, field.name) in vocabulary.JSON_TEXTS:
+                raw = _json_text(raw, mode, where)
             built = _field(children.get(field.name), field, raw, mode, where)
             if built is not ABSENT:
                 known[field.name] = built
@@ -103,6 +110,31 @@ def build_struct(struct: type[Any], value: dict[str, Any], mode: Mode, path: str
         if field.required:
             known[field.name] = vocabulary.zero(struct, field)
     return struct(**known)
+
+
+def _renamed(names: dict[str, str], value: dict[str, Any], mode: Mode, path: str) -> dict[str, Any]:
+    """The object with fields that came under another name, where the right one is missing."""
+    renamed = {old: new for old, new in names.items() if old in value and new not in value}
+    if not renamed:
+        return value
+    for old, new in renamed.items():
+        mode.problem(f"{path}.{old}", f"read as {new}")
+    read = {renamed.get(name, name): each for name, each in value.items()}
+    if isinstance(unknown := read.get(EXTRA), dict):
+        read[EXTRA] = {name: each for name, each in unknown.items() if name not in renamed}
+        if not read[EXTRA]:
+            del read[EXTRA]
+    return read
+
+
+def _json_text(raw: dict[str, Any] | list[Any], mode: Mode, path: str) -> Any:
+    """JSON where its text is expected: that text, unless the mode is strict."""
+    try:
+        text = msgspec.json.encode(raw).decode()
+    except (UnicodeError, RecursionError):
+        return raw
+    mode.problem(path, f"Expected `str`, got `{_KINDS.get(type(raw), 'object')}`, read as its JSON text")
+    return text
 
 
 def _parts(kind: str, raw: Any, mode: Mode, path: str) -> Any:

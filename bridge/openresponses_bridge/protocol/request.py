@@ -39,12 +39,15 @@ class ForeignFields(NamedTuple):
 class Native(Struct, frozen=True, omit_defaults=True):
     """Fields of another API's client that only an upstream with the same API can honour. `dialect`: that API.
     `names`: what is lost at any other upstream. `said`: the fields, for the two sides of that dialect.
-    `unthinking`: the client wants an answer without thinking, as is the rule in that API."""
+    `unthinking`: the client wants an answer without thinking, as is the rule in that API. `needed`: the paths
+    of fields without which the rest of the request means something else, and why any other upstream refuses
+    them (law N3)."""
 
     dialect: str
     names: list[str]
     said: Any
     unthinking: bool = False
+    needed: dict[str, str] = {}
 
 
 class JsonSchemaFormatParam(Struct, frozen=True, tag="json_schema", tag_field="type"):
@@ -312,6 +315,23 @@ class ResponseSteerFailed(Struct, frozen=True, tag="response.steer.failed", tag_
     steer: FailedSteer
     sequence_number: int
     stream_id: str | UnsetType = UNSET
+
+
+class InjectError(Struct, frozen=True):
+    """Why items were not injected."""
+
+    code: str
+    message: str
+
+
+class ResponseInjectFailed(Struct, frozen=True, tag="response.inject.failed", tag_field="type"):
+    """OpenAI: items for a running response were refused; `input` has them as they came."""
+
+    type: ClassVar[Literal["response.inject.failed"]] = "response.inject.failed"
+    error: InjectError
+    input: Any
+    response_id: Any
+    sequence_number: int
 
 
 class WebSocketErrorDetail(Struct, frozen=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 from msgspec import UNSET, Struct, UnsetType, field
@@ -12,12 +13,20 @@ from openresponses_bridge.protocol.tools import Tool, ToolChoice
 from openresponses_bridge.protocol.unknown import OURS, Extensible, UnknownFormat
 from openresponses_bridge.protocol.usage import Usage
 
+PROTOCOL: Final = "responses"
+"""The name of the dialect that is the protocol itself."""
+NATIVE: Final = f"{OURS}native"
+Native = dict[str, Any] | UnsetType
+"""The name of a dialect → what an upstream said in it that only clients of the same API know, in the form of
+that API; UNSET if there is none."""
+
 
 class ResponseError(Extensible, frozen=True):
     """Schema Error: the `error` of a failed response."""
 
     code: str
     message: str
+    native: Native = field(default=UNSET, name=NATIVE)
 
 
 class ErrorPayload(Struct, frozen=True):
@@ -28,6 +37,7 @@ class ErrorPayload(Struct, frozen=True):
     message: str
     param: str | None
     headers: dict[str, str] | UnsetType = UNSET
+    native: Native = field(default=UNSET, name=NATIVE)
 
 
 class ErrorBody(Struct, frozen=True):
@@ -98,7 +108,8 @@ class IncompleteDetails(Extensible, frozen=True):
 class Response(Extensible, frozen=True, kw_only=True):
     """Schema ResponseResource. Times are Unix seconds, limits are tokens. Our `stop_sequence`: the stop
     sequence of the request at which the text of a completed response ended; our `upstream_model`: the name
-    that the upstream gives its model, if it is another than `model`."""
+    that the upstream gives its model, if it is another than `model`; our `native`: what else the upstream
+    said, for clients of its API."""
 
     id: str
     object: Literal["response"]
@@ -133,17 +144,23 @@ class Response(Extensible, frozen=True, kw_only=True):
     prompt_cache_key: str | None
     stop_sequence: str | UnsetType = field(default=UNSET, name=STOP_SEQUENCE)
     upstream_model: str | UnsetType = field(default=UNSET, name=UPSTREAM_MODEL)
+    native: Native = field(default=UNSET, name=NATIVE)
 
     @property
     def output_text(self) -> str:
         """All text of the output's messages, joined."""
-        return "".join(
-            part.text
-            for item in self.output
-            if type(item) is Message
-            for part in item.content
-            if type(part) is OutputTextContent
-        )
+        return text_of_messages(self.output)
+
+
+def text_of_messages(items: Iterable[Item]) -> str:
+    """All text of the messages among these items, joined."""
+    return "".join(
+        part.text
+        for item in items
+        if type(item) is Message
+        for part in item.content
+        if type(part) is OutputTextContent
+    )
 
 
 # The values of fields that the request did not set.

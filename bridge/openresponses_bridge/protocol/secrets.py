@@ -36,13 +36,13 @@ _LONGEST_SCHEME: Final = 32  # characters
 
 
 def names_secret(name: str) -> bool:
-    """Whether a text in a field of this name is a secret."""
+    """Return True if a text in a field of this name is a secret."""
     return _SECRET_NAME.search(name.lower().replace("-", "_")) is not None
 
 
 def maps_to_secrets(name: str, value: Any) -> bool:
-    """Whether the value of this field maps names of any kind to secrets, or lists both: headers, environment
-    variables. An `environment` that has a type describes one."""
+    """Return True if the value of this field maps names of any kind to secrets, or lists both: headers,
+    environment variables. An `environment` that has a type describes one."""
     plain = _plain(name)
     if plain == "environment":
         return isinstance(value, list) or (isinstance(value, dict) and "type" not in value)
@@ -136,8 +136,8 @@ def request_without_secrets(request: CreateResponse) -> CreateResponse:
 
 
 def json_without_secrets(body: Any) -> list[tuple[Any, Any]]:
-    """What has to be replaced in the JSON of a response, a request, an input item or an event, so that the
-    tools in it are as `without_secrets` returns them: each list of tools, and the one in its place."""
+    """Return the replacements in the JSON of a response, a request, an input item or an event that leave its
+    tools as `without_secrets` returns them: pairs of a list of tools and the one in its place."""
     if not isinstance(body, dict):
         return []
     within = [body.get(name) for name in ("response", "item")]

@@ -75,7 +75,7 @@ class Usage(Extensible, frozen=True):
 
     @property
     def has_only_total(self) -> bool:
-        """Whether the total is the only count."""
+        """True if the total is the only count."""
         return self.total_tokens > 0 == self.input_tokens == self.output_tokens
 
     @classmethod
@@ -200,7 +200,8 @@ def within_bounds(usage: Usage, diagnostics: Diagnostics) -> Usage:
     for part, whole in _WHOLES.items():
         if counts[part] > counts[whole]:
             diagnostics.repair(
-                f"usage.{part}", f"{counts[part]} of {counts[whole]} {whole}, taken as all of them"
+                f"usage.{part}",
+                f"{counts[part]}, more than the {counts[whole]} {whole}: taken as all of them",
             )
             counts[part] = counts[whole]
     total = counts["input_tokens"] + counts["output_tokens"]
@@ -210,7 +211,7 @@ def within_bounds(usage: Usage, diagnostics: Diagnostics) -> Usage:
 
 
 def is_consistent(usage: Usage) -> bool:
-    """Whether nothing needs repair, as in almost every usage."""
+    """Return True if nothing needs repair, as in almost every usage."""
     # `type is int`: neither a bool nor a float is a count
     incoming, outgoing, total = usage.input_tokens, usage.output_tokens, usage.total_tokens
     cached, reasoning = usage.input_tokens_details.cached_tokens, usage.output_tokens_details.reasoning_tokens

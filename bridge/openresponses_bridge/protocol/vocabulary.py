@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple, get_args
 
-from openresponses_bridge.protocol import content, events, input_items, items, request, response, tools
+from openresponses_bridge.protocol import content, events, input_items, items, request, response, tools, usage
 from openresponses_bridge.protocol.fields import Field, fields_of, is_struct
 from openresponses_bridge.protocol.unknown import (
     Unknown,
@@ -28,6 +28,8 @@ class Slot(NamedTuple):
     structs: dict[str, type[Any]]
     unknown: type[Unknown]
     infer: Callable[[dict[str, Any]], str | None] | None = None
+    typed: bool = False
+    """Each object has to have its type, so that one which is inferred is a repair."""
 
 
 def by_tag(union: Any) -> dict[str, type[Any]]:
@@ -65,10 +67,10 @@ def infer_tool_type(value: dict[str, Any]) -> str | None:
 
 
 EVENTS = Slot(by_tag(events.KnownEvent), UnknownEvent)
-ITEMS = Slot(by_tag(items.KnownItem), UnknownItem, infer_item_type)
+ITEMS = Slot(by_tag(items.KnownItem), UnknownItem, infer_item_type, typed=True)
 PARTS = Slot(by_tag(content.KnownContentPart), UnknownPart)
 ANNOTATIONS = Slot(by_tag(content.KnownAnnotation), UnknownAnnotation)
-TOOLS = Slot(by_tag(tools.KnownTool), UnknownTool, infer_tool_type)
+TOOLS = Slot(by_tag(tools.KnownTool), UnknownTool, infer_tool_type, typed=True)
 TOOL_CHOICES = Slot(by_tag(tools.KnownToolChoice), UnknownToolChoice, infer_tool_type)
 FORMATS = Slot(by_tag(response.KnownFormat), UnknownFormat)
 INPUT_ITEMS = Slot(by_tag(input_items.KnownInputItem), UnknownItem, infer_input_type)
@@ -118,6 +120,25 @@ TEXT_PARTS: dict[tuple[type[Any], str], str] = {
     (items.Message, "content"): "output_text",
     (items.ReasoningItem, "content"): "reasoning_text",
     (items.ReasoningItem, "summary"): "summary_text",
+}
+
+# fields with JSON as text, which some servers send as what it says
+JSON_TEXTS: frozenset[tuple[type[Any], str]] = frozenset(
+    {
+        (items.FunctionCall, "arguments"),
+        (events.FunctionCallArgumentsDelta, "delta"),
+        (events.FunctionCallArgumentsDone, "arguments"),
+    }
+)
+
+# other names of fields, which some servers use → the field
+RENAMED: dict[type[Any], dict[str, str]] = {
+    usage.Usage: {
+        "prompt_tokens": "input_tokens",
+        "completion_tokens": "output_tokens",
+        "prompt_tokens_details": "input_tokens_details",
+        "completion_tokens_details": "output_tokens_details",
+    }
 }
 
 # (struct, field) → zero value, where it is not that of the field's type. The type of a part can't be guessed.

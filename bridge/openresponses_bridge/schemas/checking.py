@@ -64,7 +64,7 @@ def validator(
 
 
 def pattern_fits(pattern: str, compiled_bytes: int, *, backtracks: bool = True) -> bool:
-    """Whether a pattern is a regular expression that compiles to at most `compiled_bytes`; with
+    """Return True if a pattern is a regular expression that compiles to at most `compiled_bytes`; with
     `backtracks=False` it must also match in time linear in the text."""
     module = engine()
     options = (
@@ -171,7 +171,7 @@ def check_schema(schema: dict[str, Any], param: str, *, most_bytes: int, most_no
 
 
 def has_patterns(schema: dict[str, Any]) -> bool:
-    """Whether a checked schema may hold regular expressions: True when one of their keywords is a name
+    """Return True if a checked schema may hold regular expressions: True when one of their keywords is a name
     anywhere in it."""
     rest: list[Any] = [schema]
     while rest:

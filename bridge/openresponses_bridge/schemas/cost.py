@@ -150,7 +150,7 @@ class _Count:
         return known
 
     def _size(self, value: Any) -> int:
-        """How many values are in a list or an object; of a text, 1 for each 1,000 characters."""
+        """Return the number of values in a list or an object; for a text, 1 for each 1,000 characters."""
         if isinstance(value, str):
             return len(value) // 1_000
         return self._within(value).size if isinstance(value, dict | list) else 0
@@ -176,7 +176,7 @@ class _Contents(NamedTuple):
 
 
 def _cost_key(value: Any) -> int | str:
-    """Values that are alike cost the same."""
+    """Return the key under which values that are alike cost the same."""
     if isinstance(value, dict | list):
         return id(value)
     return f"text {len(value)}" if isinstance(value, str) else "other"

@@ -119,7 +119,7 @@ def _types_as_nullable(schema: Schema) -> Schema | None:
 
 
 def _types_as_any_of(schema: Schema) -> Schema | None:
-    """Each keyword goes to the one type that it is about, so that the schema does not grow; what is about
+    """Move each keyword to the one type that it is about, so that the schema does not grow; what is about
     values of any type stays. Alternatives that the schema has itself say the types."""
     types = _types_of(schema)
     if types is None:
@@ -183,8 +183,7 @@ class _Member(NamedTuple):
 
 
 class _Members(NamedTuple):
-    """What a schema says of an object's members: by name, the required names, whether there may be no
-    others."""
+    """The members that a schema describes: by name, the required names, and whether others are allowed."""
 
     properties: dict[str, _Member]
     required: dict[str, None]
@@ -204,7 +203,7 @@ class _RootReader:
         self._open: set[str] = set()
 
     def members(self, schema: Schema, level: int = 0) -> _Members:
-        """Those of a schema, in its own words and those of its alternatives."""
+        """Return the members of a schema, its own and those of its alternatives."""
         given = schema.get("properties")
         listed = islice(given.items(), self._most()) if isinstance(given, dict) else ()
         properties = {name: _Member(each, binds=True) for name, each in listed}
@@ -256,7 +255,7 @@ def _may_be_object(schema: Schema) -> bool:
 
 
 def _all_of(parts: list[_Members]) -> _Members:
-    """What holds where each of these does."""
+    """Return the members of a schema that all of these hold for."""
     properties = {}
     for name, members in _by_name(parts).items():
         binding = [each.schema for each in members if each.binds]
@@ -267,7 +266,7 @@ def _all_of(parts: list[_Members]) -> _Members:
 
 
 def _any_of(parts: list[_Members]) -> _Members:
-    """What holds where any of these does."""
+    """Return the members of a schema that any of these hold for."""
     if not parts:
         return _ANY_MEMBERS
     open_parts = [part for part in parts if not part.closed]
@@ -280,7 +279,7 @@ def _any_of(parts: list[_Members]) -> _Members:
 
 
 def _by_name(parts: list[_Members]) -> dict[str, list[_Member]]:
-    """What the parts say of each member that any of them names."""
+    """Return the schemas of each member that any of the parts names."""
     found: dict[str, list[_Member]] = {}
     for part in parts:
         for name, member in part.properties.items():

@@ -1,3 +1,1 @@
-from openresponses_bridge.loop import ToolCallingLoop, ToolCallLimitBehavior, ToolCallRound
-
-__all__ = ["ToolCallLimitBehavior", "ToolCallRound", "ToolCallingLoop"]
+from openresponses_agent.loop import *  # noqa: F403

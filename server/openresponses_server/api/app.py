@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
+from typing import Final
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -14,15 +16,14 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.types import ASGIApp
 
+from openresponses_bridge.dialects.base import Asks, LimitState
+from openresponses_bridge.dialects.table import MODELS_PATH, PROTOCOL, Found, surfaces
 from openresponses_bridge.errors import BridgeError
 from openresponses_server.api import (
-    chat_completions,
     compaction,
     conversations,
     forwarding,
-    gemini,
     health,
-    messages,
     models,
     responses,
     search,
@@ -41,18 +42,40 @@ from openresponses_server.api.openapi.document import PATH as OPENAPI_PATH
 from openresponses_server.api.openapi.document import openapi
 from openresponses_server.api.origins import Origins
 from openresponses_server.api.websocket import PATH, connection
-from openresponses_server.errors import HttpError, error_body, surface_path
+from openresponses_server.errors import HttpError, error_body
 from openresponses_server.http.auth import Authentication, accept_query_key
 from openresponses_server.http.headers import fields_of
-from openresponses_server.limits.quotas import EXPOSED
 from openresponses_server.requests.composition import compose, service_lifespan
 from openresponses_server.requests.service import Service
 from openresponses_server.settings import Settings
+from openresponses_server.surfaces import endpoint
+
+_ENDPOINTS: Final = {
+    Asks.ANSWER: endpoint.answer,
+    Asks.TOKENS: endpoint.count_tokens,
+    Asks.STORED: endpoint.retrieve,
+    Asks.CANCEL: endpoint.cancel,
+    Asks.DELETE: endpoint.delete,
+}
+_LISTS: Final = {Asks.MODELS: models.list_models, Asks.MODEL: models.get_model}
+
+
+def _endpoint(found: Found) -> Callable[[Request], Awaitable[ASGIApp]]:
+    """Return what serves a path of a client's API. The protocol's own has more to its answers than others:
+    they may be made in the background, and are found again by a key."""
+    assert found.at is not None
+    asks = found.at.asks
+    if found.name == PROTOCOL:
+        return responses.create
+    return _LISTS[asks] if asks in _LISTS else partial(_ENDPOINTS[asks], found)
+
 
 _ROUTES: list[BaseRoute] = [
-    Route("/v1/responses", responses.create, methods=["POST"]),
-    Route("/v1/chat/completions", chat_completions.create, methods=["POST"]),
-    Route("/v1/messages", messages.create, methods=["POST"]),
+    *(
+        Route(at.path.replace("}", ":path}"), _endpoint(Found(name, surface, at)), methods=[at.method])
+        for name, surface in surfaces().items()
+        for at in surface.paths
+    ),
     Route("/v1/responses", connection.upgrade_required, methods=["GET"]),
     WebSocketRoute(PATH, connection.responses),
     Route("/v1/responses/compact", compaction.compact, methods=["POST"]),
@@ -67,19 +90,17 @@ _ROUTES: list[BaseRoute] = [
     Route("/v1/conversations/{id}/items", conversations.ItemsEndpoint),
     Route("/v1/conversations/{id}/items/{item_id:path}", conversations.ItemEndpoint),
     Route("/vscode/v1/models", vscode.models, methods=["GET"]),
-    Route("/v1/messages/count_tokens", messages.count_tokens, methods=["POST"]),
     Route("/v1/usage", models.usage, methods=["GET"]),
-    Route("/vscode/v1/chat", vscode.chat, methods=["POST"]),
     Route("/vscode/v1/tokens", vscode.tokens, methods=["POST"]),
-    Route("/v1/models", models.list_models, methods=["GET"]),
-    Route("/v1/models/{model:path}", models.get_model, methods=["GET"]),
-    *gemini.ROUTES,
+    Route(MODELS_PATH, models.list_models, methods=["GET"]),
+    Route(f"{MODELS_PATH}/{{model:path}}", models.get_model, methods=["GET"]),
     *forwarding.ROUTES,
     Route("/healthz", health.live, methods=["GET"]),
     Route("/readyz", health.ready, methods=["GET"]),
     Route("/metrics", health.metrics, methods=["GET"]),
     Route("/v1/routes", health.routes, methods=["GET"]),
     Route("/", inspector.home, methods=["GET"]),
+    Route("/api/hello", health.hello, methods=["HEAD"]),
     Route("/inspector", inspector.page, methods=["GET"]),
     Route("/inspector/v1/captures", inspector.capture, methods=["POST"]),
     Route("/inspector/v1/context", inspector.context, methods=["POST"]),
@@ -113,12 +134,20 @@ def create_app(settings: Settings) -> Starlette:
 
 class _Application(Starlette):
     def build_middleware_stack(self) -> ASGIApp:
-        """Without Starlette's own middlewares for errors: `ExactPathRouter` answers those that are foreseen,
-        `RequestLog` the others."""
+        """Build it without Starlette's own middlewares for errors: `ExactPathRouter` answers those that are
+        foreseen, `RequestLog` the others."""
         app: ASGIApp = ExactPathRouter(self.router, self.routes, _HANDLERS)
         for kind, args, kwargs in reversed(self.user_middleware):
             app = kind(app, *args, **kwargs)
         return app
+
+
+_LIMIT_HEADERS: Final = dict.fromkeys(
+    name
+    for kind in ("requests", "tokens")
+    for surface in surfaces().values()
+    for name, _ in surface.limit_headers(LimitState(kind, 0, 0, 0.0), 0.0)
+)
 
 
 def _middleware(service: Service) -> list[Middleware]:
@@ -138,8 +167,9 @@ def _middleware(service: Service) -> list[Middleware]:
             "openresponses-losses",
             "openresponses-tried",
             "openresponses-trace",
+            "idempotent-replayed",
             "retry-after",
-            *EXPOSED,
+            *_LIMIT_HEADERS,
         ],
     )
     return [
@@ -159,8 +189,8 @@ def _tracing(service: Service) -> list[Middleware]:
 
 
 def _error_response(request: Request, error: BridgeError, headers: dict[str, str] | None = None) -> Response:
-    path = surface_path(request.scope["path"], fields_of(request.scope))
-    return Response(error_body(error, path), error.http_status, headers, "application/json")
+    body = error_body(error, request.scope["path"], fields_of(request.scope))
+    return Response(body, error.http_status, headers, "application/json")
 
 
 async def _bridge_error(request: Request, error: Exception) -> Response:

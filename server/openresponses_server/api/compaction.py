@@ -12,7 +12,8 @@ from starlette.requests import Request
 from starlette.responses import Response as HttpResponse
 from starlette.types import ASGIApp
 
-from openresponses_bridge.dialects.base import TRIGGER
+from openresponses_bridge.diagnostics import loss_header
+from openresponses_bridge.dialects.base import KEEP_ALIVE, TRIGGER
 from openresponses_bridge.protocol.codec import decode_compact_request, decode_request, encode, item_from
 from openresponses_bridge.protocol.input_items import MessageParam
 from openresponses_bridge.protocol.items import Item, Message
@@ -20,22 +21,21 @@ from openresponses_bridge.protocol.request import CompactRequest, CreateResponse
 from openresponses_bridge.protocol.response import CompactResource, Response
 from openresponses_bridge.protocol.unknown import UnknownItem, enc_hook
 from openresponses_bridge.protocol.usage import Usage
-from openresponses_server.api.responders import RunJsonResponder
 from openresponses_server.errors import HttpError
 from openresponses_server.http.headers import fields_of
 from openresponses_server.limits.requests import check_conversation, check_request
 from openresponses_server.requests.bodies import read_json
 from openresponses_server.requests.outgoing import (
-    loss_header,
     open_sealed_items,
     reported_losses,
     unknown_fields,
 )
 from openresponses_server.requests.prepare import new_run, prepare
-from openresponses_server.requests.prepared import PreparedRequest
+from openresponses_server.requests.prepared import Received
 from openresponses_server.requests.prompts import expanded, unknown_prompt
 from openresponses_server.requests.service import service_of, target_of
 from openresponses_server.store.history import continued, own_input
+from openresponses_server.surfaces.responder import KeepAlive, WholeResponder
 from openresponses_server.tasks import on_thread
 
 KEPT_TOKENS: Final = 20_000
@@ -97,16 +97,9 @@ def _message(item: MessageParam | Message) -> Item:
         "id": raw.get("id") or f"msg_{secrets.token_hex(16)}",
         "status": "completed",
         "role": item.role,
-        "content": list(map(_output_part, parts)),
+        "content": parts,
     }
     return item_from(made)
-
-
-def _output_part(part: dict[str, Any]) -> dict[str, Any]:
-    """The part as `output_text`: SDKs read the window as output and warn of `input_text`."""
-    if part["type"] != "input_text":
-        return part
-    return {"type": "output_text", "text": part["text"], "annotations": [], "logprobs": []}
 
 
 def _estimated(items: Sequence[Any], output: Sequence[Item], tokens: CountTokens) -> Usage:
@@ -118,19 +111,20 @@ async def compact(request: Request) -> ASGIApp:
     `previous_response_id` stands for, then `input`. Nothing is stored."""
     service = service_of(request)
     given = await read_json(request, service, decode_compact_request)
-    check_request(CreateResponse(input=given.input), service.settings.limits)
+    check_request(CreateResponse(input=given.input, beyond=given.beyond), service.settings.limits)
     owner = request.state.owner
     found = await continued(service.store, _compaction_request(given), owner, service.available)
     items = [*found.before.items, *own_input(found.request)[:-1]]
     if not items:
         raise HttpError(400, "There is nothing to compact.", code="missing_required_parameter", param="input")
-    prepared = PreparedRequest(
+    received = Received(
         found.request, fields_of(request.scope), request.state.request_id, owner, continued=found
     )
-    await prepare(prepared, service)
+    prepared = await prepare(received, service)
     run, headers = new_run(prepared, service), prepared.answer_headers
     form = CompactionForm(items, partial(service.meters.counter(owner).item, model=prepared.target.model))
-    return RunJsonResponder(run, headers, service.settings.keep_alive, form)
+    keep_alive = KeepAlive(service.settings.keep_alive, KEEP_ALIVE)
+    return WholeResponder([run], headers, keep_alive, lambda: form)
 
 
 def _compaction_request(given: CompactRequest) -> CreateResponse:

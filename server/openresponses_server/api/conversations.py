@@ -24,7 +24,7 @@ from openresponses_bridge.protocol.request import CreateResponse
 from openresponses_bridge.protocol.secrets import items_without_secrets
 from openresponses_bridge.random_ids import random_id
 from openresponses_server.api.parameters import limit_of, order_of
-from openresponses_server.api.responses import count_reader, input_item, page_shown
+from openresponses_server.api.responses import input_item, page_shown
 from openresponses_server.errors import HttpError
 from openresponses_server.limits.requests import check_request
 from openresponses_server.requests.admission import check_references
@@ -34,6 +34,7 @@ from openresponses_server.settings import Limits
 from openresponses_server.store.base import ConversationSize, ListedItem, StoredConversation
 from openresponses_server.store.conversations import full, named, rows_of, total_size, unknown_conversation
 from openresponses_server.store.history import Conversation, own_input, resolved
+from openresponses_server.surfaces.stored import count_reader
 
 
 async def create(request: Request) -> Response:
@@ -158,7 +159,7 @@ async def _item(request: Request) -> Response:
 
 
 async def _unknown_item(request: Request) -> HttpError:
-    """What is unknown: the conversation or the item."""
+    """Return the error that names the unknown conversation or item."""
     await _conversation(request)
     what = f"The conversation has no item with the id '{request.path_params['item_id'][:80]}'."
     return HttpError(404, what, code="item_not_found")

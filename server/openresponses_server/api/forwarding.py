@@ -14,13 +14,13 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from openresponses_bridge.errors import BridgeError
-from openresponses_server.api.responders import ClientMonitor
 from openresponses_server.errors import HttpError, error_body, shutting_down, too_long, too_slow
 from openresponses_server.http.flow import BodyReader, cut_of
 from openresponses_server.requests.forwarding import ENDPOINTS, ForwardedRequest, prepare_forwarding
 from openresponses_server.requests.service import Service, service_of
+from openresponses_server.surfaces.responder import ClientMonitor
 from openresponses_server.upstreams.base import ForwardedReply
-from openresponses_server.upstreams.routes import tried_header
+from openresponses_server.upstreams.routing.routes import tried_header
 
 _TYPE: Final = re.compile(
     r"[a-z0-9.+-]{1,64}/[a-z0-9.+-]{1,64}(?:; ?[a-z0-9_-]{1,32}=[\"A-Za-z0-9'()+_,./:=?-]{1,70}){0,4}",
@@ -148,5 +148,4 @@ class ForwardingResponder:
             shown["content-length"] = length
         if _DISPOSITION.fullmatch(disposition):
             shown["content-disposition"] = disposition
-        choice = self._forwarded.attempts.choice
-        return shown | self._forwarded.headers | tried_header([] if choice is None else choice.tried)
+        return shown | self._forwarded.headers | tried_header(self._forwarded.attempts.choice.tried)

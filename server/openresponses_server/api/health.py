@@ -16,6 +16,11 @@ async def live(_request: Request) -> JSONResponse:
     return JSONResponse({"status": "ok"})
 
 
+async def hello(_request: Request) -> Response:
+    """`HEAD /api/hello`: what Claude Code asks for to have a connection before it needs one."""
+    return Response()
+
+
 async def ready(request: Request) -> JSONResponse:
     """`GET /readyz`: requests are accepted and the store can be written to; else 503 with the reason, as of
     the last check. An event log that is unreachable, and how many routes are left out, is reported but does

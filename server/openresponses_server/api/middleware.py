@@ -13,9 +13,11 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from openresponses_bridge.dialects.table import surfaces
 from openresponses_bridge.errors import BridgeError
 from openresponses_bridge.random_ids import random_id
-from openresponses_server.errors import MESSAGES_PATH, HttpError, error_body, surface_path
+from openresponses_server.api.spellings import FOREIGN, respell
+from openresponses_server.errors import HttpError, error_body
 from openresponses_server.http.access import KeysWanted
 from openresponses_server.http.headers import fields_of
 from openresponses_server.http.refusals import DEFECT
@@ -78,7 +80,13 @@ class ExactPathRouter:
 
 _log = structlog.get_logger(__name__)
 _HEADER: Final = b"x-request-id"
-_ANTHROPIC_HEADER: Final = b"request-id"  # what Anthropic's clients read, on errors too
+# the beginnings of the paths of APIs whose clients read the id elsewhere, on errors too
+_ID_HEADERS: Final = [
+    (beginning, surface.request_id_header.encode())
+    for surface in surfaces().values()
+    if surface.request_id_header is not None
+    for beginning in (*surface.prefixes, *(at.path.partition("{")[0] for at in surface.paths))
+]
 _EVENT_STREAM: Final = b"text/event-stream"
 _LOGGED_PATH: Final = 200  # characters, so that a client can't fill the log
 _VALID_ID: Final = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
@@ -119,8 +127,10 @@ class RequestLog:
                 first_byte = time.perf_counter() - started
                 spent = str(int(first_byte * 1000)).encode()
                 headers = [*message["headers"], (_HEADER, request_id), (b"openai-processing-ms", spent)]
-                if scope["path"].startswith(MESSAGES_PATH):
-                    headers.append((_ANTHROPIC_HEADER, request_id))
+                for beginning, name in _ID_HEADERS:
+                    if scope["path"].startswith(beginning):
+                        headers.append((name, request_id))
+                        break
                 message = {**message, "headers": headers}
             await send(message)
 
@@ -149,7 +159,8 @@ class RequestLog:
 
 
 class Admission:
-    """Refuses requests with too large headers, and all requests while the server drains (law S8)."""
+    """Refuses requests with too large headers, and all requests while the server drains (law S8); gives paths
+    as others spell them ours, before anything else looks at them."""
 
     def __init__(self, gate: Gate, limits: Limits) -> None:
         self._gate = gate
@@ -158,6 +169,9 @@ class Admission:
     def check(self, scope: Scope) -> None:
         """Raises HttpError."""
         check_headers(scope["headers"], self._limits.header_bytes)
+        path: str = scope["path"]
+        if path.startswith(FOREIGN) or "//" in path:
+            respell(scope)
         if scope["path"] not in _SERVED_WHILE_STOPPING:
             self._gate.check_open()
 
@@ -203,8 +217,8 @@ async def _refuse(error: BridgeError, scope: Scope, receive: Receive, send: Send
 
 def _error_response(error: BridgeError, scope: Scope) -> Response:
     headers = error.headers if isinstance(error, HttpError) else None
-    path = surface_path(scope["path"], fields_of(scope))
-    return Response(error_body(error, path), error.http_status, headers, "application/json")
+    body = error_body(error, scope["path"], fields_of(scope))
+    return Response(body, error.http_status, headers, "application/json")
 
 
 def _route(scope: Scope) -> str:

@@ -1,7 +1,9 @@
-"""Parameters in the query of a URL. One that can't be used raises InvalidRequestError with its name."""
+"""Parameters in the query of a URL or in a header. One that can't be used raises InvalidRequestError with
+its name."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final, cast
 
 from starlette.datastructures import QueryParams
@@ -18,7 +20,7 @@ _MAX_DIGITS: Final = 15  # JSON readers lose precision beyond that
 
 
 def flag_of(asked: QueryParams, name: str) -> bool:
-    """Whether this parameter is true; False without it."""
+    """Return the parameter's value; False if it is missing."""
     text = asked.get(name, "false")
     truth = _BOOLEANS.get(text.lower())
     if truth is None:
@@ -62,9 +64,21 @@ def time_of(asked: QueryParams, name: str) -> float | None:
     return float(text)
 
 
+_LONGEST_KEY: Final = 255
+
+
+def idempotency_key_of(headers: Mapping[str, str]) -> str:
+    """The header `Idempotency-Key`, which is there."""
+    key = headers["idempotency-key"]
+    if 0 < len(key) <= _LONGEST_KEY and key.isascii() and key.isprintable():
+        return key
+    what = f"Idempotency-Key must have 1 to {_LONGEST_KEY} visible characters of ASCII."
+    raise InvalidRequestError(InvalidRequestError.INVALID_VALUE, what, param="Idempotency-Key")
+
+
 def _is_number(text: str) -> bool:
     return text.isascii() and text.isdecimal() and len(text) <= _MAX_DIGITS
 
 
 def _unlike(name: str, wanted: str, given: str) -> InvalidRequestError:
-    return invalid(name, f"it is {wanted}, not {given[:40]!r}")
+    return invalid(name, f"it must be {wanted}, not {given[:40]!r}")

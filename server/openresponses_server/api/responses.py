@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable
+import time
+from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -12,52 +13,53 @@ from typing import Any, Final
 
 import anyio
 from starlette.endpoints import HTTPEndpoint
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp
 
+from openresponses_bridge.dialects.base import KEEP_ALIVE, http_failure
+from openresponses_bridge.dialects.responses import ResponsesForm
 from openresponses_bridge.protocol.codec import decode_request, encode, encode_sse, plain
 from openresponses_bridge.protocol.events import ErrorEvent
+from openresponses_bridge.protocol.request import CreateResponse
 from openresponses_bridge.protocol.response import ErrorPayload
 from openresponses_server.api.parameters import (
     BEFORE_FIRST,
     flag_of,
+    idempotency_key_of,
     limit_of,
     order_of,
     starting_after_of,
 )
-from openresponses_server.api.responders import (
-    ResponseForm,
-    RunJsonResponder,
-    RunStreamResponder,
-    StoredStream,
-)
-from openresponses_server.errors import HttpError, shutting_down
+from openresponses_server.errors import HttpError, shutting_down, too_slow
 from openresponses_server.http.headers import fields_of
-from openresponses_server.requests.background import cancel_response, enqueue
+from openresponses_server.requests.background import cancel_response, enqueue, reserve
 from openresponses_server.requests.bodies import read_json
 from openresponses_server.requests.prepare import new_run, prepare
-from openresponses_server.requests.prepared import PreparedRequest
+from openresponses_server.requests.prepared import Received
 from openresponses_server.requests.service import Service, service_of
 from openresponses_server.runs.follow import remaining_stream
 from openresponses_server.runs.run import Run
 from openresponses_server.store.base import ListedItem
+from openresponses_server.store.idempotency import IdempotencyKey, KeyedResponse, KeyTaken
+from openresponses_server.surfaces.responder import KeepAlive, StreamResponder, WholeResponder
+from openresponses_server.surfaces.stored import (
+    count_reader,
+    delete_response,
+    found_stream,
+    stored_response,
+    unknown_response,
+)
+from openresponses_server.surfaces.stored_stream import StoredStream
+
+_FIRST_LOOK: Final = 0.02  # seconds until the response of a key is looked for again, twice as many each time
+_LONGEST_LOOK: Final = 0.5
+_NO_HEADERS: Final[Mapping[str, str]] = {}
 
 # `GET /v1/responses/{id}/input_items` and `POST /v1/responses/{id}/cancel`.
 
 # role of a message → type of its text part
 _TEXT_PART_TYPES: Final = {"assistant": "output_text"}
-
-
-def count_reader(service: Service, owner: str, answer: Callable[[], Awaitable[ASGIApp]]) -> ASGIApp:
-    """A response that makes and sends the one of `answer`, and counts as a reader of this owner until it
-    ends. Raises HttpError 429 if there are too many readers."""
-
-    async def read(scope: Scope, receive: Receive, send: Send) -> None:
-        async with service.gate.readers.shared(owner):
-            await (await answer())(scope, receive, send)
-
-    return read
 
 
 async def input_items(request: Request) -> ASGIApp:
@@ -103,11 +105,6 @@ async def cancel(request: Request) -> Response:
     return Response(encode(response), media_type="application/json")
 
 
-def unknown_response(response_id: str) -> HttpError:
-    """The id is unknown or belongs to another owner (law S7)."""
-    return HttpError(404, f"Response with id '{response_id[:80]}' not found.", code="response_not_found")
-
-
 def input_item(listed: ListedItem) -> dict[str, Any]:
     """The item with its id and, for a message, its content as parts."""
     raw: dict[str, Any] = {**plain(listed.item), "id": listed.id}
@@ -125,21 +122,101 @@ def input_item(listed: ListedItem) -> dict[str, Any]:
 async def create(request: Request) -> ASGIApp:
     """`POST /v1/responses`: the answer is server-sent events with `stream`, else JSON; in the
     `background` it is the queued response."""
-    service = service_of(request)
-    asked = await read_json(request, service, decode_request)
-    scope = request.scope
+    service, scope = service_of(request), request.scope
+    fields = fields_of(scope)
     owner, request_id = scope["state"]["owner"], scope["state"]["request_id"]
-    prepared = await prepare(PreparedRequest(asked, fields_of(scope), request_id, owner), service)
-    run, headers = new_run(prepared, service), prepared.answer_headers
-    if asked.background:
-        if asked.stream:
-            return count_reader(service, owner, partial(_stream_background, service, run, headers))
-        queued = await enqueue(service, run)
-        return Response(encode(queued), headers=headers, media_type="application/json")
-    keep_alive, form = service.settings.keep_alive, ResponseForm()
+    key: IdempotencyKey | None = None
+    if "idempotency-key" in fields:
+        decode = partial(_decode_keyed, idempotency_key_of(fields), owner)
+        asked, key = await read_json(request, service, decode)
+    else:
+        asked = await read_json(request, service, decode_request)
+    while True:
+        if key is not None and (answer := await _first_response(request, asked, key)) is not None:
+            return answer
+        prepared = await prepare(Received(asked, fields, request_id, owner, key=key), service)
+        run, headers = new_run(prepared, service), prepared.answer_headers
+        try:
+            if asked.background:
+                if asked.stream:
+                    stream = partial(_stream_background, service, run, headers, key)
+                    return count_reader(service, owner, stream)
+                queued = await enqueue(service, run)
+                return Response(encode(queued), headers=headers, media_type="application/json")
+            if key is not None:
+                await reserve(service, run)
+        except KeyTaken:  # by another request, meanwhile
+            prepared.reservation.release()
+            continue
+        keep_alive = KeepAlive(service.settings.keep_alive, KEEP_ALIVE)
+        if not asked.stream:
+            return WholeResponder([run], headers, keep_alive, ResponsesForm)
+        rest = partial(_remaining_stream, service, run)
+        return StreamResponder([run], headers, keep_alive, ResponsesForm, rest=rest)
+
+
+def _decode_keyed(given: str, owner: str, body: bytes) -> tuple[CreateResponse, IdempotencyKey | None]:
+    """The request, and its key if its response is to be stored."""
+    asked = decode_request(body)
+    return asked, None if asked.store is False else IdempotencyKey.of(given, owner, body, time.time())
+
+
+def _check_same(found: KeyedResponse, key: IdempotencyKey) -> None:
+    if found.request != key.request:
+        what = "This Idempotency-Key was sent with another request in the last day: use a new one."
+        raise HttpError(422, what, code="idempotency_key_reused", param="Idempotency-Key")
+
+
+_REPLAYED: Final = {"idempotent-replayed": "true"}
+
+
+async def _first_response(request: Request, asked: CreateResponse, key: IdempotencyKey) -> ASGIApp | None:
+    """The answer with the response that was made for the first request with this key, in progress or not;
+    None if there is none, or it has just gone. Raises HttpError for another request, and for a response that
+    failed without output, as its client got."""
+    service, owner = service_of(request), request.state.owner
+    found = await service.store.keyed(key.name, owner)
+    if found is None:
+        return None
+    _check_same(found, key)
+    response_id = found.response_id
+    if not asked.background:
+        await _wait_for(request, response_id, to_end=not asked.stream)
+    record = await service.store.get(response_id, owner)
+    if record is None:
+        return None
     if asked.stream:
-        return RunStreamResponder(run, headers, keep_alive, form, partial(_remaining_stream, service, run))
-    return RunJsonResponder(run, headers, keep_alive, form)
+        replay = partial(_replay, service, response_id, owner, BEFORE_FIRST, _REPLAYED)
+        return count_reader(service, owner, replay)
+    response = record.response
+    if not asked.background and response.error is not None and not response.output:
+        raise http_failure(response.error)
+    return Response(encode(response), headers=_REPLAYED, media_type="application/json")
+
+
+async def _wait_for(request: Request, response_id: str, *, to_end: bool) -> None:
+    """Wait until some of the response is stored, or its end, or it is gone. Raises ClientDisconnect when the
+    client has left, and HttpError if that takes too long, if the server is cut off, or if there are too many
+    readers."""
+    service, owner = service_of(request), request.state.owner
+    gate, pause, total = service.gate, _FIRST_LOOK, service.settings.timeouts.total
+    try:
+        async with gate.readers.shared(owner), asyncio.timeout(total) as deadline:
+            gate.deadlines.add(deadline)
+            try:
+                while (found := await service.store.standing(response_id, owner)) is not None:
+                    if found.lease is None or (found.last_sequence >= 0 and not to_end):
+                        return
+                    if await request.is_disconnected():
+                        raise ClientDisconnect
+                    if found.lease.until < await service.store.now():
+                        await service.runs.settler.settle(response_id)
+                    await asyncio.sleep(pause)
+                    pause = min(2 * pause, _LONGEST_LOOK)
+            finally:
+                gate.deadlines.discard(deadline)
+    except TimeoutError:
+        raise (shutting_down() if gate.cut.is_set() else too_slow(total)) from None
 
 
 async def _remaining_stream(service: Service, run: Run) -> AsyncIterator[bytes]:
@@ -150,12 +227,19 @@ async def _remaining_stream(service: Service, run: Run) -> AsyncIterator[bytes]:
             yield data
 
 
-async def _stream_background(service: Service, run: Run, headers: dict[str, str]) -> Response:
-    queued = await enqueue(service, run)
-    found = await service.store.standing(queued.id, run.owner)
+async def _stream_background(
+    service: Service, run: Run, headers: dict[str, str], key: IdempotencyKey | None
+) -> Response:
+    try:
+        response_id = (await enqueue(service, run)).id
+    except KeyTaken as taken:
+        assert key is not None
+        _check_same(taken.found, key)
+        return await _replay(service, taken.found.response_id, run.owner, BEFORE_FIRST, _REPLAYED)
+    found = await service.store.standing(response_id, run.owner)
     if found is None:
-        raise unknown_response(queued.id)
-    frames = _with_cut_off_error(service, queued.id, service.runs.follower.follow(found, BEFORE_FIRST))
+        raise unknown_response(response_id)
+    frames = _with_cut_off_error(service, response_id, service.runs.follower.follow(found, BEFORE_FIRST))
     return _event_stream(service, frames, headers)
 
 
@@ -197,38 +281,25 @@ class ResponseEndpoint(HTTPEndpoint):
 
     async def delete(self, request: Request) -> Response:
         """Delete the response; one in progress is cancelled."""
-        service = service_of(request)
         response_id = request.path_params["id"]
-        if not await service.store.delete(response_id, request.state.owner):
-            raise unknown_response(response_id)
-        if service.traces is not None:
-            service.traces.delete(request.state.owner, response_id)
-        await service.runs.discard(response_id)
+        await delete_response(service_of(request), response_id, request.state.owner)
         deleted = {"id": response_id, "object": "response", "deleted": True}
         return Response(encode(deleted), media_type="application/json")
 
 
 async def _as_json(service: Service, response_id: str, owner: str) -> Response:
-    record = await service.store.get(response_id, owner)
-    if record is None:
-        raise unknown_response(response_id)
-    running = service.running.get(response_id, owner)
-    shown = None if running is None else running.visible_response
-    return Response(encode(record.response if shown is None else shown), media_type="application/json")
+    shown = await stored_response(service, response_id, owner)
+    return Response(encode(shown), media_type="application/json")
 
 
-async def _replay(service: Service, response_id: str, owner: str, after: int) -> Response:
-    found = await service.store.standing(response_id, owner)
-    if found is None:
-        raise unknown_response(response_id)
-    running = service.running.get(response_id, owner)
-    await service.runs.follower.check_starting_after(
-        found, after, None if running is None else running.last_persisted
-    )
-    return _event_stream(service, service.runs.follower.follow(found, after), {})
+async def _replay(
+    service: Service, response_id: str, owner: str, after: int, headers: Mapping[str, str] = _NO_HEADERS
+) -> Response:
+    found = await found_stream(service, response_id, owner, after)
+    return _event_stream(service, service.runs.follower.follow(found, after), headers)
 
 
-def _event_stream(service: Service, frames: AsyncIterator[bytes], headers: dict[str, str]) -> Response:
+def _event_stream(service: Service, frames: AsyncIterator[bytes], headers: Mapping[str, str]) -> Response:
     return StoredStream(frames, headers, service.settings.keep_alive)
 
 

@@ -12,23 +12,25 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from openresponses_bridge.diagnostics import loss_header
 from openresponses_bridge.protocol.codec import decode_search_request, encode
 from openresponses_server.errors import HttpError, shutting_down
+from openresponses_server.http.access import check_known
 from openresponses_server.limits.gate import Gate
 from openresponses_server.requests.bodies import read_json
-from openresponses_server.requests.outgoing import loss_header, reported_losses, unknown_fields
+from openresponses_server.requests.outgoing import reported_losses, unknown_fields
 from openresponses_server.requests.service import service_of
 
 T = TypeVar("T")
 
 
 async def search(request: Request) -> ASGIApp:
-    """What the commands gave, as text for a model. The request counts as one of its key, and as a response
-    that is being made; each command is a call of the key's budget.
+    """Run the commands of a search and return their results as text for a model. The request counts as one of
+    its key, and as a response that is being made; each command is a call of the key's budget.
 
     404 `web_search_not_configured` without a provider, 403 where nobody has checked the key."""
     service, owner = service_of(request), request.state.owner
-    service.operators.check_spending(request)
+    check_known("search")
     given = await read_json(request, service, decode_search_request)
     if (commands := service.commands) is None:
         what = "No search is configured here ([web_search] in the settings)."

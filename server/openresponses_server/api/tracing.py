@@ -10,7 +10,8 @@ from typing import Final
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from openresponses_server.errors import is_gemini_path
+from openresponses_bridge.dialects.base import Asks
+from openresponses_bridge.dialects.table import surface_at
 from openresponses_server.http.auth import client_key
 from openresponses_server.http.flow import withdraw
 from openresponses_server.http.headers import fields_of
@@ -19,22 +20,15 @@ from openresponses_server.observation.trace_folder import HEADER, Traces
 from openresponses_server.observation.traces import REQUEST
 from openresponses_server.tasks import on_thread
 
-# path → dialect of its clients, for requests that create responses
-_DIALECTS: Final = {
-    "/v1/responses": "responses",
-    "/v1/responses/compact": "responses",
-    "/v1/chat/completions": "chat",
-    "/v1/messages": "anthropic",
-    "/vscode/v1/chat": "vscode",
-    "/inspector/v1/responses": "inspector",
-}
+# path → dialect of its clients, for requests that create responses beside those of the APIs' own paths
+_DIALECTS: Final = {"/v1/responses/compact": "responses", "/inspector/v1/responses": "inspector"}
 
 
 def _dialect_of(path: str) -> str | None:
     """The dialect in which a path answers; None for one that creates no response."""
-    if path not in _DIALECTS and is_gemini_path(path) and not path.endswith(":countTokens"):
-        return "gemini"
-    return _DIALECTS.get(path)
+    found = surface_at(path)
+    asks_for_answer = found.at is not None and found.at.asks is Asks.ANSWER
+    return found.name if asks_for_answer else _DIALECTS.get(path)
 
 
 class TracingMiddleware:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from math import inf
 from time import monotonic
@@ -15,6 +14,7 @@ from starlette.types import Message, Receive, Send
 from openresponses_bridge.backend.answer import Answer, AnswerHead
 from openresponses_bridge.backend.outputs import AsyncGenerate, async_close, async_opened
 from openresponses_bridge.errors import HttpError
+from openresponses_server.tasks import ForeignExitError, contained
 
 _CLOSE_SECONDS: Final = 5.0  # seconds for a model's iterator to close
 _YIELD_SECONDS: Final = 0.005  # seconds after which a model that never waits yields to the event loop
@@ -70,7 +70,7 @@ class Writer:
 
     @property
     def state(self) -> tuple[bool, float]:
-        """Whether a write is in progress, and for how many seconds that has been so."""
+        """A pair: True while a write is in progress, and for how many seconds that has been so."""
         return self._writing, monotonic() - self._state_since
 
     async def _begin(self, head: AnswerHead) -> None:
@@ -153,39 +153,36 @@ class AsgiExchange:
             seconds = 0.0
         return min(self._keep_alive - seconds, self._send_timeout)
 
-    async def _read(self) -> BaseException | None:
+    async def _read(self) -> Exception | None:
         """Read the model and write its output; returns the exception that the model raised."""
         outputs = None
-        raised: BaseException | None = None
+        raised: Exception | None = None
         try:
             with anyio.move_on_after(inf if self._timeout is None else self._timeout) as time:
-                outputs = async_opened(self._generate, self._answer.request)
-                yield_at = monotonic() + _YIELD_SECONDS
-                async for output in outputs:
-                    if data := self._answer.feed(output, outputs):
-                        await self._writer.chunk(self._answer, data)
-                    if monotonic() > yield_at:  # perhaps neither the model nor the client ever waits
-                        await checkpoint()
-                        yield_at = monotonic() + _YIELD_SECONDS
-                self._last = self._answer.end()
+                with contained():
+                    outputs = async_opened(self._generate, self._answer.request)
+                    yield_at = monotonic() + _YIELD_SECONDS
+                    async for output in outputs:
+                        if data := self._answer.feed(output, outputs):
+                            await self._writer.chunk(self._answer, data)
+                        if monotonic() > yield_at:  # perhaps neither the model nor the client ever waits
+                            await checkpoint()
+                            yield_at = monotonic() + _YIELD_SECONDS
+                    self._last = self._answer.end()
         except ClientDisconnected:
             raise
-        except asyncio.CancelledError as error:
-            if _is_being_cancelled():
-                raise
-            raised = error  # of the model: it awaited something that was cancelled
         except Exception as error:
             raised = error
         finally:
             with anyio.move_on_after(_CLOSE_SECONDS, shield=True) as closing:
-                await async_close(outputs)
+                await _close(outputs)
             if closing.cancelled_caught:
                 _log.warning("a backend's iterator did not end within %g seconds", _CLOSE_SECONDS)
         if time.cancelled_caught:
             return HttpError(504, f"The model was not done within {self._timeout:g} seconds.", code="timeout")
         return raised
 
-    async def _finish(self, raised: BaseException | None) -> None:
+    async def _finish(self, raised: Exception | None) -> None:
         answer = self._answer
         if raised is not None and answer.streamed and not answer.begun:
             await self._writer.whole(*answer.refuse(raised))
@@ -198,6 +195,9 @@ class AsgiExchange:
             await self._writer.whole(*answer.whole())
 
 
-def _is_being_cancelled() -> bool:
-    task = asyncio.current_task()
-    return task is None or task.cancelling() > 0
+async def _close(outputs: object) -> None:
+    try:
+        with contained():
+            await async_close(outputs)
+    except ForeignExitError:
+        _log.exception("a backend's iterator failed when it was closed")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, Unpack
+from urllib.parse import quote
 
 import anyio
 from starlette.datastructures import Headers
@@ -26,8 +27,8 @@ _log = logging.getLogger("openresponses_bridge.backend")
 
 
 class ResponseOptions(AnswerOptions, total=False):
-    """The options of `openresponses_bridge.backend.Answer`, where `request_headers` is optional, and those of
-    `BackendResponse`."""
+    """The options of `openresponses_bridge.backend.Answer`, where `target` and `request_headers` are the
+    request's own unless they are given, and those of `BackendResponse`."""
 
     keep_alive: float
     timeout: float | None
@@ -54,9 +55,13 @@ class BackendResponse(Response):
         **options: Unpack[AnswerOptions],
     ) -> None:
         check_options(options)
-        for name, seconds in (("keep_alive", keep_alive), ("send_timeout", send_timeout)):
-            if not seconds > 0:
-                raise LocalError("bridge.backend.invalid_option", f"{name} is more than 0 seconds")
+        given: dict[str, object] = {"keep_alive": keep_alive, "send_timeout": send_timeout}
+        for name, seconds in (given | ({} if timeout is None else {"timeout": timeout})).items():
+            if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0:
+                raise LocalError(
+                    "bridge.backend.invalid_option",
+                    f"{name} is a number of seconds, more than 0, and not {seconds!r}",
+                )
         self.status_code = 200
         self.background = None
         self.init_headers()
@@ -68,7 +73,9 @@ class BackendResponse(Response):
         self._options = options
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        options: AnswerOptions = {"request_headers": Headers(scope=scope), **self._options}
+        target = f"{quote(scope['path'])}?{scope['query_string'].decode('latin-1')}"
+        given: AnswerOptions = {"request_headers": Headers(scope=scope), "target": target}
+        options: AnswerOptions = {**given, **self._options}
         body = self._given.encode("utf-8", "surrogatepass") if isinstance(self._given, str) else self._given
         size = len(body) if isinstance(body, bytes) else 0
         writer = Writer(send, self.raw_headers)

@@ -1,1 +1,1 @@
-"""The commands of the command line, one module each."""
+"""Where the plugin of pytest has its documented name; the commands are in `openresponses_cli`."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final, Protocol
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from openresponses_bridge.protocol.request import CreateResponse
 
@@ -36,9 +36,9 @@ class HostedCall(Struct, frozen=True):
 
 
 class HostedResult(Struct, frozen=True):
-    """What a call gave. `output` is what the model is sent, `item` the fields of the finished item beside or
-    instead of those that it was announced with; `pages` are the addresses and titles of what it found, which
-    the answer may cite."""
+    """The result of a call. `output` is what the model is sent, `item` the fields of the finished item beside
+    or instead of those that it was announced with; `pages` are the addresses and titles of what it found,
+    which the answer may cite."""
 
     output: str
     item: dict[str, Any]
@@ -59,12 +59,13 @@ NOTHING: Final = Recalled("", "", "")
 
 
 class HostedContext(Struct, frozen=True):
-    """What limits the tools of one request: the `owner` of its key, `most_bytes` of the output of one call,
-    `seconds` for one call."""
+    """The limits of the tools of one request: the `owner` of its key, `most_bytes` of the output of one call,
+    `seconds` for one call; and what those of one kind have in common, by a name of theirs."""
 
     owner: str
     most_bytes: int
     seconds: float
+    shared: dict[str, Any] = field(default_factory=dict)
 
 
 class HostedToolError(Exception):
@@ -101,7 +102,7 @@ class HostedTool(Protocol):
         ...
 
     def is_repeatable(self, call: HostedCall) -> bool:
-        """Whether the call may run twice, because it only reads."""
+        """Return True if the call may run twice, because it only reads."""
         ...
 
     def approval(self, call: HostedCall) -> dict[str, Any] | None:
@@ -122,8 +123,8 @@ class HostedProvider(Protocol):
     """A kind of tools."""
 
     def takes(self, tool: Any, *, upstream_has: bool) -> bool:
-        """Whether the server runs this tool of a request. `upstream_has`: the upstream runs tools of this
-        type itself."""
+        """Return True if the server runs this tool of a request. `upstream_has`: the upstream runs tools of
+        this type itself."""
         ...
 
     async def open(self, tool: Any, context: HostedContext) -> HostedTool:
@@ -132,11 +133,12 @@ class HostedProvider(Protocol):
         ...
 
     def offered(self, request: CreateResponse, context: HostedContext) -> HostedTool | None:
-        """What is offered to a request that does not name it; None for nothing."""
+        """Return the tool that is offered to a request which does not name it; None for no tool."""
         ...
 
     def recall(self, item: Any, *, upstream_has: bool) -> Recalled | None:
-        """What an item of a conversation says to a model; None if it is of another kind or says nothing."""
+        """Return the text of a conversation's item for a model; None if it is of another kind or has no
+        text."""
         ...
 
     async def close(self) -> None:
@@ -146,7 +148,8 @@ class HostedProvider(Protocol):
 
 def bounded(text: str, most: int) -> str:
     """The text cut to so many bytes of UTF-8, with a note where it was cut."""
-    if len(text) * 4 <= most or len(data := text.encode(errors="replace")) <= most:
+    data = text[: most + 1].encode(errors="replace")  # no more of it than counts
+    if len(data) <= most:
         return text
     note = "\n[cut]"
     return data[: most - len(note)].decode(errors="ignore") + note

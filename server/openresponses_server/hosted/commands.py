@@ -26,6 +26,7 @@ from openresponses_server.hosted.html import Page
 from openresponses_server.hosted.search import SearchHit
 from openresponses_server.hosted.web import WebSearch, WebSearchTool, places, shown_hits
 from openresponses_server.settings import HostedLimits
+from openresponses_server.tasks import contained
 
 _SIZES: Final = {"short": "low", "medium": "medium", "long": "high"}
 _UNSERVED: Final = ("image_query", "click", "screenshot", "finance", "weather", "sports")
@@ -96,7 +97,7 @@ class WebCommands:
         if commands.response_length is not None:
             settings = {**settings, "search_context_size": _SIZES[commands.response_length]}
         try:
-            run = _Run(self._search.tool(settings))
+            run = _Run(self._search.tool(settings, {}))
         except InvalidRequestError as error:
             raise InvalidRequestError(error.code, error.message, param=f"settings.{error.param}") from error
         asked = run.planned(commands)
@@ -139,7 +140,8 @@ async def _section(
         else:
             try:
                 async with asyncio.timeout(seconds):
-                    said = await command.run(most)
+                    with contained():
+                        said = await command.run(most)
             except HostedToolError as error:
                 said = error.message
             except TimeoutError:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import fnmatch
 import importlib
 import importlib.util
@@ -11,11 +10,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+import structlog
+
+from openresponses_agent.tools.errors import CancellationToken, ToolFailureEncountered
+from openresponses_agent.tools.registry import Tool, ToolRegistry
+from openresponses_agent.tools.results import LanguageModelToolResult
+from openresponses_agent.tools.service import ToolsService
 from openresponses_bridge.protocol.hosted import kind_of
 from openresponses_bridge.protocol.request import CreateResponse
-from openresponses_bridge.tools.errors import CancellationToken
-from openresponses_bridge.tools.registry import Tool, ToolRegistry
-from openresponses_bridge.tools.service import ToolsService
 from openresponses_server.hosted.base import (
     HostedCall,
     HostedContext,
@@ -25,17 +27,14 @@ from openresponses_server.hosted.base import (
     Recalled,
 )
 from openresponses_server.settings import FunctionSettings, SettingsError
+from openresponses_server.tasks import WaitingThreads, run_contained
 
 REPEATABLE: Final = "read-only"
 """The tag of a tool whose calls may run twice."""
-
-
-async def _call(tool: Tool, run: Callable[[], Any], timeout: float | None, token: CancellationToken) -> Any:
-    """Runs sync handlers in threads. The time is limited by whoever runs the call."""
-    if tool.is_async:
-        return await run()
-    found = await asyncio.to_thread(run)
-    return await found if inspect.isawaitable(found) else found
+_THREADS: Final = 64  # of the functions of a module that are not async
+_THREADS_PER_KEY: Final = 4
+_FAILED: Final = "The function failed."
+_log = structlog.get_logger(__name__)
 
 
 class ModuleFunctions:
@@ -79,7 +78,9 @@ class FunctionTool:
     def __init__(self, label: str, registry: ToolRegistry) -> None:
         self._label = label
         self._registry = registry
-        self._service = ToolsService(registry, call=_call, timeout=None)
+        self._threads = WaitingThreads(_THREADS, _THREADS_PER_KEY, "functions")
+        self._service = ToolsService(registry, call=self._call, timeout=None, describe=lambda _error: _FAILED)
+        self._service.on_tool_failure(_log_failure)
         self.functions = [
             HostedFunction(each.name, each.description, each.input_schema) for each in registry.get_tools()
         ]
@@ -115,21 +116,47 @@ class FunctionTool:
     def released(self, items: Sequence[Any]) -> Sequence[HostedCall]:
         return ()
 
+    async def _call(
+        self, tool: Tool, run: Callable[[], Any], timeout: float | None, token: CancellationToken
+    ) -> Any:
+        """Runs sync handlers in threads. The time is limited by whoever runs the call."""
+        if tool.is_async:
+            return await run()
+
+        def in_thread() -> Any:
+            value = run()
+            return value if inspect.isawaitable(value) else LanguageModelToolResult.of(value)
+
+        found = await self._threads.run(in_thread)
+        return await found if inspect.isawaitable(found) else found
+
     async def run(self, call: HostedCall) -> HostedResult:
-        outcome = await self._service.run_call(call.name, call.arguments or "{}", call_id=call.call_id)
-        said = outcome.result.text
+        running = self._service.run_call(call.name, call.arguments or "{}", call_id=call.call_id)
         item = {"arguments": call.arguments or "{}"}
+        try:
+            outcome = await run_contained(running)
+        except Exception as error:
+            _log.error("functions.failed", tool=call.name, exc_info=error)
+            return HostedResult(_FAILED, {**item, "status": "failed", "error": _FAILED}, failed=True)
+        said = outcome.result.text
         if outcome.failure is not None or outcome.result.is_error:
             return HostedResult(said, {**item, "status": "failed", "error": said}, failed=True)
         return HostedResult(said, {**item, "status": "completed", "output": said})
 
 
+def _log_failure(failure: ToolFailureEncountered) -> None:
+    """The model and the client read nothing of an exception, which may hold anything."""
+    if failure.error.__cause__ is not None:
+        _log.error("functions.failed", tool=failure.tool_name, exc_info=failure.error.__cause__)
+
+
 def _registry(settings: FunctionSettings) -> ToolRegistry:
     try:
         module = _module(settings.module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise SettingsError(
-            f"the module {settings.module!r} can't be imported: {error}", "$.functions"
+            f"the module {settings.module!r} can't be imported: {type(error).__name__}: {error}",
+            "$.functions",
         ) from error
     found = getattr(module, settings.registry, None)
     if not isinstance(found, ToolRegistry):

@@ -1,4 +1,5 @@
-"""HTML as text, in one pass whose cost is linear in the page whatever it has in it.
+"""HTML as text, in one pass whose cost is linear in the page whatever it has in it, and bounded: what is
+behind the first 200,000 tags and texts, or behind a million characters of text, is not read.
 
 Trees of HTML are not: the standard's rules look at all open elements for each new one, so that a page of a
 megabyte can take minutes in a parser that follows them.
@@ -12,7 +13,9 @@ from html import unescape
 from typing import Final, NamedTuple
 
 _RAW: Final = frozenset({"script", "style", "textarea", "title", "xmp", "iframe", "noembed", "noframes"})
-_LONGEST_NAME: Final = 32
+_NAME: Final = re.compile(r"/?[^\W_](?:[^\W_]|[-:]){0,31}|/")
+_MOST_TOKENS: Final = 200_000
+_MOST_TEXT: Final = 1_000_000  # characters
 _LONGEST_TAG: Final = 8192  # characters; a longer one ends there
 _BLOCKS: Final = re.compile(
     r"address|article|aside|blockquote|br|dd|div|dl|dt|figcaption|figure|h[1-6]|hr|li|main|ol|p|pre|section|"
@@ -41,15 +44,18 @@ class Tag(NamedTuple):
 
 def tokens(page: str) -> Iterator[Tag | str]:
     """The tags of a page, and the texts between them with their entities replaced."""
-    lowered = page.lower() if page.isascii() else "".join(_lower(each) for each in page)
+    # the one character that is longer in lower case
+    lowered = page.replace("\u0130", "I").lower()
     at, length = 0, len(page)
-    while at < length:
+    for _ in range(_MOST_TOKENS):
+        if at >= length:
+            return
         begin = page.find("<", at)
         if begin < 0:
-            yield _plain(page[at:])
+            yield _plain(page[at : at + _MOST_TEXT])
             return
         if begin > at:
-            yield _plain(page[at:begin])
+            yield _plain(page[at : min(begin, at + _MOST_TEXT)])
         follow = page[begin + 1 : begin + 2]
         if page.startswith("<!--", begin):
             end = page.find("-->", begin + 2)
@@ -60,14 +66,16 @@ def tokens(page: str) -> Iterator[Tag | str]:
         elif follow == "/" or follow.isalpha():
             end = page.find(">", begin, begin + _LONGEST_TAG)
             end = min(begin + _LONGEST_TAG, length) if end < 0 else end
-            tag = _tag(lowered[begin + 1 : begin + 2 + _LONGEST_NAME], page[begin + 1 : end])
+            named = _NAME.match(lowered, begin + 1, end)
+            name = "" if named is None else named[0]
+            tag = Tag(name, page[begin + 1 + len(name) : end])
             yield tag
             at = end + 1
             if tag.name in _RAW:
                 end = lowered.find(f"</{tag.name}", at)
                 end = length if end < 0 else end
                 if tag.name in ("title", "textarea"):
-                    yield _plain(page[at:end])
+                    yield _plain(page[at : min(end, at + _MOST_TEXT)])
                 at = end
         else:
             yield "<"
@@ -82,19 +90,6 @@ def _plain(text: str) -> str:
         return text
 
 
-def _lower(character: str) -> str:
-    """In lower case, unless that has another length."""
-    lowered = character.lower()
-    return lowered if len(lowered) == 1 else character
-
-
-def _tag(head: str, whole: str) -> Tag:
-    end = 1
-    while end < len(head) and (head[end].isalnum() or head[end] in "-:"):
-        end += 1
-    return Tag(head[:end], whole[end:])
-
-
 class Page(NamedTuple):
     """A page's title and its text, in lines."""
 
@@ -103,13 +98,17 @@ class Page(NamedTuple):
 
 
 def page_of(html: str) -> Page:
-    """What is read of a page: not its menus, forms and scripts."""
+    """Return the title, text and links of a page, without its menus, forms and scripts."""
     title: list[str] = []
     pieces: list[str] = []
     silent: dict[str, int] = {}  # elements that are open → how many
     in_title = False
+    left = _MOST_TEXT
     for token in tokens(html):
         if isinstance(token, str):
+            left -= len(token)
+            if left < 0:
+                break
             if in_title:
                 title.append(token)
             elif not silent:

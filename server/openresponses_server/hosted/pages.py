@@ -3,7 +3,9 @@ unless the operator allows a host."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Collection
+from functools import partial
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -11,7 +13,12 @@ from openresponses_server.hosted.base import HostedToolError
 from openresponses_server.hosted.html import Page, page_of
 from openresponses_server.http.client.connect_options import ConnectOptions
 from openresponses_server.http.client.connection import Origin
-from openresponses_server.http.client.fetching import FetchError, PublicConnector, fetch_file
+from openresponses_server.http.client.fetching import (
+    FetchedFile,
+    FetchError,
+    PublicConnector,
+    fetch_file,
+)
 from openresponses_server.http.client.pool import AnyProtocol, Connector
 from openresponses_server.settings import WebSearchSettings
 from openresponses_server.tasks import on_thread
@@ -22,6 +29,9 @@ _TEXTS: Final = frozenset(
 _HTML: Final = frozenset({"text/html", "application/xhtml+xml"})
 _AROUND: Final = 300  # characters around what is found
 _MOST_FOUND: Final = 20
+_MOST_TEXT: Final = 1_000_000  # bytes that are read of a page that is not HTML
+_PAGES: Final = 4  # as large as a page may be, whose bytes one request may have read
+_AT_ONCE: Final = 4
 
 
 class _Allowed(PublicConnector):
@@ -44,6 +54,30 @@ class _Allowed(PublicConnector):
         self._plain.close()
 
 
+class PageBudget:
+    """The bytes of pages that one request may still have read, as many as it likes of small ones; it opens a
+    few at once."""
+
+    def __init__(self, most: int) -> None:
+        self._most = self._left = most
+        self.slots = asyncio.Semaphore(_AT_ONCE)
+
+    def check(self) -> None:
+        """Raises HostedToolError if there are none left."""
+        if self._left <= 0:
+            raise self._spent()
+
+    def spend(self, size: int) -> None:
+        """Count so many. Raises HostedToolError if there are not as many left."""
+        self._left -= size
+        if self._left < 0:
+            raise self._spent()
+
+    def _spent(self) -> HostedToolError:
+        what = f"The pages of this request may have {self._most} bytes together"
+        return HostedToolError(f"{what}, and these are spent. Answer with what is known.")
+
+
 class Pages:
     """Opens pages within the limits of the settings."""
 
@@ -51,25 +85,38 @@ class Pages:
         self._settings = settings
         self._hosts = frozenset(each.lower() for each in settings.private_hosts)
 
-    async def open(self, url: str, admits: Callable[[str], bool]) -> Page:
+    def budget(self) -> PageBudget:
+        """The budget of one request."""
+        return PageBudget(_PAGES * self._settings.page_bytes)
+
+    async def open(self, url: str, admits: Callable[[str], bool], budget: PageBudget) -> Page:
         """The page at this address; `admits` says whether an address may be fetched, that of each redirect
         too. Raises HostedToolError."""
         settings = self._settings
-        try:
-            file = await fetch_file(
-                url,
-                _is_text,
-                most=settings.page_bytes,
-                seconds=settings.seconds,
-                connector=lambda options: _Allowed(options, self._hosts),
-                admits=admits,
-            )
-        except FetchError as error:
-            raise HostedToolError(f"The page can't be opened: {error}.") from error
-        if file.media_type in _HTML:
-            return await on_thread(lambda: page_of(file.data.decode(errors="replace")), begun=True)
-        text = "\n".join(line.rstrip() for line in file.data.decode(errors="replace").splitlines())
-        return Page(urlsplit(url).path.rpartition("/")[2], text)
+        async with budget.slots:
+            budget.check()
+            try:
+                file = await fetch_file(
+                    url,
+                    _is_text,
+                    most=settings.page_bytes,
+                    seconds=settings.seconds,
+                    connector=lambda options: _Allowed(options, self._hosts),
+                    admits=admits,
+                )
+            except FetchError as error:
+                raise HostedToolError(f"The page can't be opened: {error}.") from error
+            budget.spend(len(file.data))
+            # in the turn of its key, which has one thread at a time
+            return await on_thread(partial(_page_of, file, url), begun=True)
+
+
+def _page_of(file: FetchedFile, url: str) -> Page:
+    if file.media_type in _HTML:
+        return page_of(file.data.decode(errors="replace"))
+    text = file.data[:_MOST_TEXT].decode(errors="replace")
+    lines = (line.rstrip() for line in text.splitlines())
+    return Page(urlsplit(url).path.rpartition("/")[2], "\n".join(lines))
 
 
 def with_scheme(url: str) -> str:

@@ -16,6 +16,7 @@ from openresponses_bridge.errors import WireError
 from openresponses_bridge.protocol.codec import decode_json, encode
 from openresponses_server.hosted.base import HostedToolError
 from openresponses_server.hosted.html import plain_text, tokens
+from openresponses_server.http.client.connection import canonical_host
 from openresponses_server.http.client.pool import ConnectionPool
 from openresponses_server.http.flow import BodyReader
 from openresponses_server.settings import SettingsError, Timeouts, WebSearchSettings
@@ -29,8 +30,8 @@ _log = structlog.get_logger(__name__)
 
 
 class SearchQuery(Struct, frozen=True):
-    """What is searched for: `most` results, of these domains and their subdomains, and not of those.
-    `country` is ISO 3166, "" for any; `days` is how old a page may be, None for any age."""
+    """A search: `most` results, of these domains and their subdomains, and not of those. `country` is ISO
+    3166, "" for any; `days` is how old a page may be, None for any age."""
 
     text: str
     most: int
@@ -48,9 +49,9 @@ class SearchQuery(Struct, frozen=True):
         )
 
     def admits(self, url: str) -> bool:
-        """Whether a page may be found, or opened, by its domain."""
+        """Return True if the query's domains allow this page to be found or opened."""
         try:
-            host = (urlsplit(url).hostname or "").rstrip(".").lower()
+            host = canonical_host(urlsplit(url).hostname or "")
         except ValueError:
             return False
         if not host or any(_is_within(host, each) for each in self.blocked):
@@ -59,8 +60,12 @@ class SearchQuery(Struct, frozen=True):
 
 
 def _is_within(host: str, domain: str) -> bool:
-    domain = domain.lower().removeprefix("http://").removeprefix("https://").partition("/")[0].strip(".")
-    return bool(domain) and (host == domain or host.endswith(f".{domain}"))
+    named = domain.lower().removeprefix("http://").removeprefix("https://").partition("/")[0].strip(".[]")
+    try:
+        named = canonical_host(named)
+    except ValueError:
+        return False
+    return bool(named) and (host == named or host.endswith(f".{named}"))
 
 
 class SearchHit(Struct, frozen=True):
@@ -75,7 +80,7 @@ class SearchProvider(Protocol):
     """Whoever searches."""
 
     async def search(self, query: SearchQuery) -> list[SearchHit]:
-        """What was found, best first. Raises HostedToolError, whose message names no address or key."""
+        """Return the hits, best first. Raises HostedToolError, whose message names no address or key."""
         ...
 
     async def close(self) -> None:

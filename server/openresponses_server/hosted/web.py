@@ -11,6 +11,7 @@ from openresponses_bridge.protocol.codec import decode_json, encode
 from openresponses_bridge.protocol.hosted import OUTPUT, kind_of
 from openresponses_bridge.protocol.request import CreateResponse
 from openresponses_bridge.protocol.unknown import UnknownTool
+from openresponses_bridge.text import repair_surrogates
 from openresponses_server.hosted.base import (
     HostedCall,
     HostedContext,
@@ -21,13 +22,14 @@ from openresponses_server.hosted.base import (
     Recalled,
 )
 from openresponses_server.hosted.html import Page
-from openresponses_server.hosted.pages import Pages, found_in, with_scheme
+from openresponses_server.hosted.pages import PageBudget, Pages, found_in, with_scheme
 from openresponses_server.hosted.search import HttpSearch, SearchHit, SearchProvider, SearchQuery
 from openresponses_server.settings import WebSearchSettings
 
 _SEARCH, _OPEN, _FIND = "web_search", "open_page", "find_in_page"
 _SHARES: Final = {"low": 0.5, "medium": 1.0, "high": 2.0}  # of the results, by `search_context_size`
 _MOST_RESULTS: Final = 20
+_BUDGET: Final = "pages"
 _MOST_DOMAINS: Final = 100
 _MOST_DAYS: Final = 3650
 _LONGEST: Final = 2000  # characters of a query, an address, a pattern
@@ -51,12 +53,13 @@ class WebSearch:
         )
 
     async def open(self, tool: Any, context: HostedContext) -> HostedTool:
-        return self.tool(tool.raw)
+        return self.tool(tool.raw, context.shared)
 
-    def tool(self, raw: Mapping[str, Any]) -> WebSearchTool:
-        """The search with the settings of a tool `web_search`. Raises InvalidRequestError with the path of
-        one that can't be used."""
-        return WebSearchTool(raw, self._settings.results, self.provider, self.pages)
+    def tool(self, raw: Mapping[str, Any], shared: dict[str, Any]) -> WebSearchTool:
+        """The search with the settings of a tool `web_search`; `shared` is what all of one request have in
+        common. Raises InvalidRequestError with the path of a setting that can't be used."""
+        budget = None if self.pages is None else shared.setdefault(_BUDGET, self.pages.budget())
+        return WebSearchTool(raw, self._settings.results, self.provider, self.pages, budget)
 
     def offered(self, request: CreateResponse, context: HostedContext) -> HostedTool | None:
         return None
@@ -82,7 +85,12 @@ class WebSearchTool:
     preface: Sequence[dict[str, Any]] = ()
 
     def __init__(
-        self, raw: Mapping[str, Any], results: int, provider: SearchProvider, pages: Pages | None
+        self,
+        raw: Mapping[str, Any],
+        results: int,
+        provider: SearchProvider,
+        pages: Pages | None,
+        budget: PageBudget | None,
     ) -> None:
         """Raises InvalidRequestError, with `param` within the tool."""
         filters = _object(raw, "filters")
@@ -101,6 +109,7 @@ class WebSearchTool:
         self._provider = provider
         # anything else restricts the search to what is known of pages without opening them
         self._pages = pages if raw.get("external_web_access") in (None, True) else None
+        self._budget = budget
         self.functions = _functions(where, self._allowed, self._pages is not None)
 
     def announce(self, call: HostedCall) -> dict[str, Any]:
@@ -141,15 +150,15 @@ class WebSearchTool:
     async def search(
         self, text: str, *, days: int | None = None, domains: Sequence[str] = ()
     ) -> list[SearchHit]:
-        """What is found of the last `days`, None for any time, at these `domains`, none for all that the
-        request allows. Raises HostedToolError."""
-        if not (text := text.strip()[:_LONGEST]):
+        """Return the hits of the last `days` (None for any time) at these `domains` (none for all that the
+        request allows). Raises HostedToolError."""
+        if not (text := repair_surrogates(text).strip()[:_LONGEST]):
             raise HostedToolError("The query is missing.")
         if self._uses_left is not None:
             if self._uses_left <= 0:
                 raise HostedToolError("The request allows no further search. Answer with what is known.")
             self._uses_left -= 1
-        allowed = list(domains)[:_MOST_DOMAINS] or self._allowed
+        allowed = [repair_surrogates(each) for each in domains[:_MOST_DOMAINS]] or self._allowed
         days = None if days is None else min(max(days, 1), _MOST_DAYS)
         asked = SearchQuery(text, self._results, allowed, self._blocked, self._country, days)
         return [hit for hit in await self._provider.search(asked) if self._admits(hit.url)]
@@ -159,11 +168,11 @@ class WebSearchTool:
 
     async def page(self, url: str) -> Page:
         """The page at an address. Raises HostedToolError."""
-        if self._pages is None:
+        if self._pages is None or self._budget is None:
             raise HostedToolError("Pages can't be opened here.")
         if not url or len(url) > _LONGEST:
             raise HostedToolError("The address is missing, or too long.")
-        return await self._pages.open(with_scheme(url), self._admits)
+        return await self._pages.open(with_scheme(repair_surrogates(url)), self._admits, self._budget)
 
 
 def places(text: str, pattern: str) -> str:
@@ -174,7 +183,7 @@ def places(text: str, pattern: str) -> str:
 
 
 def shown_hits(hits: Sequence[SearchHit]) -> str:
-    """What was found, for a model."""
+    """Return the hits as text for a model."""
     if not hits:
         return "Nothing was found."
     return "\n\n".join(f"[{n}] {hit.title}\n{hit.url}\n{hit.text}".strip() for n, hit in enumerate(hits, 1))
@@ -242,7 +251,7 @@ def _domains(filters: Mapping[str, Any], name: str) -> list[str]:
         raise _invalid(f"filters.{name}", "expected strings")
     if len(found) > _MOST_DOMAINS:
         raise _invalid(f"filters.{name}", f"{len(found)} domains; the limit is {_MOST_DOMAINS}")
-    return [each[:_LONGEST] for each in found]
+    return [repair_surrogates(each[:_LONGEST]) for each in found]
 
 
 def _invalid(param: str, what: str) -> InvalidRequestError:

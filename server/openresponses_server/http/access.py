@@ -22,14 +22,35 @@ class Access(Struct, frozen=True, eq=False):
     """The names of models, with `*` and `?` as wildcards; None: all."""
     again: Callable[[], Access | None]
     """What it gives access to now; None if it is not accepted any more."""
+    is_known: bool = True
+    """True if this server has checked the key. Otherwise only an upstream that is sent it does, and what the
+    operator pays for is not for it."""
 
     def admits(self, model: str) -> bool:
-        """Whether it may be used for the model that a client calls so."""
+        """Return True if the key may be used for the model of this name, as clients give it."""
         return self.models is None or any(fnmatchcase(model, each) for each in self.models)
 
 
 ACCESS: Final[ContextVar[Access | None]] = ContextVar("access", default=None)
-"""That of the current request or WebSocket; None for a key of the settings, which gives access to all."""
+"""That of the current request or WebSocket; None for a key of the settings, which gives access to all, and
+for a client on this machine where no keys are required."""
+
+
+def unknown_key(owner: str) -> Access:
+    """The access that a key gives which this server does not check."""
+    access = Access(owner, None, lambda: access, is_known=False)
+    return access
+
+
+def check_known(what: str) -> None:
+    """Raises HttpError 403 where anybody could have made up the current request's key. `what` it would do is
+    for the message."""
+    if (access := ACCESS.get()) is not None and not access.is_known:
+        raise HttpError(
+            403,
+            f"Only direct connections from this machine may {what}, since nobody has checked this key: set "
+            "`api_keys` instead of `pass_through`.",
+        )
 
 
 def check_access(model: str) -> None:
@@ -51,7 +72,7 @@ def check_access(model: str) -> None:
 
 
 def may_use(model: str) -> bool:
-    """Whether the current request's key may be used for this model."""
+    """Return True if the current request's key may be used for this model."""
     access = ACCESS.get()
     return access is None or access.admits(model)
 

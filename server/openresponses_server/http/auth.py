@@ -13,8 +13,9 @@ from urllib.parse import unquote_to_bytes
 from starlette.requests import HTTPConnection
 from starlette.types import Scope
 
-from openresponses_server.errors import HttpError, is_gemini_path
-from openresponses_server.http.access import ACCESS, Access, refused
+from openresponses_bridge.dialects.table import surface_at, surfaces
+from openresponses_server.errors import HttpError
+from openresponses_server.http.access import ACCESS, Access, refused, unknown_key
 from openresponses_server.http.headers import fields_of, replace_headers
 from openresponses_server.http.managed_keys import KeyBook
 from openresponses_server.settings.files import is_among
@@ -22,39 +23,52 @@ from openresponses_server.tasks import OWNER
 
 NOBODY: Final = ""
 """The owner of everything if no keys are required."""
-GOOGLE_KEY: Final = "x-goog-api-key"
-_NO_KEY: Final = (
-    "No API key was given: send `Authorization: Bearer KEY`, `x-api-key: KEY` or `x-goog-api-key: KEY`."
-)
-_KEY_PARAMETER: Final = b"key"
-_BEARER: Final = "bearer "
-_OWNER_LENGTH: Final = 32  # characters of the hash: enough to distinguish keys, too few to verify one
 # `/metrics` and `/v1/routes` require keys of their own, see Operators
-_OPEN_PATHS: Final = frozenset({"/healthz", "/readyz", "/metrics", "/v1/routes"})
+_OPEN_PATHS: Final = frozenset({"/healthz", "/readyz", "/metrics", "/v1/routes", "/api/hello"})
 # headers that proxies add: the peer is then the proxy, and the client behind it is not certain
 _FORWARDED: Final = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via")
+_OWNER_LENGTH: Final = 32  # characters of the hash: enough to distinguish keys, too few to verify one
+
+PLACES: Final = tuple(
+    dict.fromkeys(
+        (place.header, place.prefix.lower()) for surface in surfaces().values() for place in surface.keys
+    )
+)
+"""The headers in which clients of any API put their key, and what comes before it there in lower case. The
+first one that has a key counts."""
+_USUAL: Final = [
+    f"`{place.header.title() if place.prefix else place.header}: {place.prefix}KEY`"
+    for place in dict.fromkeys(surface.keys[0] for surface in surfaces().values())
+]
+NO_KEY: Final = f"No API key was given: send {', '.join(_USUAL[:-1])} or {_USUAL[-1]}."
 
 
 def client_key(headers: Mapping[str, str]) -> str | None:
-    """The key that a client sends, in the header of OpenAI's, of Anthropic's or of Google's clients."""
-    authorization = headers.get("authorization", "")
-    if authorization[: len(_BEARER)].lower() == _BEARER:
-        return authorization[len(_BEARER) :].strip() or None
-    return headers.get("x-api-key") or headers.get(GOOGLE_KEY) or None
+    """The key that a client of any API sends; None without one."""
+    for header, prefix in PLACES:
+        value = headers.get(header)
+        if value and value[: len(prefix)].lower() == prefix:
+            return (value[len(prefix) :].strip() if prefix else value) or None
+    return None
 
 
 def accept_query_key(scope: Scope) -> None:
-    """Move the key that a client of the Gemini API has in its address, `?key=`, into the header for it,
-    before anything else reads the address. A key in a header counts before it. Raises HttpError 401 for
-    different keys in one address: which of them another server on the way has read is not certain; and for
-    one that no header can have: it could not be sent to an upstream, which would seem to be out."""
+    """Move the key that a client has in its address, where its API has a parameter for it, into the header
+    for it, before anything else reads the address. A key in a header counts before it. Raises HttpError 401
+    for different keys in one address: which of them another server on the way has read is not certain; and
+    for one that no header can have: it could not be sent to an upstream, which would seem to be out."""
     query: bytes = scope.get("query_string", b"")
-    if b"key" not in query or not is_gemini_path(scope["path"]):
+    if not query:
         return
+    places = surface_at(scope["path"]).surface.keys
+    place = next((each for each in places if each.query), None)
+    if place is None:
+        return
+    named = place.query.encode()
     keys, others = [], []
     for parameter in query.split(b"&"):
         name, _, value = parameter.partition(b"=")
-        if unquote_to_bytes(name) == _KEY_PARAMETER:
+        if unquote_to_bytes(name) == named:
             keys.append(unquote_to_bytes(value.replace(b"+", b" ")))
         else:
             others.append(parameter)
@@ -62,22 +76,22 @@ def accept_query_key(scope: Scope) -> None:
         return
     scope["query_string"] = b"&".join(others)
     if len(set(keys)) > 1:
-        raise refused("The address has several keys.")
+        raise refused(f"The address has several keys (`{place.query}=`): send one.")
     if any(byte < 0x20 or byte == 0x7F for byte in keys[0]):
         raise refused("The key in the address has control characters.")
     if client_key(fields_of(scope)) is None:
-        replace_headers(scope, [*scope["headers"], (GOOGLE_KEY.encode(), keys[0])])
+        replace_headers(scope, [*scope["headers"], (place.header.encode(), keys[0])])
 
 
 class AcceptedTokens(Protocol):
     """Tokens that are accepted as keys."""
 
     def access(self, token: str) -> Access | None:
-        """What a token gives access to; None for anything else. Raises HttpError."""
+        """Return what a token gives access to; None for any other text. Raises HttpError."""
         ...
 
     def going(self) -> AbstractAsyncContextManager[None]:
-        """Have what they are verified with while the context lasts."""
+        """Keep the keys that tokens are verified with while the context lasts."""
         ...
 
 
@@ -116,7 +130,7 @@ class Keys:
         if not self._asked_for:
             return NOBODY if key is None else _owner(key), None
         if key is None:
-            raise refused(_NO_KEY)
+            raise refused(NO_KEY)
         if is_among(key, self._hashes):
             return _owner(key), None
         if self.managed is not None:
@@ -138,9 +152,8 @@ class Keys:
 
 
 class Operators:
-    """Who may read `/metrics` and `/v1/routes`, and spend what is the operator's without an upstream.
-    `hashes` are the operators' keys; without any, operators are clients on this machine that connect directly
-    and not through a proxy."""
+    """The operators, who may read `/metrics` and `/v1/routes`. `hashes` are the operators' keys; without any,
+    operators are clients on this machine that connect directly and not through a proxy."""
 
     def __init__(self, hashes: Iterable[str], clients: Keys) -> None:
         self._hashes = list(hashes)
@@ -158,13 +171,6 @@ class Operators:
             what = "Only direct connections from this machine may read this, and none through a proxy"
             raise HttpError(403, f"{what}: set `operator_keys` and send one of them.")
 
-    def check_spending(self, request: HTTPConnection) -> None:
-        """Whether a request that no upstream is asked for may spend what is the operator's. Raises HttpError
-        403 where upstreams check the keys, since anybody could make one up."""
-        if self._clients.pass_through and not _is_direct(request):
-            what = "Only direct connections from this machine may search, since nobody has checked this key"
-            raise HttpError(403, f"{what}: set `api_keys` instead of `pass_through`.")
-
 
 class Authentication:
     """Sets the owner of each request in its state, and refuses requests without a known key."""
@@ -178,6 +184,8 @@ class Authentication:
         """Raises HttpError 401 and 503."""
         is_open = scope["path"] in _OPEN_PATHS or self._is_open(scope["path"])
         owner, access = (NOBODY, None) if is_open else self._keys.access(fields_of(scope))
+        if self._keys.pass_through and not is_open and not _is_direct(HTTPConnection(scope)):
+            access = unknown_key(owner)
         scope.setdefault("state", {})["owner"] = owner
         OWNER.set(owner)
         ACCESS.set(access)
@@ -188,12 +196,12 @@ def _owner(key: str) -> str:
 
 
 def _is_direct(request: HTTPConnection) -> bool:
-    """Whether the client is on this machine and connects without a proxy."""
+    """Return True if the client is on this machine and connects without a proxy."""
     return _is_loopback(request) and not any(name in request.headers for name in _FORWARDED)
 
 
 def _is_loopback(request: HTTPConnection) -> bool:
-    """Whether the connection's peer is this machine; False for a socket without addresses."""
+    """Return True if the connection's peer is this machine; False for a socket without addresses."""
     try:
         peer = ip_address(request.client.host if request.client is not None else "")
     except ValueError:

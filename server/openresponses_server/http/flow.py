@@ -47,7 +47,7 @@ class Content(Source, Protocol):
 
     @property
     def is_waiting(self) -> bool:
-        """Whether the sink waits for the sender."""
+        """True while the sink waits for the sender."""
         ...
 
     def end(self, error: Exception) -> None:
@@ -93,8 +93,8 @@ class BodyReader:
         self._wake()
 
     async def read(self) -> bytes:
-        """Everything that is buffered, when there is something; b"" at the end. Raises the error with which
-        the source ended."""
+        """Read everything that is buffered, waiting for something; b"" at the end. Raises the error with
+        which the source ended."""
         while not self._pieces:
             if self._error is not None:
                 raise self._error

@@ -27,7 +27,7 @@ _time_of: Final = itemgetter(0)
 
 
 class ManagedKey(Struct, frozen=True):
-    """What is kept of a key. Times are Unix seconds; `owner` is the operator's name of whom it is for, and
+    """The record of a key. Times are Unix seconds; `owner` is the operator's name of whom it is for, and
     `hash` the SHA-256 of the key in hex: a random key of 256 bits needs no slow one."""
 
     id: str
@@ -43,7 +43,7 @@ class ManagedKey(Struct, frozen=True):
     limits: KeyLimits = KeyLimits()
 
     def is_live(self, now: float) -> bool:
-        """Whether it is accepted at this time."""
+        """Return True if the key is accepted at this time."""
         return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
 
 
@@ -100,7 +100,7 @@ class KeyBook:
         """Whether the keys are known; until then none is accepted."""
 
     def replace(self, keys: Iterable[ManagedKey]) -> None:
-        """These are all keys from now on."""
+        """Replace all keys by these."""
         there = {key.id: key for key in keys}
         gone = dict.fromkeys(self._by_id.keys() - there.keys())
         self.change(gone | {key.id: key for key in there.values() if self._by_id.get(key.id) != key})
@@ -126,8 +126,8 @@ class KeyBook:
         self._limit({owner for _, owner in self._expiring[start:end]})
 
     def access(self, key: str) -> Access | None:
-        """What this key gives access to; None for one that is unknown, revoked or expired. It is found by
-        its hash, whose beginning nobody can choose, so that the time of the search reveals nothing."""
+        """Return what this key gives access to; None for one that is unknown, revoked or expired. It is found
+        by its hash, whose beginning nobody can choose, so that the time of the search reveals nothing."""
         if not key.startswith(PREFIX):
             return None
         shown = hash_of(key)
@@ -158,7 +158,7 @@ class KeyBook:
             self._limits.manage(owner_of(owner), lowest(live) if live else None)
 
     def _again(self, key_id: str) -> Access | None:
-        """What the key gives access to now."""
+        """Return what the key gives access to now."""
         found = self._by_id.get(key_id)
         if found is None or not found.is_live(self._clock()):
             return None

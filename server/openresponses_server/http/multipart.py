@@ -8,6 +8,7 @@ parameters in other forms than `name="…"`.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from enum import Enum, auto
 from typing import Final
 
@@ -31,7 +32,7 @@ _MOST_KEPT: Final = {_MODEL: 4 * 1024, b"n": 32}  # bytes of the values that are
 
 
 class _Stage(Enum):
-    """What comes next in a body."""
+    """The next part that is expected in a body."""
 
     DELIMITER = auto()
     HEADERS = auto()
@@ -43,7 +44,9 @@ class MultipartScanner:
     """Checks a body piece by piece. Costs are linear; at most a part's headers, a model's name, a number or
     a boundary are kept."""
 
-    def __init__(self, boundary: str) -> None:
+    def __init__(self, boundary: str, check: Callable[[str], None] = lambda _name: None) -> None:
+        """`check` is called with the name of each field and file, and may raise."""
+        self._check = check
         self._delimiter = b"--" + boundary.encode()
         self._stage = _Stage.DELIMITER
         self._rest = b""
@@ -85,7 +88,7 @@ class MultipartScanner:
         if self._stage is _Stage.DELIMITER:
             return self._begun_delimiter()
         if not b"\r\n".startswith(self._rest):
-            raise _broken("something is behind its end")
+            raise _broken("it goes on after its last boundary")
         return None
 
     def _begun_delimiter(self) -> int | None:
@@ -115,12 +118,13 @@ class MultipartScanner:
             if len(self._rest) >= _MOST_HEAD:
                 raise _broken(f"the headers of a part have more than {_MOST_HEAD} bytes")
             return None
-        name = _field_name(self._rest[:end])
+        given, name = _field_name(self._rest[:end])
         self._field = name.lower() if name is not None and name.lower() in _MOST_KEPT else None
         if self._field == _MODEL and (name != _MODEL or self.model is not None):
             raise InvalidRequestError(
                 InvalidRequestError.INVALID_VALUE, "model: it is given more than once", param="model"
             )
+        self._check(given.decode("utf-8", "replace"))
         self._stage = _Stage.CONTENT
         return end + 4
 
@@ -160,7 +164,7 @@ def boundary_of(content_type: str) -> str:
     alone."""
     found = _TYPE.fullmatch(content_type.strip())
     if found is None:
-        raise _broken("its content type names no boundary, or more than that")
+        raise _broken("its content type is not `multipart/form-data; boundary=…` alone")
     return found[2]
 
 
@@ -175,8 +179,8 @@ def model_part(boundary: str, model: str) -> bytes:
     return f'--{boundary}\r\ncontent-disposition: form-data; name="model"\r\n\r\n{model}\r\n'.encode()
 
 
-def _field_name(head: bytes) -> bytes | None:
-    """The name of the field that these headers belong to; None for a file's."""
+def _field_name(head: bytes) -> tuple[bytes, bytes | None]:
+    """The name in these headers, and that of the field that they belong to: None for a file's."""
     lines = head.split(b"\r\n")
     if len(lines) > _MOST_HEADERS:
         raise _broken(f"a part has more than {_MOST_HEADERS} headers")
@@ -191,10 +195,10 @@ def _field_name(head: bytes) -> bytes | None:
     parameters = _parameters(given.get(_DISPOSITION, b""))
     name = parameters[b"name"]
     if parameters.keys() == {b"name"}:
-        return name
+        return name, name
     if name.lower() == _MODEL:
         raise _broken("model is a file")
-    return None
+    return name, None
 
 
 def _parameters(disposition: bytes) -> dict[bytes, bytes]:

@@ -106,7 +106,7 @@ class ConnectionRegistry:
         self._waiting[connection] = connection
 
     def mark_served(self, connection: WaitingConnection) -> None:
-        """It does not wait any more."""
+        """Record that the connection no longer waits."""
         self._waiting.pop(connection, None)
 
     def retire(self) -> None:
@@ -180,8 +180,8 @@ class SendMonitor:
         self._least = math.inf
 
     def is_stuck(self, now: float) -> bool:
-        """Whether the peer has not acknowledged any byte for `seconds`. Call this while the transport is
-        blocked or closing."""
+        """Return True if the peer has not acknowledged any byte for `seconds`. Call this while the transport
+        is blocked or closing."""
         unsent = _unsent(self._transport)
         if unsent == 0 or unsent < self._least:
             self._least, self._since = unsent or math.inf, now
@@ -216,7 +216,7 @@ class ReceiveMonitor:
         self._received += size
 
     def is_slow(self, now: float) -> bool:
-        """Whether too few bytes arrived in the last interval."""
+        """Return True if too few bytes arrived in the last interval."""
         if now >= self._ends:
             return True
         if now - self._begun < self._seconds:
@@ -235,7 +235,8 @@ def cut_off(transport: asyncio.Transport) -> None:
 
 
 def _unsent(transport: asyncio.Transport) -> int:
-    """Bytes that the peer has not acknowledged: in our buffer and, if it can be read, in the system's."""
+    """Return how many bytes the peer has not acknowledged: in our buffer and, if it can be read, in the
+    system's."""
     ours = transport.get_write_buffer_size()
     try:
         held = fcntl.ioctl(transport.get_extra_info("socket").fileno(), termios.TIOCOUTQ, bytes(_INT.size))

@@ -45,7 +45,7 @@ _log = structlog.get_logger(__name__)
 
 
 class _Verified(Struct, frozen=True):
-    """What a token said whose signature was verified."""
+    """The claims of a token whose signature was verified."""
 
     access: Access
     limits: KeyLimits
@@ -70,8 +70,8 @@ class TokenIssuer:
         """Whether the issuer's keys are known."""
 
     def access(self, token: str) -> Access:
-        """What a token gives access to. Raises HttpError 401, KeysWanted if the issuer may have the token's
-        key meanwhile, and 503 while its keys are not known."""
+        """Return the access that a token gives. Raises HttpError 401, KeysWanted if the issuer may have the
+        token's key meanwhile, and 503 while its keys are not known."""
         digest = hashlib.sha256(token.encode()).digest()
         found = self._verified.get(digest)
         if found is None:
@@ -133,7 +133,7 @@ class TokenIssuer:
         raise refused(_INVALID)
 
     def _read(self, claims: dict[str, Any]) -> _Verified:
-        """What these claims say. Raises ValueError for what can't be used."""
+        """Return these claims as a struct. Raises ValueError for what can't be used."""
         settings = self._settings
         name = claims[settings.owner_claim]
         if not isinstance(name, str) or not 0 < len(name) <= _LONGEST_OWNER:
@@ -199,7 +199,7 @@ class Tokens:
         self.issuers = {each.issuer: TokenIssuer(each, limits) for each in settings}
 
     def access(self, token: str) -> Access | None:
-        """What a token gives access to; None for anything else than one of these issuers. Raises as
+        """Return the access that a token gives; None if it is from none of these issuers. Raises as
         `TokenIssuer.access` does."""
         if token.count(".") != 2 or len(token) > _LONGEST or not token.isascii():
             return None
@@ -212,7 +212,7 @@ class Tokens:
 
     @asynccontextmanager
     async def going(self) -> AsyncIterator[None]:
-        """Have the issuers' keys while the context lasts."""
+        """Keep the issuers' keys while the context lasts."""
         async with AsyncExitStack() as stack:
             for issuer in self.issuers.values():
                 task = asyncio.create_task(issuer.fetch_repeatedly())

@@ -95,7 +95,7 @@ class WholeMessageDeflate(PerMessageDeflate):
                 rest = self.decoder.unused_data
                 self._begin()
                 if rest not in _NOTHING_MORE:
-                    raise zlib.error("something is behind a final block")
+                    raise zlib.error("data follows the final block")
                 return
 
     def _begin(self) -> None:
@@ -330,8 +330,8 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
             self.loop.call_soon(self._resume)
 
     def _inflate(self, message: CompressedMessage) -> bool:
-        """Go on with this message; whether it is whole. If it is not, the next step is scheduled, or the
-        connection was closed."""
+        """Continue to inflate this message; return whether it is whole. If it is not, the next step is
+        scheduled, or the connection was closed."""
         if self._inflating is None:
             (deflate,) = self._deflates()
             self._inflating = deflate.inflate(message)

@@ -3,20 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable
-from typing import Protocol
 
-from openresponses_server.limits.day_counts import DayCounts
+from openresponses_server.limits.counters import DayCounts, Workers
 from openresponses_server.limits.owners import OwnerLimits
-
-
-class AllWorkers(Protocol):
-    """The calls of all workers together."""
-
-    async def spend_call(self, owner: str, most: int, uncounted: int) -> bool | None:
-        """Count `uncounted` calls that were made before, and one more if there are fewer than `most` then;
-        whether it was counted. None if nobody knows."""
-        ...
 
 
 class CallBudget:
@@ -27,7 +18,7 @@ class CallBudget:
     def __init__(
         self,
         most: int | None,
-        others: AllWorkers | None = None,
+        others: Workers | None = None,
         clock: Callable[[], float] = time.time,
         owners: OwnerLimits | None = None,
     ) -> None:
@@ -36,7 +27,7 @@ class CallBudget:
         self._others = others
         self._clock = clock
         self._used = DayCounts()
-        self._uncounted = DayCounts()  # those of `_used` that the others do not know
+        self._asking: Counter[str] = Counter()  # those of `_used` that may be refused yet
 
     async def spend(self, owner: str) -> bool:
         """Count one more call; False if there is none left."""
@@ -44,18 +35,22 @@ class CallBudget:
         most = self._most if own is None else own
         if most is None:
             return True
-        now = self._clock()
-        used, uncounted = self._used.at(now), self._uncounted.at(now)  # however long the others take
-        count = used.get(owner, 0)
+        used = self._used.at(self._clock())  # however long the others take
+        day, count = self._used.day, used.get(owner, 0)
         if count >= most or self._used.has_no_room(owner):
             return False
         used[owner] = count + 1
         if self._others is None:
             return True
-        before = uncounted.pop(owner, 0)
-        found = await self._others.spend_call(owner, most, before)
-        if found is None:
-            uncounted[owner] = uncounted.get(owner, 0) + before + 1
-        elif not found:
-            used[owner] -= 1
+        sure = max(count - self._asking[owner], 0)
+        self._asking[owner] += 1
+        found: bool | None = False
+        try:
+            found = await self._others.spend_call(owner, most, day, sure, count + 1)
+        finally:
+            self._asking[owner] -= 1
+            if not self._asking[owner]:
+                del self._asking[owner]
+            if found is False:  # or cancelled: the call is not made
+                used[owner] -= 1
         return found is not False

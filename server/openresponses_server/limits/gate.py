@@ -10,11 +10,12 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext
-from typing import Final, Protocol
+from typing import Final
 
 from msgspec import Struct
 
 from openresponses_server.errors import HttpError, shutting_down
+from openresponses_server.limits.counters import Workers
 from openresponses_server.limits.owners import WITHOUT_KEY, OwnerLimits
 from openresponses_server.settings import Limits
 from openresponses_server.tasks import close_threads, leave_threads
@@ -22,18 +23,6 @@ from openresponses_server.tasks import close_threads, leave_threads
 # Each kind has a limit for all keys, which is one worker's, and one per key, which workers count together
 # over Redis (`redis_counts`). Without keys every client is the same owner, and only the limit for all
 # applies.
-
-
-class OtherWorkers(Protocol):
-    """What the other workers have of one kind."""
-
-    async def agree(self, owner: str) -> bool:
-        """Whether this owner may have what it has here, together with what it has there."""
-        ...
-
-    def changed(self, owner: str) -> None:
-        """Report that this owner has fewer here now."""
-        ...
 
 
 class ConcurrencyLimit:
@@ -58,11 +47,12 @@ class ConcurrencyLimit:
         self._suspended: set[str] = set()
         self.count = 0
         """How many all owners have."""
-        self.others: OtherWorkers | None = None
+        self.others: Workers | None = None
         """The other workers, whose counts apply to the limit per key."""
+        self._kind = ""
 
     def most_of(self, owner: str) -> int:
-        """How many this owner may have in all workers."""
+        """Return how many slots this owner may have in all workers."""
         own = None if self._own is None else self._own(owner)
         return self.per_key if own is None else own
 
@@ -75,12 +65,12 @@ class ConcurrencyLimit:
         return [owner for owner in {*self._held, *self._suspended} if not self.may_have(owner)]
 
     def of(self, owner: str) -> int:
-        """How many this owner has."""
+        """Return how many slots this owner has."""
         return self._held.get(owner, 0)
 
     @property
     def free(self) -> int:
-        """How many slots are not in use."""
+        """The number of slots that are not in use."""
         return max(self._total - self.count, 0)
 
     @property
@@ -89,7 +79,7 @@ class ConcurrencyLimit:
         return self.count >= self._total
 
     def may_have(self, owner: str, more: int = 1) -> bool:
-        """Whether this owner may have so many more."""
+        """Return True if this owner may have so many more."""
         mine = owner == WITHOUT_KEY or self.of(owner) + more <= self.most_of(owner)
         return mine and self.count + more <= self._total and owner not in self._suspended
 
@@ -102,9 +92,13 @@ class ConcurrencyLimit:
         if owner != WITHOUT_KEY and self.of(owner) + of_key + more > self.most_of(owner):
             raise self.too_many(owner)
 
+    def count_with(self, others: Workers, kind: str) -> None:
+        """Count the limit per key together with the other workers, for which it is of this kind."""
+        self.others, self._kind = others, kind
+
     async def agreed(self, owner: str) -> bool:
-        """Whether the limit per key, counted over all workers, allows what this owner has here."""
-        return owner == WITHOUT_KEY or self.others is None or await self.others.agree(owner)
+        """Return True if the limit per key, counted over all workers, allows what this owner has here."""
+        return owner == WITHOUT_KEY or self.others is None or await self.others.agree(self._kind, owner)
 
     def shared(
         self, owner: str, count: int = 1, after: Callable[[], None] | None = None
@@ -136,7 +130,7 @@ class ConcurrencyLimit:
         if left:
             self._held[owner] = left
         if self.others is not None and owner != WITHOUT_KEY:
-            self.others.changed(owner)
+            self.others.changed(self._kind, owner)
 
     def suspend(self, owner: str) -> None:
         """Give this owner no slot until `resume`: the other workers have all that it may have."""
@@ -234,7 +228,7 @@ class Gate:
 
     @property
     def running(self) -> int:
-        """How many responses are being made."""
+        """The number of responses that are being made."""
         return self.runs.count
 
     def slot(self, owner: str, *, waits: bool, held: bool = False) -> AbstractAsyncContextManager[None]:
@@ -258,7 +252,8 @@ class Gate:
 
     @contextmanager
     def on_leaving(self, call: Callable[[], None]) -> Iterator[None]:
-        """While this lasts, `call` is called when the server is to leave, or now if it is leaving already."""
+        """Call `call` when the server is to leave while the context lasts, or now if it is already
+        leaving."""
         self._on_leaving.add(call)
         try:
             if self.leaving:

@@ -30,7 +30,7 @@ class MemoryBudget:
         """Bytes that all keys have reserved."""
 
     def of(self, owner: str) -> int:
-        """Bytes that this owner has reserved."""
+        """Return how many bytes this owner has reserved."""
         return self._reserved.get(owner, 0)
 
     def reserve(self, owner: str, *, accepted: bool = False) -> Reservation:
@@ -82,8 +82,8 @@ class Reservation(Struct, eq=False):
         self.size += size
 
     def resize(self, size: int) -> None:
-        """Have so many bytes reserved, more or fewer than before. If that raises HttpError 429, nothing
-        changes."""
+        """Change the reservation to so many bytes, more or fewer than before. If that raises HttpError 429,
+        nothing changes."""
         more = size - self.size
         if more > 0:
             self.budget.check(self.owner, more, self.size)

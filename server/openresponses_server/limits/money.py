@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Final, Literal, Protocol
 
 from openresponses_server.errors import HttpError
-from openresponses_server.limits.day_counts import DAY, DayCounts
+from openresponses_server.limits.counters import DAY, DayCounts, Workers
 from openresponses_server.limits.owners import OwnerLimits
 from openresponses_server.settings import SettingsError
 
@@ -31,16 +31,16 @@ _NEEDED: Final[dict[Counted, str]] = {
 
 
 class PriceList(Protocol):
-    """What models cost."""
+    """The prices of models."""
 
     def has(self, model: str, upstream_models: Iterable[str], what: Counted) -> bool:
-        """Whether the cost of a request is known once that is counted, for this name of a client and
+        """Return True if the cost of a request is known once that is counted, for this name of a client and
         whichever of these names upstream."""
         ...
 
 
 class UpstreamModel(Protocol):
-    """Where a request goes."""
+    """An upstream and its model that a request goes to."""
 
     @property
     def model(self) -> str:
@@ -49,27 +49,15 @@ class UpstreamModel(Protocol):
 
     @property
     def fallbacks(self) -> Sequence[UpstreamModel]:
-        """Where it may go instead."""
-        ...
-
-
-class AllSpending(Protocol):
-    """What all workers spend together."""
-
-    async def spent(self, owner: str, day: int) -> int | None:
-        """What this key has spent on this day, in UTC since 1970. None if nobody knows."""
-        ...
-
-    def pay(self, owner: str, day: int, cost: int) -> None:
-        """Count a cost of this day."""
+        """The models that it may go to instead."""
         ...
 
 
 class MoneyBudget:
-    """What each key spends today, in UTC: new requests are refused when that is `dollars` or more, None for
-    any number, unless the owner has a limit of its own. A response is paid when it has ended, so that those
-    in progress may spend more. Workers that have `others` count together; while those do not answer, each
-    counts by itself, and makes up for it afterwards.
+    """The spending of each key today, in UTC. New requests are refused when that is `dollars` or more, None
+    for any number, unless the owner has a limit of its own. A response is paid when it has ended, so that
+    those in progress may spend more. Workers that have `others` count together; while those do not answer,
+    each counts by itself, and makes up for it afterwards.
 
     Raises SettingsError for `dollars` without `prices`, and for a number of dollars that is not one or is
     less than 10⁻¹².
@@ -79,7 +67,7 @@ class MoneyBudget:
         self,
         dollars: float | None,
         prices: PriceList | None,
-        others: AllSpending | None = None,
+        others: Workers | None = None,
         clock: Callable[[], float] = time.time,
         owners: OwnerLimits | None = None,
     ) -> None:
@@ -120,13 +108,7 @@ class MoneyBudget:
                 param="model",
             )
         if apart is not None and (field := apart()) is not None:
-            raise HttpError(
-                400,
-                f"This API key may spend a limited amount a day, and {field} asks for what [prices] has no "
-                "price of.",
-                code="field_without_price",
-                param=field,
-            )
+            raise without_price(field)
         await self._check(owner, dollars)
 
     async def check(self, owner: str) -> None:
@@ -134,6 +116,10 @@ class MoneyBudget:
         dollars = self._most(owner)
         if dollars is not None:
             await self._check(owner, dollars)
+
+    def limits(self, owner: str) -> bool:
+        """Return True if this owner may spend a limited amount."""
+        return self._most(owner) is not None
 
     def _most(self, owner: str) -> float | None:
         own = self._owners.of(owner).usd_per_day
@@ -166,6 +152,16 @@ class MoneyBudget:
         here[owner] = here.get(owner, 0) + cost
         if self._others is not None:
             self._others.pay(owner, self._spent.day, cost)
+
+
+def without_price(field: str) -> HttpError:
+    """The refusal of a field by which a request asks for what has another price than its model's."""
+    return HttpError(
+        400,
+        f"This API key may spend a limited amount a day, and {field} asks for what [prices] has no price of.",
+        code="field_without_price",
+        param=field,
+    )
 
 
 @lru_cache(1024)

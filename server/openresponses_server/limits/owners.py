@@ -49,7 +49,7 @@ class OwnerLimits:
         return self._managed.get(owner) or self._claimed.get(owner, DEFAULT)
 
     def manage(self, owner: str, limits: KeyLimits | None) -> None:
-        """These are the limits by the owner's managed keys from now on; None: it has no such key."""
+        """Replace the limits that the owner's managed keys set; None: it has no such key."""
         if limits is None:
             self._managed.pop(owner, None)
         else:
@@ -65,14 +65,14 @@ class OwnerLimits:
 
 
 def is_limit(name: str, value: object) -> bool:
-    """Whether this is a value for the limit with this name."""
+    """Return True if the value is allowed for the limit with this name."""
     if name == "usd_per_day":
         return type(value) in (int, float) and LEAST_USD <= value <= MOST_USD  # type: ignore[operator]
     return type(value) is int and 0 < value <= MOST
 
 
 def lowest(several: Iterable[KeyLimits]) -> KeyLimits:
-    """Of each limit the lowest that any of these sets."""
+    """Return the limits with the lowest value that any of these sets."""
     found: dict[str, Any] = {}
     for each in several:
         for name in LIMIT_NAMES:

@@ -10,9 +10,9 @@ import math
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from datetime import UTC, datetime
 from typing import Final
 
+from openresponses_bridge.dialects.base import LimitState, openai_limit_headers
 from openresponses_bridge.protocol.codec import encode
 from openresponses_bridge.protocol.response import Response
 from openresponses_bridge.protocol.usage import Usage
@@ -21,48 +21,14 @@ from openresponses_server.limits.call_budget import CallBudget
 from openresponses_server.limits.gate import Gate
 from openresponses_server.limits.money import Counted, MoneyBudget, PriceList, UpstreamModel
 from openresponses_server.limits.owners import DEFAULT, WITHOUT_KEY, OwnerLimits
-from openresponses_server.limits.rates import Buckets, Decision, LimitState, Rates, decision, rates_of
+from openresponses_server.limits.rates import Buckets, Decision, Rates, decision, rates_of
 from openresponses_server.limits.stock import Measure, Stock
 from openresponses_server.settings import Settings
 from openresponses_server.tasks import end_tasks
 
-# The headers of an answer that name a key's limits, in the form of its surface.
-
-Form = Callable[[LimitState], Iterator[tuple[str, str]]]
-"""The headers of one limit."""
-
-
-def openai_headers(state: LimitState) -> Iterator[tuple[str, str]]:
-    """`x-ratelimit-…`; `reset` is a duration as `1m3s`, to milliseconds below a minute."""
-    yield f"x-ratelimit-limit-{state.name}", str(state.limit)
-    yield f"x-ratelimit-remaining-{state.name}", str(state.left)
-    yield f"x-ratelimit-reset-{state.name}", _duration(state.reset)
-
-
-def anthropic_headers(state: LimitState) -> Iterator[tuple[str, str]]:
-    """`anthropic-ratelimit-…`; `reset` is a time (RFC 3339)."""
-    reset_at = datetime.fromtimestamp(math.ceil(time.time() + state.reset), UTC)
-    name = f"anthropic-ratelimit-{state.name}"
-    yield f"{name}-limit", str(state.limit)
-    yield f"{name}-remaining", str(state.left)
-    yield f"{name}-reset", f"{reset_at:%Y-%m-%dT%H:%M:%SZ}"
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 1:
-        return f"{math.ceil(seconds * 1000)}ms"
-    minutes, rest = divmod(math.ceil(seconds), 60)
-    return f"{minutes}m{rest}s" if minutes else f"{rest}s"
-
-
-EXPOSED: Final = [
-    name
-    for kind in ("requests", "tokens")
-    for form in (openai_headers, anthropic_headers)
-    for name, _ in form(LimitState(kind, 0, 0, 0.0))
-]
-"""The names of these headers, for CORS."""
-
+Form = Callable[[LimitState, float], Iterator[tuple[str, str]]]
+"""The headers of an answer that name one limit of a key, in the form of its client's API; the second argument
+is the time (Unix seconds)."""
 
 _WHAT: Final = {
     "requests": "may make {limit} requests a minute",
@@ -98,13 +64,13 @@ class Quotas:
         self._buckets = Buckets(self.rates)
         self._refused = refused
         self._shared = measurements = None
-        if settings.event_log.startswith("redis"):
+        if settings.redis is not None:
             # Redis' client takes a while to load
             from openresponses_server.limits.redis_counts import SharedCounts
             from openresponses_server.limits.redis_measurements import SharedMeasurements
             from openresponses_server.limits.shared_redis import SharedRedis
 
-            redis = SharedRedis(settings.event_log, failed)
+            redis = SharedRedis(settings.redis, failed)
             self._shared, measurements = SharedCounts(redis, self.rates), SharedMeasurements(redis)
             for kind, limit in gate.shared_limits.items():
                 self._shared.count(kind, limit)
@@ -146,7 +112,7 @@ class Quotas:
         target: UpstreamModel | None = None,
         counted: Counted = "tokens",
         size: Callable[[], int] | None = None,
-        form: Form = openai_headers,
+        form: Form = openai_limit_headers,
         apart: Callable[[], str | None] | None = None,
     ) -> dict[str, str]:
         """Count one more request of this owner. `model` is None for one that needs none, and so costs
@@ -169,7 +135,7 @@ class Quotas:
         if not any(rates):
             return {}
         found = await self._decide(owner, rates)
-        headers = dict(pair for state in found.states for pair in form(state))
+        headers = dict(pair for state in found.states for pair in form(state, time.time()))
         if found.over is None:
             return headers
         self._refused(found.over.name)
@@ -180,6 +146,10 @@ class Quotas:
             headers={"retry-after": str(max(1, math.ceil(found.wait))), **headers},
         )
 
+    def has_budget(self, owner: str) -> bool:
+        """Return True if this owner may spend a limited amount of money a day."""
+        return self._money is not None and owner != WITHOUT_KEY and self._money.limits(owner)
+
     async def check_budget(self, owner: str) -> None:
         """Raises HttpError 429 if this owner's budget in money is spent by now."""
         if self._money is None or owner == WITHOUT_KEY:
@@ -189,6 +159,16 @@ class Quotas:
         except HttpError:
             self._refused("usd")
             raise
+
+    def may_store(self, owner: str, size: Callable[[], int]) -> bool:
+        """Return True if so many more bytes of this owner may be stored."""
+        if self._stock is None or owner == WITHOUT_KEY:
+            return True
+        try:
+            self._stock.check(owner, size())
+        except HttpError:
+            return False
+        return True
 
     def store(self, owner: str, size: Callable[[], int]) -> None:
         """Count bytes of this owner that will be stored. Raises HttpError 429."""

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 from msgspec import Struct
 
+from openresponses_bridge.dialects.base import LimitState
 from openresponses_server.settings import Limits
 
 MINUTE: Final = 60.0
@@ -22,18 +23,18 @@ _MOST_KEYS: Final = 100_000
 
 
 class Rates(NamedTuple):
-    """What one key may use in a minute; None: any number."""
+    """The limits of one key per minute; None means unlimited."""
 
     requests: int | None
     tokens: int | None
 
     @property
     def request_seconds(self) -> float:
-        """How much of the minute one request takes."""
+        """The part of the minute that one request takes, in seconds."""
         return MINUTE / self.requests if self.requests else 0.0
 
     def token_seconds(self, tokens: int) -> float:
-        """How much of the minute so many tokens take."""
+        """Return the part of the minute that so many tokens take, in seconds."""
         return MINUTE / self.tokens * min(max(tokens, 0), MOST_TOKENS) if self.tokens else 0.0
 
 
@@ -54,25 +55,12 @@ class Used(NamedTuple):
     tokens: float = 0.0
 
     def after(self, seconds: float) -> Used:
-        """What is used so many seconds later."""
+        """Return the use that is left so many seconds later."""
         return Used(max(self.requests - seconds, 0.0), max(self.tokens - seconds, 0.0))
 
 
-class LimitState(Struct, frozen=True):
-    """The state of one limit of one key."""
-
-    name: str
-    """`requests` or `tokens`."""
-    limit: int
-    """How many a minute."""
-    left: int
-    """How many are left."""
-    reset: float
-    """Seconds until all are left again."""
-
-
 class Decision(Struct, frozen=True):
-    """Whether one more request may begin."""
+    """The decision on one more request."""
 
     states: tuple[LimitState, ...]
     over: LimitState | None = None
@@ -103,7 +91,7 @@ def decision(rates: Rates, used: Used, *, admitted: bool | None = None) -> Decis
 
 
 class Buckets:
-    """What each key has used in this process, until its bucket is full again."""
+    """The use of each key in this process, kept until its bucket is full again."""
 
     def __init__(self, rates: RatesOf, clock: Callable[[], float] = time.monotonic) -> None:
         self._rates = rates
@@ -114,7 +102,7 @@ class Buckets:
         return len(self._used)
 
     def used(self, owner: str) -> Used:
-        """What this key has used."""
+        """Return the use of this key."""
         used, at = self._used.get(owner, (Used(), 0.0))
         return used.after(self._clock() - at)
 

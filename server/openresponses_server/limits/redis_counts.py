@@ -11,29 +11,33 @@ does not answer in time, each worker counts by itself and sends only heartbeats 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from itertools import islice
 from typing import Any, Final
+
+from msgspec import Struct
 
 from openresponses_server.limits.gate import ConcurrencyLimit
 from openresponses_server.limits.rates import LONGEST_DEBT, MINUTE, SLACK, RatesOf, Used
 from openresponses_server.limits.shared_redis import NOW, SharedRedis
 from openresponses_server.tasks import end_tasks, jittered
 
-# KEYS: a bucket. What is used up, in seconds, as it is now; a clock that was set back counts as one that
-# stood still.
+# A bucket: what is used up, in seconds, as it is now; a clock that was set back counts as one that stood
+# still.
 _BUCKET: Final = (
     NOW
     + """
-local kept = redis.call('HMGET', KEYS[1], 'requests', 'tokens', 'at')
-local gone = math.max(now - (tonumber(kept[3]) or now), 0) / 1000
-local requests = math.max((tonumber(kept[1]) or 0) - gone, 0)
-local tokens = math.max((tonumber(kept[2]) or 0) - gone, 0)
-local function keep()
-  redis.call('HSET', KEYS[1], 'requests', string.format('%.9f', requests),
+local function used(key)
+  local kept = redis.call('HMGET', key, 'requests', 'tokens', 'at')
+  local gone = math.max(now - (tonumber(kept[3]) or now), 0) / 1000
+  return math.max((tonumber(kept[1]) or 0) - gone, 0), math.max((tonumber(kept[2]) or 0) - gone, 0)
+end
+local function keep(key, requests, tokens)
+  redis.call('HSET', key, 'requests', string.format('%.9f', requests),
     'tokens', string.format('%.9f', tokens), 'at', string.format('%.0f', now))
-  redis.call('PEXPIRE', KEYS[1], math.ceil(math.max(requests, tokens) * 1000) + 1000)
+  redis.call('PEXPIRE', key, math.ceil(math.max(requests, tokens) * 1000) + 1000)
 end
 """
 )
@@ -41,54 +45,81 @@ end
 ACCEPT: Final = (
     _BUCKET
     + """
+local requests, tokens = used(KEYS[1])
+local before = redis.call('GET', KEYS[2])
+if before then return {tonumber(before), string.format('%.9f', requests), string.format('%.9f', tokens)} end
 local needed, limited = tonumber(ARGV[1]), ARGV[2] == '1'
 local minute, slack = tonumber(ARGV[3]), tonumber(ARGV[4])
 local admitted = 1
 if needed > 0 and requests + needed - minute > needed * slack then admitted = 0 end
 if limited and tokens >= minute then admitted = 0 end
 if admitted == 1 then requests = requests + needed end
-keep()
+keep(KEYS[1], requests, tokens)
+redis.call('SET', KEYS[2], admitted, 'PX', ARGV[5])
 return {admitted, string.format('%.9f', requests), string.format('%.9f', tokens)}
 """
 )
-"""Begin one more request: returns 1, or 0 if it is refused, and what is used of the minute."""
-
-SPEND: Final = (
-    _BUCKET
-    + """
-tokens = math.min(tokens + tonumber(ARGV[1]), tonumber(ARGV[2]))
-keep()
-return 1
-"""
-)
-"""Add seconds for tokens that were used, up to a maximum."""
+"""Begin one more request: returns 1, or 0 if it is refused, and what is used of the minute. KEYS: the bucket,
+and the name of this call, by which one that the client repeats is counted once."""
 
 CALL: Final = (
     NOW
     + """
-local day = math.floor(now / 86400000)
-local kept = redis.call('HMGET', KEYS[1], 'day', 'calls')
-local calls = tonumber(ARGV[2])
-if tonumber(kept[1]) == day then calls = calls + (tonumber(kept[2]) or 0) end
-local admitted = 0
-if calls < tonumber(ARGV[1]) then
-  admitted = 1
-  calls = calls + 1
+local today = string.format('%.0f', math.floor(now / 86400000))
+local kept = redis.call('HMGET', KEYS[1], 'day', 'calls', ARGV[2])
+local calls, day, own = 0, string.match(kept[3] or '', '^(%d+) (%d+)$')
+if kept[1] == today then
+  calls = tonumber(kept[2]) or 0
+else
+  local fields = redis.call('HGETALL', KEYS[1])
+  for i = 1, #fields, 2 do
+    local of = string.match(fields[i + 1], '^(%d+) %d+$')
+    if of and tonumber(of) < tonumber(today) - 1 then redis.call('HDEL', KEYS[1], fields[i]) end
+  end
 end
-redis.call('HSET', KEYS[1], 'day', string.format('%.0f', day), 'calls', string.format('%.0f', calls))
+own = day == ARGV[3] and tonumber(own) or 0
+local sure, wanted, admitted = tonumber(ARGV[4]), tonumber(ARGV[5]), 1
+if sure > own then calls, own = calls + sure - own, sure end
+if wanted > own then
+  if calls + wanted - own <= tonumber(ARGV[1]) then
+    calls, own = calls + wanted - own, wanted
+  else
+    admitted = 0
+  end
+end
+redis.call('HSET', KEYS[1], 'day', today, 'calls', string.format('%.0f', calls),
+  ARGV[2], ARGV[3] .. ' ' .. string.format('%.0f', own))
 redis.call('PEXPIRE', KEYS[1], 86400000)
 return admitted
 """
 )
-"""KEYS: the calls of a day in UTC. Add calls that were made before, and one more if there are fewer than the
-limit then: 1, else 0."""
+"""KEYS: the calls of a day in UTC. A worker says how many it has made on its day, `sure`, and how many it
+would have made with one more, `wanted`: 1 if all workers together are within the limit then, else 0. The sum
+rises by what the worker said less before, so that a call is counted once however often it is said, and what
+Redis was not asked for is made up for."""
 
-PAY: Final = """
-if tonumber(redis.call('GET', KEYS[1]) or 0) < 4e18 then redis.call('INCRBY', KEYS[1], ARGV[1]) end
-redis.call('PEXPIRE', KEYS[1], 2 * 86400000)
+ADD: Final = (
+    _BUCKET
+    + """
+if (tonumber(redis.call('GET', KEYS[1])) or 0) >= tonumber(ARGV[1]) then return 0 end
+redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
+local paid, most = tonumber(ARGV[3]), tonumber(ARGV[4])
+for i = 2, #KEYS do
+  local key, more = KEYS[i], ARGV[i + 3]
+  if i <= paid + 1 then
+    if tonumber(redis.call('GET', key) or 0) < 4e18 then redis.call('INCRBY', key, more) end
+    redis.call('PEXPIRE', key, 2 * 86400000)
+  else
+    local requests, tokens = used(key)
+    keep(key, requests, math.min(tokens + tonumber(more), most))
+  end
+end
 return 1
 """
-"""KEYS: what is spent on a day. Add a cost of up to 4·10¹⁸; the sum stays within 64 bits."""
+)
+"""Add a batch of a worker: 1, or 0 if it was added before and only the answer was lost. KEYS: the number of
+the worker's last batch, what keys have `paid` on a day, and buckets. A cost has up to 4·10¹⁸, and the sum
+stays within 64 bits; a bucket gets the seconds of tokens that were used, up to a maximum."""
 
 # Slots. KEYS: when the lease of each living worker ends, when each of the others was found gone, and, for
 # reports, the hash of one key's counts: `count number` of each worker, their `total`, so that a request costs
@@ -211,17 +242,28 @@ return 1
 _RETRY_DELAY: Final = 0.05  # seconds until another worker's release is known
 _HEARTBEATS_PER_FULL_REPORT: Final = 10
 _MOST_PAID: Final = 4 * 10**18  # by a key, until it has been sent
-_PAID_AT_ONCE: Final = 1000  # keys whose costs are sent together, well within the time of a call
+_ADDED_AT_ONCE: Final = 1000  # keys whose costs, or tokens, are sent together, well within the time of a call
+_BATCHES_EXPIRE: Final = 2 * 86_400_000  # milliseconds: as what a batch adds to
+_REPEATED_WITHIN: Final = 5_000  # milliseconds: longer than a call takes
 _UNKNOWN: Final = 2  # what reports return to a worker that Redis does not know as alive
 
 
+class _Batch(Struct, frozen=True):
+    """An addition to Redis under a number: costs by owner and day, and seconds of tokens by owner."""
+
+    number: int
+    paid: dict[tuple[str, int], int]
+    spent: dict[str, float]
+    begun_at: float
+
+
 class SharedCounts:
-    """The counts of the workers of this Redis."""
+    """The counts of the workers of this Redis: `Workers`, and what they use of each minute."""
 
     def __init__(self, redis: SharedRedis, rates: RatesOf) -> None:
         self.redis = redis
-        self._accept, self._spend, self._call, self._pay, self._agree, self._report = (
-            redis.client.register_script(each) for each in (ACCEPT, SPEND, CALL, PAY, AGREE, REPORT)
+        self._accept, self._call, self._add, self._agree, self._report = (
+            redis.client.register_script(each) for each in (ACCEPT, CALL, ADD, AGREE, REPORT)
         )
         self._heartbeat, self._leave = map(redis.client.register_script, (HEARTBEAT, LEAVE))
         self._rates = rates
@@ -231,20 +273,28 @@ class SharedCounts:
         self._changed: dict[tuple[str, str], None] = {}
         self._spent: dict[str, float] = {}
         self._paid: dict[tuple[str, int], int] = {}
+        self._batch: _Batch | None = None
+        """The batch that was sent and is not known to be added. It is sent again, and what comes meanwhile is
+        the next one."""
+        self._batch_number = 0
+        self._accepted = 0
         self._wake = asyncio.Event()
 
     def count(self, kind: str, limit: ConcurrencyLimit) -> None:
         """Count this limit over all workers."""
         self._limits[kind] = limit
-        limit.others = _Others(self, kind)
+        limit.count_with(self, kind)
 
     async def accept(self, owner: str) -> tuple[bool, Used] | None:
-        """Whether one more request of this key may begin, and what it has used of its minute; None if Redis
-        does not answer."""
+        """Return the decision on one more request of this key, and its use of the minute; None if Redis does
+        not answer."""
         rates = self._rates(owner)
         limited = int(rates.tokens is not None)
-        arguments = [rates.request_seconds, limited, MINUTE, SLACK]
-        found: Any = await self.redis.ask("accept", lambda: self._accept([self._bucket(owner)], arguments))
+        arguments: list[str | int | float]
+        arguments = [rates.request_seconds, limited, MINUTE, SLACK, _REPEATED_WITHIN]
+        self._accepted += 1
+        keys = [self._bucket(owner), f"{self.redis.prefix}:accepted:{self.redis.worker}:{self._accepted}"]
+        found: Any = await self.redis.ask("accept", lambda: self._accept(keys, arguments))
         if found is None:
             return None
         return found[0] == 1, Used(float(found[1]), float(found[2]))
@@ -254,20 +304,23 @@ class SharedCounts:
         self._spent[owner] = self._spent.get(owner, 0.0) + self._rates(owner).token_seconds(tokens)
         self._wake.set()
 
-    async def spend_call(self, owner: str, most: int, uncounted: int) -> bool | None:
-        """As `AllWorkers.spend_call`; None if Redis does not answer."""
-        found: Any = await self.redis.ask(
-            "call", lambda: self._call([self._calls_of(owner)], [most, uncounted])
-        )
+    async def spend_call(self, owner: str, most: int, day: int, sure: int, wanted: int) -> bool | None:
+        """As `Workers.spend_call`; None if Redis does not answer."""
+        arguments: list[str | int | float] = [most, self.redis.worker, day, sure, wanted]
+        found: Any = await self.redis.ask("call", lambda: self._call([self._calls_of(owner)], arguments))
         return None if found is None else found == 1
 
     async def spent(self, owner: str, day: int) -> int | None:
-        """As `AllSpending.spent`; None if Redis does not answer."""
-        found = await self.redis.ask("spent", lambda: self._get_spent(owner, day))
-        return None if found is None else found + self._paid.get((owner, day), 0)
-
-    async def _get_spent(self, owner: str, day: int) -> int:
-        return int(await self.redis.client.get(self._spent_on(owner, day)) or 0)
+        """As `Workers.spent`; None if Redis does not answer."""
+        waiting, batch, number = self._paid.get((owner, day), 0), self._batch, self._batch_number
+        keys = [self._spent_on(owner, day), self._batches]
+        found: Any = await self.redis.ask("spent", lambda: self.redis.client.mget(keys))
+        if found is None:
+            return None
+        spent, added = (int(each or 0) for each in found)
+        if batch is not None and batch.number > added:
+            spent += batch.paid.get((owner, day), 0)
+        return spent + (waiting if added <= number else 0)
 
     def pay(self, owner: str, day: int, cost: int) -> None:
         """Count a cost of this day, which is sent to Redis soon, or when it answers again."""
@@ -275,7 +328,7 @@ class SharedCounts:
         self._wake.set()
 
     def _add_paid(self, owner: str, day: int, cost: int) -> None:
-        """Of the latest day only: nobody asks for another one any more."""
+        """Keep the costs of the latest day only: nobody asks for those of another day."""
         latest = next((each for _, each in self._paid), day)
         if day > latest:
             self._paid = {}
@@ -283,8 +336,8 @@ class SharedCounts:
             self._paid[owner, day] = min(self._paid.get((owner, day), 0) + cost, _MOST_PAID)
 
     async def agree(self, kind: str, owner: str) -> bool:
-        """Whether this key's count here is within the limit together with those of the other workers. True if
-        Redis does not answer."""
+        """Return True if this key's count here is within the limit together with those of the other workers.
+        True if Redis does not answer."""
 
         def call() -> Awaitable[Any]:
             arguments = (*self._arguments(kind, owner), self._limits[kind].most_of(owner))
@@ -315,7 +368,8 @@ class SharedCounts:
             yield
         finally:
             await end_tasks(tasks)
-            await self._send()
+            while await self._send():
+                pass
             await self.redis.ask("leave", lambda: self._leave(self._workers, [self.redis.worker]))
             await self.redis.close()
 
@@ -349,16 +403,15 @@ class SharedCounts:
             self._wake.clear()
             await self._send()
 
-    async def _send(self) -> None:
-        """Send what has changed, was spent and was paid. If Redis does not answer, counts are sent with the
-        next full report, what was paid when it answers, and spent tokens are lost."""
+    async def _send(self) -> bool:
+        """Send what has changed, was spent and was paid; whether there is more that can be sent now. If Redis
+        does not answer, counts are sent with the next full report, and the batch when it answers."""
         changed, self._changed = self._changed, {}
-        spent, self._spent = self._spent, {}
-        paid = dict(islice(self._paid.items(), _PAID_AT_ONCE))
-        if not changed and not spent and not paid:
-            return
-        for each in paid:
-            del self._paid[each]
+        if self._batch is None and (self._paid or self._spent):
+            self._batch = self._next_batch()
+        batch = self._batch
+        if not changed and batch is None:
+            return False
 
         reports = []
 
@@ -368,22 +421,44 @@ class SharedCounts:
                     arguments = self._arguments(kind, owner)
                     reports.append((kind, owner, arguments))
                     await self._report(self._keys(kind, owner), arguments, client=pipe)
-                for owner, seconds in spent.items():
-                    await self._spend([self._bucket(owner)], [seconds, MINUTE + LONGEST_DEBT], client=pipe)
-                for (owner, day), cost in paid.items():
-                    await self._pay([self._spent_on(owner, day)], [cost], client=pipe)
+                if batch is not None:
+                    await self._add(*self._added(batch), client=pipe)
                 return await pipe.execute()
 
         found = await self.redis.ask("send", call)
         if found is None:
-            for (owner, day), cost in paid.items():
-                self._add_paid(owner, day, cost)
-            return
+            return False
+        if self._batch is batch:
+            self._batch = None
         for (kind, owner, (_, count, number, _)), answer in zip(reports, found, strict=False):
             if count == 0 and answer != _UNKNOWN and self._reported.get((kind, owner)) == number:
                 del self._reported[kind, owner]
-        if self._paid:
+        more = bool(self._paid or self._spent)
+        if more:
             self._wake.set()
+        return more
+
+    def _next_batch(self) -> _Batch:
+        paid = dict(islice(self._paid.items(), _ADDED_AT_ONCE))
+        spent = dict(islice(self._spent.items(), _ADDED_AT_ONCE))
+        for each in paid:
+            del self._paid[each]
+        for owner in spent:
+            del self._spent[owner]
+        self._batch_number += 1
+        return _Batch(self._batch_number, paid, spent, time.monotonic())
+
+    def _added(self, batch: _Batch) -> tuple[list[str], list[str | int | float]]:
+        """The keys and arguments of a batch. Seconds of tokens that went by since it was begun are over."""
+        gone = time.monotonic() - batch.begun_at
+        keys = [self._spent_on(*each) for each in batch.paid] + [self._bucket(each) for each in batch.spent]
+        seconds = [max(each - gone, 0.0) for each in batch.spent.values()]
+        head = [batch.number, _BATCHES_EXPIRE, len(batch.paid), MINUTE + LONGEST_DEBT]
+        return [self._batches, *keys], [*head, *batch.paid.values(), *seconds]
+
+    @property
+    def _batches(self) -> str:
+        return f"{self.redis.prefix}:batch:{self.redis.worker}"
 
     def _arguments(self, kind: str, owner: str) -> tuple[str, int, int, int]:
         """The arguments of a report. It is repeated until Redis has confirmed that there are none."""
@@ -406,17 +481,3 @@ class SharedCounts:
 
     def _bucket(self, owner: str) -> str:
         return f"{self.redis.prefix}:minute:{owner}"
-
-
-class _Others:
-    """The other workers' part of one limit."""
-
-    def __init__(self, counts: SharedCounts, kind: str) -> None:
-        self._counts = counts
-        self._kind = kind
-
-    async def agree(self, owner: str) -> bool:
-        return await self._counts.agree(self._kind, owner)
-
-    def changed(self, owner: str) -> None:
-        self._counts.changed(self._kind, owner)

@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from itertools import accumulate, chain
 from typing import Any, Final
 
+from msgspec import UNSET
+
 from openresponses_bridge.errors import InvalidRequestError
 from openresponses_bridge.protocol.input_items import (
     FunctionCallOutputParam,
@@ -15,7 +17,7 @@ from openresponses_bridge.protocol.input_items import (
     MessageParam,
     ReasoningParam,
 )
-from openresponses_bridge.protocol.request import CreateResponse, conversation_of
+from openresponses_bridge.protocol.request import CreateResponse, ForeignFields, conversation_of
 from openresponses_bridge.protocol.tools import FunctionToolParam
 from openresponses_bridge.protocol.unknown import Unknown
 from openresponses_server.errors import HttpError
@@ -25,6 +27,7 @@ _LONGEST_NAME: Final = 1024
 """Characters of the name of a model or tool, or of an id."""
 _NONE: Final[list[Any]] = []
 _CONVERSATION: Final = "conversation"
+_MESSAGES: Final = "messages"
 _NAME_FIELDS: Final = ("id", "call_id", "name")
 # the types of almost all items and tools, none of which contain tools
 _HAVE_NO_TOOLS: Final = frozenset(
@@ -36,6 +39,13 @@ def check_headers(headers: list[tuple[bytes, bytes]], most: int) -> None:
     """Raises HttpError 431 if they have more than `most` bytes together."""
     if sum(map(len, chain.from_iterable(headers))) > most:
         raise HttpError(431, f"The headers are larger than the limit of {most} bytes.")
+
+
+def _check_beyond(beyond: list[ForeignFields]) -> None:
+    """Raises InvalidRequestError for a conversation in the field of another API, which nothing would read."""
+    if any(not place and _MESSAGES in fields for place, fields, _ in beyond):
+        what = "this API reads the conversation from `input`; `messages` is read at /v1/chat/completions"
+        raise InvalidRequestError(InvalidRequestError.INVALID_VALUE, what, param=_MESSAGES)
 
 
 def check_request(request: CreateResponse, limits: Limits, *, param: str = "input") -> None:
@@ -52,6 +62,8 @@ def check_request(request: CreateResponse, limits: Limits, *, param: str = "inpu
                 name = getattr(each, field, None)
                 if isinstance(name, str) and len(name) > _LONGEST_NAME:
                     check_name(name, f"{where}[{index}].{field}")
+    if request.beyond is not UNSET:
+        _check_beyond(request.beyond)
     if request.conversation is not None:
         _check_conversation_field(request)
     if len(own) > limits.items:
@@ -193,7 +205,7 @@ class _Scan:
 
 
 def _end_of_piece(body: bytes, start: int) -> int:
-    """Where a piece ends that begins here: never between a backslash and what it escapes."""
+    """Return the end of the piece that begins here: never between a backslash and what it escapes."""
     piece = body[start : start + _PIECE]
     backslashes = len(piece) - len(piece.rstrip(b"\\"))
     return start + len(piece) + backslashes % 2

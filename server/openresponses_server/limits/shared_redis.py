@@ -60,8 +60,8 @@ class SharedRedis:
         self._calls: set[asyncio.Future[Any]] = set()
 
     async def ask(self, name: str, call: Callable[[], Awaitable[T]], *, always: bool = False) -> T | None:
-        """What the call of this name returns; None if it fails or takes too long. While this worker is
-        `alone`, nothing is called that is not `always`."""
+        """Call the method of this name and return its result; None if it fails or takes too long. While this
+        worker is `alone`, nothing is called that is not `always`."""
         if self.alone and not always:
             return None
         pending = asyncio.ensure_future(call())
@@ -96,6 +96,11 @@ class SharedRedis:
             await self.client.connection_pool.disconnect(inuse_connections=False)
 
     async def close(self) -> None:
-        """Close the connections."""
+        """End the calls that nobody waits for any more, which would connect again, and close the
+        connections."""
+        for pending in self._calls:
+            pending.cancel()
+        if self._calls:
+            await asyncio.wait(self._calls, timeout=self._timeout)
         with suppress(*REDIS_FAILURES):
             await self.client.aclose(close_connection_pool=True)

@@ -34,7 +34,7 @@ class Measurement(NamedTuple):
 
 
 class Look(NamedTuple):
-    """What is known of the measurements of all workers, numbered in the order of their beginnings."""
+    """The known measurements of all workers, numbered in the order of their beginnings."""
 
     begun: int
     """The number of the last one that has begun."""
@@ -50,8 +50,8 @@ class AllMeasurements(Protocol):
     """The measurements of the workers that share the store of this name."""
 
     async def look(self, store: str, known: int) -> Look | None:
-        """What there is beside the measurement number `known`, the last that the worker has; 0: none. None
-        if nobody knows."""
+        """Return the measurements after number `known`, the last that the worker has (0: none); None if they
+        can't be had."""
         ...
 
     async def hold(self, store: str, number: int) -> None:
@@ -160,7 +160,7 @@ class Stock:
             await others.publish(self._store, number, self._measured, pause)
 
     async def _measure(self) -> tuple[bool, float]:
-        """Whether it was possible, and the seconds until the next measurement."""
+        """Measure; return whether that was possible, and the seconds until the next measurement."""
         self._set_apart()
         started = time.monotonic()
         try:
@@ -185,8 +185,9 @@ class Stock:
         self._add_apart(_SINCE, grown)
 
     def _order(self, begun: int) -> None:
-        """All that is set apart grew before a look that found this measurement as the last one: those that
-        begin later contain it, and this one contains what grew before an earlier one was found so."""
+        """Order what is set apart, which grew before a look that found this measurement as the last one:
+        those that begin later contain it, and this one contains what grew before an earlier one was found
+        so."""
         before, self._apart = self._apart, {}
         for number, grown in before.items():
             self._add_apart(begun - 1 if number < begun else begun, grown)

@@ -14,7 +14,7 @@ import msgspec
 import structlog
 import structlog.tracebacks
 
-from openresponses_bridge.text import printable
+from openresponses_bridge.text import is_printable, printable
 from openresponses_server.settings import LogLevel
 
 # Tracebacks without the values of variables, which contain keys and users' texts.
@@ -67,7 +67,8 @@ def _plain(line: MutableMapping[str, Any]) -> str | None:
     except UnicodeEncodeError:
         return None
     # JSON has a backslash before whatever does not print and is ASCII
-    return text if "\\" not in text and text.isprintable() else None
+    is_plain = text.isprintable() if text.isascii() else is_printable(text)
+    return text if "\\" not in text and is_plain else None
 
 
 class _RequestLogger(structlog.make_filtering_bound_logger(logging.INFO)):  # type: ignore[misc]

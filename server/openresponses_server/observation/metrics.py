@@ -4,7 +4,7 @@ content, so that they contain no secret and the number of series is limited."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -151,11 +151,18 @@ class Occupancy(Protocol):
 
 
 def _tasks() -> int:
-    """Of the running event loop; none where none runs."""
+    """Return the tasks of the running event loop; none if no loop runs."""
     try:
         return len(asyncio.all_tasks())
     except RuntimeError:
         return 0
+
+
+class SocketCounts(Protocol):
+    """The counts of one upstream's WebSockets."""
+
+    observe: Callable[[str], None]
+    open: int
 
 
 class Metrics:
@@ -164,80 +171,41 @@ class Metrics:
     def __init__(self, gate: Occupancy, models: Collection[str] = ()) -> None:
         self._registry = CollectorRegistry()
         self.responses = RunMetrics(self._registry, _PREFIX, models)
-        self._requests = Counter(
-            f"{_PREFIX}_requests",
-            "Requests that were answered.",
-            ["route", "status"],
+        self._requests = self._counter("requests", "Requests that were answered.", "route", "status")
+        self._seconds = self._histogram(
+            "request_seconds", "Time from a request to the end of its answer.", "route"
+        )
+        self._first = self._histogram(
+            "first_byte_seconds", "Time from a request to the first byte of its answer.", "route"
+        )
+        what = "Requests to upstreams; the outcome is `accepted` or the status of the refusal."
+        self._asked = self._counter("upstream_requests", what, "upstream", "outcome")
+        what = "Requests for which another route was asked instead of this upstream, by cause."
+        self._failovers = self._counter("failovers", what, "upstream", "cause")
+        what = "Requests to upstreams with WebSockets: `continued`, `whole`, or over `http` instead."
+        self._socket_requests = self._counter("upstream_websocket_requests", what, "upstream", "way")
+        self._sockets = Gauge(
+            f"{_PREFIX}_upstream_websockets",
+            "Open WebSockets to upstreams now.",
+            ["upstream"],
             registry=self._registry,
+            multiprocess_mode="livesum",
         )
-        self._seconds = Histogram(
-            f"{_PREFIX}_request_seconds",
-            "Time from a request to the end of its answer.",
-            ["route"],
-            buckets=_SECONDS,
-            registry=self._registry,
-        )
-        self._first = Histogram(
-            f"{_PREFIX}_first_byte_seconds",
-            "Time from a request to the first byte of its answer.",
-            ["route"],
-            buckets=_SECONDS,
-            registry=self._registry,
-        )
-        self._asked = Counter(
-            f"{_PREFIX}_upstream_requests",
-            "Requests to upstreams; the outcome is `accepted` or the status of the refusal.",
-            ["upstream", "outcome"],
-            registry=self._registry,
-        )
-        self._failovers = Counter(
-            f"{_PREFIX}_failovers",
-            "Requests for which another route was asked instead of this upstream, by cause.",
-            ["upstream", "cause"],
-            registry=self._registry,
-        )
-        self._store_seconds = Histogram(
-            f"{_PREFIX}_store_seconds",
-            "Time that calls of the session store took; `checkpoint` and `finish` keep runs.",
-            ["call"],
-            buckets=_CALL_SECONDS,
-            registry=self._registry,
-        )
-        self._log_seconds = Histogram(
-            f"{_PREFIX}_event_log_seconds",
-            "Time that calls of the event log's server took, without those that a token waits for.",
-            ["call"],
-            buckets=_CALL_SECONDS,
-            registry=self._registry,
-        )
-        self._failures = Counter(
-            f"{_PREFIX}_failures",
-            "Calls of the session store, the event log and the shared limits that failed, by code.",
-            ["part", "call", "code"],
-            registry=self._registry,
-        )
-        self._waited = Histogram(
-            f"{_PREFIX}_background_wait_seconds",
-            "Time that background responses waited: in the `queue` for a worker, and at it for a `place`.",
-            ["where"],
-            buckets=_SECONDS,
-            registry=self._registry,
-        )
-        runs = f"{_PREFIX}_runs"
-        self._settled = Counter(
-            f"{runs}_settled", "Responses of stopped workers that were ended here.", registry=self._registry
-        )
-        self._lost = Counter(
-            f"{runs}_lost",
-            "Responses that were deleted, or settled by another worker, while they were made here.",
-            registry=self._registry,
-        )
-        self._refused = Counter(
-            f"{_PREFIX}_refused",
-            "Requests beyond what their key may have: `requests`, `tokens` a minute, or `stored_bytes`.",
-            ["limit"],
-            registry=self._registry,
-        )
+        self._socket_counts: dict[str, SocketCounts] = {}
+        what = "Time that calls of the session store took; `checkpoint` and `finish` keep runs."
+        self._store_seconds = self._histogram("store_seconds", what, "call", buckets=_CALL_SECONDS)
+        what = "Time that calls of the event log's server took, without those that a token waits for."
+        self._log_seconds = self._histogram("event_log_seconds", what, "call", buckets=_CALL_SECONDS)
+        what = "Calls of the session store, the event log and the shared limits that failed, by code."
+        self._failures = self._counter("failures", what, "part", "call", "code")
+        what = "Time that background responses waited: in the `queue` for a worker, and at it for a `place`."
+        self._waited = self._histogram("background_wait_seconds", what, "where")
+        what = "Responses of stopped workers that were ended here."
+        self._settled = self._counter("runs_settled", what)
+        what = "Responses that were deleted, or settled by another worker, while they were made here."
+        self._lost = self._counter("runs_lost", what)
+        what = "Requests beyond what their key may have: `requests`, `tokens` a minute, or `stored_bytes`."
+        self._refused = self._counter("refused", what, "limit")
         self._requests_of = cache(self._requests.labels)
         self._seconds_of = cache(self._seconds.labels)
         self._first_of = cache(self._first.labels)
@@ -256,7 +224,10 @@ class Metrics:
         self.queued = 0
         """Background responses that wait for a worker, as of the last count."""
         gate.waited = self._waited.labels("place").observe
-        self._gauges = [
+        self._gauges = self._gauges_of(gate)
+
+    def _gauges_of(self, gate: Occupancy) -> list[tuple[Gauge, Callable[[], float]]]:
+        return [
             (self._gauge(name, what, mode), value)
             for name, what, mode, value in (
                 ("running", "Responses being made now.", "livesum", lambda: gate.runs.count),
@@ -279,6 +250,14 @@ class Metrics:
             )
         ]
 
+    def _counter(self, name: str, what: str, *labels: str) -> Counter:
+        return Counter(f"{_PREFIX}_{name}", what, labels, registry=self._registry)
+
+    def _histogram(
+        self, name: str, what: str, *labels: str, buckets: Sequence[float] = _SECONDS
+    ) -> Histogram:
+        return Histogram(f"{_PREFIX}_{name}", what, labels, buckets=buckets, registry=self._registry)
+
     def _gauge(self, name: str, what: str, mode: Any) -> Gauge:
         return Gauge(f"{_PREFIX}_{name}", what, registry=self._registry, multiprocess_mode=mode)
 
@@ -297,6 +276,11 @@ class Metrics:
     def moved(self, upstream: str, cause: str) -> None:
         """Count a request for which another route is asked instead of this upstream."""
         self._failovers.labels(upstream, cause).inc()
+
+    def add_sockets(self, upstream: str, counts: SocketCounts) -> None:
+        """Count the WebSockets of this upstream."""
+        self._socket_counts[upstream] = counts
+        counts.observe = lambda way: self._socket_requests.labels(upstream, way).inc()
 
     def called(self, part: str, call: str, seconds: float, failure: str | None) -> None:
         """Count a call of the `store` or the `log`; `failure` is the code of its error."""
@@ -327,9 +311,11 @@ class Metrics:
     def refresh(self) -> None:
         """Update the gauges, for the worker that serves `/metrics`."""
         for gauge, value in self._gauges:
-            gauge.set(value())  # type: ignore[no-untyped-call]
+            gauge.set(value())
         for upstream, state, count in self.routes():
             self._routes_out.labels(upstream, state).set(count)
+        for upstream, counts in self._socket_counts.items():
+            self._sockets.labels(upstream).set(counts.open)
 
     async def keep(self, depth: Callable[[], Awaitable[int]] | None) -> None:
         """Update the gauges periodically, until cancelled; `depth` counts the queued responses."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from openresponses_bridge.diagnostics import Diagnostic
@@ -69,7 +69,7 @@ class EndedRun(NamedTuple):
     model: str
     response: Response
     timing: TokenTiming
-    noticed: Iterable[Diagnostic]
+    noticed: Sequence[Diagnostic]
     seconds: float
     first_bytes: float | None
     has_end: bool
@@ -79,7 +79,7 @@ class EndedRun(NamedTuple):
 
 
 class LoggedEnd(NamedTuple):
-    """What the log says of the end: `status` of the response, `code` of its error or of why it is incomplete,
+    """The end as the log has it: `status` of the response, `code` of its error or of why it is incomplete,
     `cause` for the operator."""
 
     status: str
@@ -98,7 +98,8 @@ class Watch:
         """The run is over, and so are its exchanges with upstreams."""
 
     def refused(self, ended: EndedRun, said: LoggedEnd) -> None:
-        """After a run without an end: its response ended as failed, as its client's other choices go on."""
+        """Log a run without an end: its response ended as failed, while its client's other choices
+        continue."""
 
 
 class RunWatch(Watch):

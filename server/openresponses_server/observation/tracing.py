@@ -33,7 +33,7 @@ class ResponseSpans(Protocol):
 
 
 def is_installed() -> bool:
-    """Whether OpenTelemetry's API is installed (the extra `[otel]`)."""
+    """Return True if OpenTelemetry's API is installed (the extra `[otel]`)."""
     return find_spec("opentelemetry") is not None and find_spec("opentelemetry.trace") is not None
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import sys
 from asyncio.subprocess import PIPE, Process, SubprocessStreamProtocol
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from importlib import resources
-from typing import Final
+from typing import Final, NamedTuple
 
 import structlog
 
@@ -20,6 +21,9 @@ from openresponses_server.tasks import end_tasks
 NOT_FOUND: Final = 127
 """The exit code of a child whose program can't be run, as shells have it."""
 _LAST_WORDS: Final = 3.0  # seconds for reading what an ended program has written
+_KEPT: Final = 512  # bytes of each end of an oversized line
+_DISCARDED: Final = 32  # times as many bytes as a line may have are read to find its end
+_STUCK: Final = 30.0  # seconds for which a program may read nothing of what it is sent
 _BUFFERED: Final = 64 * 1024  # half of the bytes that are buffered before reading pauses
 # folders and languages; keys and proxies with passwords are given by name in the settings
 _INHERITED: Final = (
@@ -45,16 +49,32 @@ def kill_group(pid: int) -> None:
             os.killpg(pid, signal.SIGKILL)
 
 
+class EndingProtocol(SubprocessStreamProtocol):
+    """The protocol of a program whose end is known at once. `Process.wait` waits in some releases of Python
+    until nobody holds the program's pipes, which what it has started may do for ever."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(_BUFFERED, loop)
+        self.ended = asyncio.Event()
+
+    def process_exited(self) -> None:
+        super().process_exited()
+        self.ended.set()
+
+
 class ChildProcess:
     """A running program, with pipes for its input, output and standard error."""
 
-    def __init__(self, process: Process, transport: asyncio.SubprocessTransport) -> None:
+    def __init__(
+        self, process: Process, transport: asyncio.SubprocessTransport, protocol: EndingProtocol
+    ) -> None:
         assert process.stdin is not None
         assert process.stdout is not None
         assert process.stderr is not None
         self.stdin, self.stdout, self.stderr = process.stdin, process.stdout, process.stderr
         self._process = process
         self._transport = transport
+        self._ended = protocol.ended
 
     @classmethod
     async def start(cls, command: Collection[str], environment: Mapping[str, str], cwd: str) -> ChildProcess:
@@ -64,7 +84,7 @@ class ChildProcess:
         launcher = resources.files(__package__).joinpath("launcher.py")
         # as asyncio.create_subprocess_exec does, which keeps the transport to itself
         transport, streams = await loop.subprocess_exec(
-            lambda: SubprocessStreamProtocol(_BUFFERED, loop),
+            lambda: EndingProtocol(loop),
             *(sys.executable, "-I", "-S", str(launcher), str(os.getpid()), *command),
             stdin=PIPE,
             stdout=PIPE,
@@ -73,7 +93,7 @@ class ChildProcess:
             cwd=cwd,
             start_new_session=True,  # its own process group, to be ended with its children
         )
-        return cls(Process(transport, streams, loop), transport)
+        return cls(Process(transport, streams, loop), transport, streams)
 
     @property
     def pid(self) -> int:
@@ -83,7 +103,7 @@ class ChildProcess:
         """The exit code; None if the program still runs after `seconds`."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                await self._process.wait()
+                await self._ended.wait()
         return self._process.returncode
 
     def kill(self) -> None:
@@ -96,37 +116,116 @@ class ChildProcess:
         self.stdin.close()
         await self.wait(seconds)
         self.kill()
-        await self._process.wait()
+        await self._ended.wait()
         if readers:  # only a process that left the group can still hold the other ends of the pipes
             await asyncio.wait(readers, timeout=_LAST_WORDS)
             await end_tasks(readers)
         self._transport.close()
 
 
+# `{"jsonrpc":"2.0","id":1,…` or `…,"jsonrpc":"2.0","id":1}`, in either order
+_ID: Final = rb'"id"\s*:\s*(-?[0-9]{1,18}|"[^"\\]{0,200}")'
+_VERSION: Final = rb'"jsonrpc"\s*:\s*"2\.0"'
+_FIRST: Final = re.compile(rb"\s*\{\s*(?:" + _VERSION + rb"\s*,\s*)?" + _ID + rb"\s*,")
+_LAST: Final = re.compile(rb"(?<!\\)" + _ID + rb"\s*(?:,\s*" + _VERSION + rb"\s*)?\}\s*$")
+_OF_REQUEST: Final = re.compile(rb"\s*\{(?:\s*(?:" + _VERSION + rb"|" + _ID + rb')\s*,){0,2}\s*"method"')
+
+
+class OversizedLine(NamedTuple):
+    """The two ends of a line that has more bytes than allowed; the rest was discarded."""
+
+    start: bytes
+    end: bytes
+
+    @property
+    def answered(self) -> int | str | None:
+        """The id of the request that it answers, if it is an answer of JSON-RPC; None if its ends do not
+        say."""
+        found = _FIRST.match(self.start) or _LAST.search(self.end)
+        if found is None or _OF_REQUEST.match(self.start):
+            return None
+        given: bytes = found[1]
+        return given[1:-1].decode(errors="replace") if given.startswith(b'"') else int(given)
+
+
 class LineTooLong(ValueError):
-    """A line has more bytes than allowed."""
+    """A line has so many bytes that its end is not waited for."""
 
 
 class LineSplitter:
-    """Splits bytes into lines of at most `most` bytes; the cost is linear however the bytes were cut."""
+    """Splits bytes into lines of at most `most` bytes; the cost is linear however the bytes were cut. Of a
+    longer line only its ends are kept."""
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._held: list[bytes] = []
         self._size = 0
+        self._oversized: OversizedLine | None = None
+        """The ends of the line that is being read, once it is too long."""
 
-    def feed(self, data: bytes) -> list[bytes]:
-        """Add bytes; returns the lines completed by them, without their ends. Raises LineTooLong."""
+    def feed(self, data: bytes) -> list[bytes | OversizedLine]:
+        """Add bytes; returns the lines completed by them, without their ends. Raises LineTooLong for a line
+        that has many times as many bytes as it may and goes on."""
         *whole, rest = data.split(b"\n")
-        if whole:
-            whole[0] = b"".join([*self._held, whole[0]])
-            self._held, self._size = [], 0
+        lines: list[bytes | OversizedLine] = []
+        for number, piece in enumerate(whole):
+            if number == 0 or len(piece) > self._most:
+                self._add(piece)
+                line: bytes | OversizedLine = self._oversized or b"".join(self._held).strip()
+                self._held, self._size, self._oversized = [], 0, None
+            else:  # nothing was held
+                line = piece.strip()
+            if line:
+                lines.append(line)
         if rest:
-            self._held.append(rest)
-            self._size += len(rest)
-        if self._size > self._most or any(len(line) > self._most for line in whole):
-            raise LineTooLong
-        return [line for each in whole if (line := each.strip())]
+            self._add(rest)
+            if self._size > _DISCARDED * self._most:
+                raise LineTooLong
+        return lines
+
+    def _add(self, piece: bytes) -> None:
+        self._size += len(piece)
+        if self._oversized is not None:
+            start, end = self._oversized
+            self._oversized = OversizedLine(start, (end + piece[-_KEPT:])[-_KEPT:])
+            return
+        self._held.append(piece)
+        if self._size > self._most:
+            line = b"".join(self._held)
+            self._held = []
+            self._oversized = OversizedLine(line[:_KEPT], line[-_KEPT:])
+
+
+class LineWriter:
+    """Writes lines to a program without waiting for it, as long as it reads."""
+
+    def __init__(self, child: ChildProcess, most: int) -> None:
+        """`most`: the bytes that it may have left unread."""
+        self._pipe = child.stdin.transport
+        self._most = most
+        self._written = 0
+        self._read = 0  # what the program had read when it was last found to leave too much
+        self._since: float | None = None
+
+    def write(self, line: bytes) -> bool:
+        """Write a line, given with its end; returns False, and writes nothing, while the program has left too
+        much unread. Raises BrokenPipeError if the program had ended before, and TimeoutError if it has read
+        nothing for half a minute."""
+        unread = self._pipe.get_write_buffer_size()
+        if unread > self._most:
+            now, read = asyncio.get_running_loop().time(), self._written - unread
+            if self._since is None or read != self._read:
+                self._since, self._read = now, read
+            if now - self._since >= _STUCK:
+                raise TimeoutError
+            return False
+        self._since = None
+        if not self._pipe.is_closing():
+            self._written += len(line)
+            self._pipe.write(line)
+        if self._pipe.is_closing():  # now, if nobody has the other end any more
+            raise BrokenPipeError
+        return True
 
 
 _LONGEST: Final = 500  # logged characters of a line

@@ -50,7 +50,7 @@ def fit_to_model(
 
 
 def offers_tools(request: CreateResponse, fit: FittedRequest) -> bool:
-    """Whether the request or an item of its conversation declares tools."""
+    """Return True if the request or an item of its conversation declares tools."""
     return bool(request.tools) or any(isinstance(item, _TOOL_ITEMS) for item in (*fit.earlier, *fit.own))
 
 

@@ -6,13 +6,17 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
-from msgspec import Struct
+from msgspec import UNSET, Struct
+from msgspec.structs import asdict, replace
 
+from openresponses_bridge.calls.identity import ToolIdentityMap
+from openresponses_bridge.dialects.anthropic_messages import is_native
 from openresponses_bridge.dialects.anthropic_messages.carried import carried_by
 from openresponses_bridge.dialects.base import configured
-from openresponses_bridge.errors import InvalidRequestError
+from openresponses_bridge.errors import BridgeError, InvalidRequestError
 from openresponses_bridge.protocol.codec import encode
 from openresponses_bridge.protocol.request import RESTART, CreateResponse
+from openresponses_bridge.protocol.tools import FunctionTool, FunctionToolParam, Tool, ToolParam
 from openresponses_bridge.protocol.usage import Usage
 from openresponses_server.errors import HttpError
 from openresponses_server.limits.memory import release_received
@@ -22,33 +26,38 @@ from openresponses_server.requests.answer_format import check_format
 from openresponses_server.requests.compaction import asks_for_compaction
 from openresponses_server.requests.constraints import check_stops
 from openresponses_server.requests.context import check_context
-from openresponses_server.requests.prepared import PreparedRequest
+from openresponses_server.requests.passed_fields import check_names, passed_by, priced_apart
+from openresponses_server.requests.prepared import Addressed, Placed, Received, Translated
 from openresponses_server.requests.prompts import expanded, unknown_prompt
 from openresponses_server.requests.service import Service
+from openresponses_server.requests.truncation import Truncator
 from openresponses_server.runs.metering import Used
 from openresponses_server.settings import Limits
-from openresponses_server.store.base import TooLarge
+from openresponses_server.store.base import StoreError, TooLarge
 from openresponses_server.store.history import continued, own_input
 from openresponses_server.upstreams.targets import Target
 
 _COPIED: Final = 32  # bytes of referenced items that may be stored for each byte of the input
 
 
-def expand_prompt(request: PreparedRequest, service: Service) -> None:
+def expand_prompt(request: Received, service: Service) -> Received:
     """Add what the prompt gives that the request names. Raises InvalidRequestError with the path of a
     variable, and HttpError 404."""
     found = expanded(service.prompts, request.body, service.settings.max_body_bytes)
     if found is not None:
-        request.body, request.lead = found
-        request.has_template = True
-    elif request.body.model is None and service.settings.default_model is None:
+        body, lead = found
+        return replace(request, body=body, lead=lead, has_template=True)
+    if request.body.model is None and service.settings.default_model is None:
         raise unknown_prompt(request.body)  # an upstream may have it, but which one?
+    return request
 
 
-def check_fields(request: PreparedRequest, service: Service) -> None:
-    """Raises InvalidRequestError for fields that exceed a limit or exclude each other, whatever the
-    upstream."""
+def check_fields(request: Received, service: Service) -> Received:
+    """Raises InvalidRequestError for fields that exceed a limit or exclude each other, whatever the upstream,
+    and what `check_name` raises."""
     body, limits = request.body, service.settings.limits
+    if body.beyond or body.native is not UNSET:
+        check_names(passed_by(body))
     if body.background or body.restart:
         _check_background(body)
     check_request(body, limits, param=request.input_param)
@@ -58,6 +67,7 @@ def check_fields(request: PreparedRequest, service: Service) -> None:
         check_context(body)
     if body.text is not None:
         check_format(body, limits, request.schema_param)
+    return request
 
 
 def _check_background(body: CreateResponse) -> None:
@@ -71,54 +81,65 @@ def _check_background(body: CreateResponse) -> None:
         raise InvalidRequestError(InvalidRequestError.INVALID_VALUE, what, param=RESTART)
 
 
-async def check_store(request: PreparedRequest, service: Service) -> None:
-    """Raises StoreError if the response is to be stored and the store is out of reach."""
-    if request.body.store is not False and request.leased is None:
+async def check_store(request: Received, service: Service) -> Received:
+    """Raises StoreError if the response is to be stored and the store is out of reach. A message of a thread
+    is then made without being stored, as where its key has no room there: its thread can't be continued."""
+    if request.body.store is False or request.leased is not None:
+        return request
+    try:
         await service.runs.check_store()
+        is_stored = not request.needs_client or _may_store(request, service)
+    except StoreError:
+        if not request.needs_client or request.body.previous_response_id is not None:
+            raise
+        is_stored = False
+    return request if is_stored else replace(request, body=replace(request.body, store=False))
 
 
-async def count_request(request: PreparedRequest, service: Service, *, asks_model: bool = True) -> None:
+def _may_store(request: Received, service: Service) -> bool:
+    return service.quotas.may_store(request.owner, lambda: len(encode(own_input(request.body))))
+
+
+async def count_request(request: Addressed, service: Service) -> Addressed:
     """Count the request against the quotas of its key. Raises HttpError 429, and 400 for a model without a
-    price where there is a budget in money; not where no model is asked."""
+    price where there is a budget in money."""
     if request.leased is not None:  # it was counted when it was queued
-        request.answer_headers = {}
-        return
-    body, form = request.body, request.limits_form
+        return request
+    body, target = request.body, request.target
     size = None if body.store is False else lambda: len(encode(own_input(body)))
-    target = request.target if asks_model else None  # it has none yet
-    model = None if target is None else body.model or target.model
-    request.answer_headers = await service.quotas.accept(
+    headers = await service.quotas.accept(
         request.owner,
-        model=model,
+        model=body.model or target.model,
         target=target,
         size=size,
-        form=form,
-        apart=partial(_priced_apart, body, request.target) if asks_model else None,
+        form=request.limits_form,
+        apart=partial(_priced_apart, body, target),
     )
+    return replace(request, answer_headers=headers)
 
 
-# Values that ask for a better service at the same price or a lower one.
-_USUAL_TIERS: Final = frozenset({None, "auto", "default", "flex"})
-_USUAL_VALUES: Final = {"speed": (None, "standard"), "inference_geo": (None, "global")}
+async def count_unanswered(request: Received, service: Service) -> None:
+    """Count a request for which no model is asked. Raises HttpError 429."""
+    body = request.body
+    size = None if body.store is False else lambda: len(encode(own_input(body)))
+    await service.quotas.accept(
+        request.owner, model=None, target=None, size=size, form=request.limits_form, apart=None
+    )
 
 
 def _priced_apart(body: CreateResponse, target: Target) -> str | None:
     """The field by which a request asks its upstream, or one that it may go to instead, for what has another
     price than the model's tokens; None without one."""
     targets = (target, *target.fallbacks)
-    if body.service_tier not in _USUAL_TIERS and any(map(_takes_tiers, targets)):
-        return "service_tier"
-    given = carried_by(body).body
-    if any(each.traits.takes_betas for each in targets):
-        return next((name for name, usual in _USUAL_VALUES.items() if given.get(name) not in usual), None)
-    return None
+    tier = {"service_tier": body.service_tier} if any(map(_takes_tiers, targets)) else {}
+    return priced_apart({**passed_by(body, targets), **tier})
 
 
 def _takes_tiers(target: Target) -> bool:
     return target.dialect.side.outcomes(target.options)["service_tier"].kind != "loss"
 
 
-async def load_history(request: PreparedRequest, service: Service) -> None:
+async def load_history(request: Addressed, service: Service) -> Placed:
     """Load what the request continues and refers to. If its response was claimed, it is not refused for
     what is in memory.
 
@@ -128,15 +149,49 @@ async def load_history(request: PreparedRequest, service: Service) -> None:
     found = request.continued or await continued(
         service.store, request.body, request.owner, service.available, accepted=leased
     )
-    given, request.continued = request.body, found
-    request.body, before, request.reservation = found
-    request.history, request.upstream_response = before.items, before.upstream
-    if request.body is not given and not leased:
-        check_references(given, request.body, service.settings.limits)
-        _count_references(service, given, request.body, request.owner)
-    check_conversation(request.body, len(request.history) + len(request.lead), service.settings.limits)
-    request.own = own_input(request.body)
-    request.compacts = isinstance(request.body.input, list) and asks_for_compaction(request.body.input)
+    given, (body, before, reservation) = request.body, found
+    try:
+        if body is not given and not leased:
+            check_references(given, body, service.settings.limits)
+            _count_references(service, given, body, request.owner)
+        check_conversation(body, len(before.items) + len(request.lead), service.settings.limits)
+    except BridgeError:
+        reservation.release()
+        raise
+    return Placed(
+        **{**asdict(request), "body": body},
+        history=before.items,
+        own=own_input(body),
+        before=before,
+        upstream_response=before.upstream,
+        reservation=reservation,
+        compacts=isinstance(body.input, list) and asks_for_compaction(body.input),
+        identities=ToolIdentityMap(),
+        truncator=Truncator(service.meters.counter(request.owner)) if body.truncation == "auto" else None,
+    )
+
+
+def restore_thread(request: Placed, _service: Service) -> Placed:
+    """A message of a thread comes without the system prompt and the tools, which are those of the message
+    before it."""
+    body, before = request.body, request.before
+    if not is_native(body):
+        return request
+    if carried_by(body).changes_tools:
+        what = "Tools that come or go are read in a whole conversation alone."
+        raise HttpError(400, what, param="previous_response_id")
+    if body.tools is None:
+        body = replace(body, tools=[_as_param(tool) for tool in before.tools] or None)
+    if body.instructions is None:
+        body = replace(body, instructions=before.instructions)
+    return replace(request, body=body)
+
+
+def _as_param(tool: Tool) -> ToolParam:
+    if not isinstance(tool, FunctionTool):
+        return tool
+    description, parameters = tool.description, tool.parameters
+    return FunctionToolParam(tool.name, description, parameters, tool.strict)
 
 
 def check_references(given: CreateResponse, resolved: CreateResponse, limits: Limits) -> None:
@@ -170,23 +225,27 @@ def _count_references(service: Service, given: CreateResponse, resolved: CreateR
         service.quotas.store(owner, more)
 
 
-def apply_updates(request: PreparedRequest, service: Service) -> None:
+def apply_updates(request: Placed, service: Service) -> Placed:
     """Apply the settings that items of the conversation change. Raises InvalidRequestError for settings that
     can't be used."""
     updated = configured(request.body, request.history)
-    if updated is not request.body:
-        request.body, request.schema_param = updated, request.input_param
-        check_format(updated, service.settings.limits, request.schema_param)
+    if updated is request.body:
+        return request
+    check_format(updated, service.settings.limits, request.input_param)
+    counter = service.meters.counter(request.owner)
+    truncator = Truncator(counter) if updated.truncation == "auto" else None
+    return replace(request, body=updated, schema_param=request.input_param, truncator=truncator)
 
 
-def reserve(request: PreparedRequest, _service: Service) -> None:
+def reserve(request: Translated, _service: Service) -> Translated:
     """Reserve the memory of what is sent upstream, for that of what was received. Raises HttpError 429."""
     release_received()
     continuation = request.continuation
     more = 0 if continuation is None else len(continuation.outgoing.body)
     if request.is_due:  # the request for a summary has all of it too
-        more += len(request.translated.outgoing.body)
-    request.reservation.grow(len(request.translated.outgoing.body) + more)
+        more += len(request.form.outgoing.body)
+    request.reservation.grow(len(request.form.outgoing.body) + more)
+    return request
 
 
 class QuotaCount(Watch, Struct):

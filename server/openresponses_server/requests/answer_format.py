@@ -21,11 +21,11 @@ from openresponses_bridge.protocol.request import CreateResponse, JsonSchemaForm
 from openresponses_bridge.protocol.response import JsonObjectFormat, TextFormat
 from openresponses_bridge.protocol.tools import FunctionToolChoice, FunctionToolParam
 from openresponses_bridge.schemas.checking import check_schema
-from openresponses_server.requests.prepared import PreparedRequest
+from openresponses_server.requests.prepared import Translated
 from openresponses_server.requests.service import Service
 from openresponses_server.runs.schema_workers import ANY_JSON, ANY_OBJECT
 from openresponses_server.settings import Limits
-from openresponses_server.upstreams.attempts import AnswerPlan
+from openresponses_server.upstreams.routing.attempts import AnswerPlan
 from openresponses_server.upstreams.targets import Target
 
 ANSWER: Final = "give_answer"
@@ -56,20 +56,19 @@ def check_format(request: CreateResponse, limits: Limits, param: str) -> None:
         check_schema(schema, param, most_bytes=limits.schema_bytes, most_nodes=limits.schema_nodes)
 
 
-async def check_patterns(request: PreparedRequest, service: Service) -> None:
+async def check_patterns(request: Translated, service: Service) -> Translated:
     """Raises InvalidRequestError for a schema that the upstream does not enforce and whose patterns can't be
     matched within the limits; the answer of one that does is not judged by them then. `check_format` checks
     everything else."""
-    plan = request.translated.plan
+    plan = request.form.plan
     if plan is None or plan.schema is None:
-        return
+        return request
     why = await service.judge.unusable(plan.schema, request.owner)
     if why is None:
-        return
+        return request
     if plan.way is AnswerWay.NATIVE:
-        request.unreadable_patterns = True
-        request.translated = replace(request.translated, plan=replace(plan, schema=None))
-        return
+        unjudged = replace(request.form, plan=replace(plan, schema=None))
+        return replace(request, unreadable_patterns=True, form=unjudged)
     what = f"The schema can't be used: {why}."
     raise InvalidRequestError(InvalidRequestError.INVALID_VALUE, what, param=request.schema_param)
 
@@ -77,9 +76,9 @@ async def check_patterns(request: PreparedRequest, service: Service) -> None:
 def way_of(
     request: CreateResponse, target: Target, *, may_force: bool = True, refused: bool = False
 ) -> AnswerWay | None:
-    """How this upstream is asked for the answer; None for text. A function is forced only if there is nothing
-    else to call (`may_force`), no reasoning, and no stop sequence, and its arguments are an object.
-    `refused`: the upstream has refused another way."""
+    """Return the way in which this upstream is asked for the answer; None for text. A function is forced only
+    if there is nothing else to call (`may_force`), no reasoning, and no stop sequence, and its arguments are
+    an object. `refused`: the upstream has refused another way."""
     schema = schema_of(request)
     if schema is None or request.text is None or not request.text.format:
         return None
@@ -137,7 +136,8 @@ def _fitting(schema: dict[str, Any]) -> str:
 
 
 def correction(objection: str, schema: dict[str, Any], way: AnswerWay) -> str:
-    """What the model is answered whose answer does not fit. Where it was instructed it knows the schema."""
+    """Return the message that asks the model for another answer because the first did not fit. It repeats the
+    schema unless the model was instructed with it."""
     what = f"{objection} {_JSON_ALONE}"
     return what if way is AnswerWay.INSTRUCTED else f"{what} It must be {_fitting(schema)}"
 
@@ -157,8 +157,8 @@ def _with_function(request: CreateResponse) -> CreateResponse:
 
 
 def plan_of(request: CreateResponse, way: AnswerWay, *, adapted: bool, streams: bool) -> AnswerPlan | None:
-    """What becomes of the text of an answer that was asked for in this way; `adapted`: with another schema;
-    `streams`: the client is sent it as it is made.
+    """Return how the text of an answer is treated that was asked for in this way; `adapted`: with another
+    schema; `streams`: the client is sent it as it is made.
 
     A native answer is judged if the request is strict or its schema was changed, or if it has to be JSON at
     all. Text is held until it is judged where another answer may take its place: where the model is only

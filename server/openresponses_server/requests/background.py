@@ -6,6 +6,8 @@ import asyncio
 import math
 import secrets
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Final
 
@@ -14,24 +16,27 @@ import structlog
 from openresponses_bridge.errors import BridgeError
 from openresponses_bridge.protocol.codec import decode_request
 from openresponses_bridge.protocol.response import Response
-from openresponses_server.errors import HttpError
+from openresponses_server.errors import HttpError, Outage
 from openresponses_server.requests.prepare import new_run, prepare
-from openresponses_server.requests.prepared import LeasedResponse, PreparedRequest
+from openresponses_server.requests.prepared import LeasedResponse, Received
 from openresponses_server.requests.service import Service
 from openresponses_server.runs.run import Run
 from openresponses_server.runs.support import lacks_secrets, wire_of
 from openresponses_server.store.base import Lease, StoredResponse, StoreError, UnreadableRecord
 from openresponses_server.store.endings import cancelled, failed, is_cancelled
 from openresponses_server.store.logs.base import LogError
+from openresponses_server.store.persistence import ResponseSessionPersistenceTransformer
+from openresponses_server.tasks import OWNER
 
 _log = structlog.get_logger(__name__)
 
 
 def _secrets_not_stored() -> HttpError:
-    """Another worker can not make the response again."""
+    """Report that another worker can't make the response again."""
     return HttpError(
         503,
-        "The worker of this response stopped, and the secrets of its tools were not stored: send it again.",
+        "The worker of this response stopped, and the secrets of its tools, or fields that only its client's "
+        "API has, were not stored: send it again.",
         code="secrets_not_stored",
     )
 
@@ -46,18 +51,44 @@ async def enqueue(service: Service, run: Run) -> Response:
     shared = queue is not None and not run.personal
     if shared:  # the store counts what any worker may claim
         waiting.check(owner, elsewhere=await service.store.waiting(owner, service.settings.limits.background))
-    with waiting.held(owner):
+    with waiting.held(owner), _retracting(service, persistence):
         if queue is not None and shared:
             await persistence.queue(for_anybody=True)
             try:
                 await queue.put(queued.id, owner)
-            except LogError:
-                _log.warning("queue.failed", response_id=queued.id)
-                await claim(service, queued.id)
+            except LogError as error:
+                _log.warning("queue.failed", response_id=queued.id, error=type(error).__name__)
+                await _claim_here(service, queued.id)
         else:
             await persistence.queue()
             await service.runs.start(run)
     return queued
+
+
+async def _claim_here(service: Service, response_id: str) -> None:
+    """Claim a response that is queued in the store alone. If that fails as well, an idle worker finds it
+    there: it is queued, whatever happens here."""
+    try:
+        await claim(service, response_id)
+    except Outage as error:
+        _log.warning("queue.failed", response_id=response_id, error=type(error).__name__)
+
+
+@contextmanager
+def _retracting(service: Service, kept: ResponseSessionPersistenceTransformer) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        service.keeper.retract(kept)
+        raise
+
+
+async def reserve(service: Service, run: Run) -> None:
+    """Store that the response begins, before its upstream is asked, so that its key stands for it. Raises
+    StoreError, and KeyTaken."""
+    assert run.persistence is not None
+    with _retracting(service, run.persistence):
+        await run.persistence.queue()
 
 
 async def claim(service: Service, response_id: str) -> None:
@@ -72,6 +103,14 @@ async def claim(service: Service, response_id: str) -> None:
 async def run_stored(service: Service, record: StoredResponse, worker: str, previous_attempts: int) -> None:
     """Run a stored request: of a queued response, or of one whose output no client can have seen after
     `previous_attempts` attempts. `worker` holds its lease. One whose tools had secrets ends as failed."""
+    token = OWNER.set(record.owner)  # whose turn on threads it takes
+    try:
+        await _run_stored(service, record, worker, previous_attempts)
+    finally:
+        OWNER.reset(token)
+
+
+async def _run_stored(service: Service, record: StoredResponse, worker: str, previous_attempts: int) -> None:
     assert record.request is not None
     response = record.response
     request_id = f"req_{secrets.token_hex(12)}"
@@ -79,7 +118,7 @@ async def run_stored(service: Service, record: StoredResponse, worker: str, prev
         if lacks_secrets(record.request):
             raise _secrets_not_stored()
         leased = LeasedResponse(response, worker, wire_of(record), previous_attempts)
-        asked = PreparedRequest(decode_request(record.request), {}, request_id, record.owner, leased=leased)
+        asked = Received(decode_request(record.request), {}, request_id, record.owner, leased=leased)
         run = new_run(await prepare(asked, service), service)
     except BridgeError as error:
         if isinstance(error, StoreError) and not isinstance(error, UnreadableRecord):

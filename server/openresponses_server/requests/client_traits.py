@@ -5,50 +5,77 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Final
 
-from openresponses_bridge.diagnostics import Diagnostics
-from openresponses_bridge.dialects import anthropic_messages
-from openresponses_bridge.dialects.base import invalid
+from msgspec.structs import replace
+
+from openresponses_bridge.diagnostics import Diagnostic
+from openresponses_bridge.dialects.base import PROTOCOL, dialect_of, invalid
 from openresponses_bridge.protocol.request import CreateResponse
-from openresponses_bridge.wire import WIRE_HEADER, is_codex, shows_only_summaries, wire_choice
+from openresponses_bridge.wire import AUTO, WIRE_HEADER, is_codex, shows_only_summaries, wire_choice
 from openresponses_server.http.auth import client_key
-from openresponses_server.requests.prepared import ClientTraits, PreparedRequest
+from openresponses_server.requests.prepared import ClientTraits, Received
 from openresponses_server.requests.reasoning import FORMS
 from openresponses_server.requests.service import Service
 from openresponses_server.settings import WireKeys
 from openresponses_server.settings.files import is_among
 from openresponses_server.upstreams.base import CONVERSATION_HEADER
+from openresponses_server.upstreams.dialects import DIALECTS
 from openresponses_server.upstreams.targets import Target
 
-# `anthropic-beta`: passed on to upstreams of Anthropic's API.
+# Headers that go on to an upstream of the client's own API, such as `anthropic-beta` (law N2).
 
-BETA_HEADER: Final = "anthropic-beta"
-_MAX_BETAS: Final = 32
-_MAX_BETA_LENGTH: Final = 64
-_BETA_CHARACTERS: Final = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-")
+_MAX_VALUES: Final = 32
+_MAX_LENGTH: Final = 64
+_LETTERS: Final = "abcdefghijklmnopqrstuvwxyz0123456789-"
+_CHARACTERS: Final = {
+    "anthropic-beta": frozenset(_LETTERS),
+    "openai-beta": frozenset(f"{_LETTERS}_=."),
+}
+_OF_AN_ID: Final = frozenset(f"{_LETTERS}{_LETTERS.upper()}_")
+_PASSED: Final = frozenset(
+    name
+    for dialect in DIALECTS.values()
+    if dialect.side.endpoint is not None
+    for name in dialect.side.endpoint.passed_headers
+)
+_NONE: Final[Mapping[str, str]] = MappingProxyType({})
+# betas of what is answered here, a thread or the connection itself, and not sent on
+_ANSWERED: Final = ("message-threads-", "responses_websockets=")
 
 
-def betas_of(value: str) -> list[str]:
-    """The names in the header that are passed on, each once: lower-case letters, digits and hyphens."""
-    given = value[: _MAX_BETAS * (_MAX_BETA_LENGTH + 2)].split(",")
-    names = dict.fromkeys(name.strip() for name in given)
+def passed_values(name: str, value: str) -> list[str]:
+    """The values in this header that are passed on, each once: of letters, digits and what else its names
+    have."""
+    given = value[: _MAX_VALUES * (_MAX_LENGTH + 2)].split(",")
+    values = dict.fromkeys(each.strip() for each in given)
+    known = _CHARACTERS.get(name, _OF_AN_ID)
     return [
-        name for name in names if name and len(name) <= _MAX_BETA_LENGTH and _BETA_CHARACTERS.issuperset(name)
-    ][:_MAX_BETAS]
+        each
+        for each in values
+        if each and len(each) <= _MAX_LENGTH and known.issuperset(each) and not each.startswith(_ANSWERED)
+    ][:_MAX_VALUES]
 
 
-def with_betas(
-    request: CreateResponse, target: Target, betas: list[str], losses: Diagnostics
-) -> dict[str, str]:
-    """The headers that pass these names on to this upstream; a loss when it does not speak Anthropic's
-    API."""
-    if not betas or not anthropic_messages.is_native(request):
-        return {}
-    if target.traits.takes_betas:
-        return {BETA_HEADER: ",".join(betas)}
-    losses.loss(BETA_HEADER, "is not known to the upstream")
-    return {}
+def _passed_headers(request: Received) -> dict[str, str]:
+    headers, spoken = request.headers, dialect_of(request.body)
+    if spoken == PROTOCOL and request.losses is not None:
+        return {}  # a client of Chat Completions may have brought nothing of its own
+    own = DIALECTS[spoken].side.endpoint
+    mine = frozenset() if own is None else own.passed_headers
+    found = {name: passed_values(name, headers[name]) for name in mine if name in headers}
+    return {name: ",".join(values) for name, values in found.items() if values}
+
+
+def with_passed_headers(
+    request: CreateResponse, target: Target, passed: Mapping[str, str]
+) -> tuple[dict[str, str], list[Diagnostic]]:
+    """Return those of these headers of the client's API that go on to this upstream; the others are losses,
+    if it has another API, or does not know them."""
+    if target.dialect.dialect.name == dialect_of(request) and target.traits.takes_betas:
+        return dict(passed), []
+    return {}, [Diagnostic("loss", name, "is not known to the upstream") for name in passed]
 
 
 # The session that a client names, as the key of the upstream's cache: Claude Code has it at the end of
@@ -79,7 +106,7 @@ _LONGEST_CONVERSATION: Final = 200  # characters
 REASONING_HEADER: Final = "openresponses-reasoning-as"
 
 
-def read_headers(request: PreparedRequest, service: Service) -> None:
+def read_headers(request: Received, service: Service) -> Received:
     """Read what the headers say about the client. Raises InvalidRequestError for an unknown form of reasoning
     or an unknown wire."""
     headers = request.headers
@@ -88,20 +115,22 @@ def read_headers(request: PreparedRequest, service: Service) -> None:
         raise invalid(REASONING_HEADER, f"expected one of {', '.join(FORMS)}")
     key = client_key(headers)
     wire: str = service.settings.wire
+    asked = AUTO
     wire_keys = service.settings.wire_keys
     if WIRE_HEADER in headers:
-        wire = wire_choice(headers[WIRE_HEADER])
+        wire = asked = wire_choice(headers[WIRE_HEADER])
     elif key is not None and wire_keys is not None:
         wire = _wire_of_key(key, wire_keys) or wire
-    request.client = ClientTraits(
+    client = ClientTraits(
         key,
         is_codex(headers),
-        betas_of(headers[BETA_HEADER]) if BETA_HEADER in headers else [],
+        _NONE if _PASSED.isdisjoint(headers) else _passed_headers(request),
         form,
         headers[CONVERSATION_HEADER][:_LONGEST_CONVERSATION] if CONVERSATION_HEADER in headers else "",
         wire,
-        shows_only_summaries(headers, streamed=bool(request.body.stream)),
+        shows_only_summaries(headers, streamed=bool(request.body.stream), asked=asked),
     )
+    return replace(request, client=client)
 
 
 def _wire_of_key(key: str, wire_keys: WireKeys) -> str | None:

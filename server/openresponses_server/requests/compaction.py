@@ -27,7 +27,7 @@ from openresponses_bridge.protocol.secrets import items_without_secrets
 from openresponses_bridge.protocol.unknown import UnknownItem
 from openresponses_bridge.seal import Sealed, Sealer, SealError
 from openresponses_bridge.state import TERMINAL_PHASES, ResponseStreamPhase
-from openresponses_server.runs.rounds import Condensed, HostedStream
+from openresponses_server.runs.hosted_stream import Condensed, HostedStream
 from openresponses_server.store.records import decode_input
 
 # Compaction items that clients send back are opened.
@@ -57,7 +57,7 @@ def summary_item(summary: str) -> MessageParam:
 
 
 def is_summary(item: Any) -> bool:
-    """Whether it is a `summary_item`."""
+    """Return True if the item is a `summary_item`."""
     content = item.content if isinstance(item, MessageParam) else None
     return isinstance(content, str) and content.startswith(_PREFACE)
 
@@ -177,7 +177,7 @@ def _part(part: Any) -> str:
 
 
 def placeholder_of(part: Any) -> str:
-    """What stands for content that is not text."""
+    """Return the text that stands for content that is not text."""
     filename = getattr(part, "filename", None)
     placeholder = _PLACEHOLDERS.get(part.type, f"[{part.type}]")
     return f"{placeholder[:-1]} {filename}]" if filename else placeholder
@@ -195,8 +195,8 @@ _EMPTY: Final = ErrorPayload("model_error", "model_error", "The model answered w
 
 
 def asks_for_compaction(items: Sequence[InputItem]) -> bool:
-    """Whether the input has a `compaction_trigger` with no compaction after it: clients that keep the whole
-    conversation send earlier triggers again."""
+    """Return True if the input has a `compaction_trigger` with no compaction after it: clients that keep the
+    whole conversation send earlier triggers again."""
     if UnknownItem not in set(map(type, items)):  # a trigger is one
         return False
     kinds = [item.type for item in items if item.type in _COMPACTING]

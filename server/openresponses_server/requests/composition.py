@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from openresponses_server.hosted.base import HostedProvider
@@ -18,7 +19,7 @@ from openresponses_server.limits.owners import OwnerLimits
 from openresponses_server.limits.quotas import Quotas
 from openresponses_server.observation.metrics import Metrics
 from openresponses_server.observation.trace_folder import Traces
-from openresponses_server.observation.tracing import is_installed
+from openresponses_server.observation.tracing import ResponseSpans, is_installed
 from openresponses_server.requests.background import cancel_on_signal, claim, run_stored
 from openresponses_server.requests.prompts import read_prompts
 from openresponses_server.requests.service import Service
@@ -27,23 +28,25 @@ from openresponses_server.runs.schema_workers import SchemaJudge
 from openresponses_server.runs.support import RunSupport
 from openresponses_server.settings import Settings, SettingsError, seconds_of
 from openresponses_server.settings.data_folder import ServerSealer
+from openresponses_server.settings.files import Mistakes
 from openresponses_server.store.base import ResponseStore
 from openresponses_server.store.keys import KeyKeeper
 from openresponses_server.store.measured import measured_store
 from openresponses_server.store.readiness import StoreMonitor
-from openresponses_server.store.stores import serving_store
+from openresponses_server.store.stores import open_event_log, serving_store
 from openresponses_server.store.usage import UsageBook
 from openresponses_server.store.usage_keeper import UsageKeeper
 from openresponses_server.tasks import end_tasks
 from openresponses_server.upstreams.catalog import is_pattern
-from openresponses_server.upstreams.choice import Routes
 from openresponses_server.upstreams.listing import Listing
 from openresponses_server.upstreams.prices import Prices
-from openresponses_server.upstreams.routes import RouteTable
-from openresponses_server.upstreams.routing import build_router
+from openresponses_server.upstreams.routing.models import build_router
+from openresponses_server.upstreams.routing.routes import RouteTable
+from openresponses_server.upstreams.routing.states import Routes
 from openresponses_server.upstreams.targets import secrets_of
 
 if TYPE_CHECKING:
+    from openresponses_server.hosted.commands import WebCommands
     from openresponses_server.http.tokens import Tokens
 
 
@@ -51,34 +54,35 @@ def compose(settings: Settings) -> Service:
     """Build the service. Raises SettingsError for settings that can't be used."""
     sealer = ServerSealer(settings.sealing_key_env)
     owners = OwnerLimits()
-    keys = client_keys(settings, owners)
     gate = Gate(settings.limits, owners)
     available = available_for(settings.limits)
-    router = build_router(settings, sealer)
+    mistakes = Mistakes()
+    with mistakes.kept():
+        keys = client_keys(settings, owners)
+    with mistakes.kept():
+        hosted = hosted_providers(settings, sealer, lambda *given: store.use_once(*given))
+    with mistakes.kept():
+        router = build_router(settings, sealer)
+    with mistakes.kept():
+        unmeasured = serving_store(settings)
+    with mistakes.kept():
+        prompts = read_prompts(settings.prompts)
+    with mistakes.kept():
+        open_event_log(settings.event_log, Path())
+    mistakes.check()
     filed = router.catalog.filed_prices
     prices = Prices(settings.prices, filed) if settings.prices or filed else None
     metrics = Metrics(gate, named_models(settings))
     circuits = {each.name: each.settings.circuit for each in router.configured()}
     routes = RouteTable(Routes(settings.balance, circuits), list(circuits), moved=metrics.moved)
     metrics.routes = routes.counts
-    store = measured_store(serving_store(settings), metrics.called)
+    for each in router.configured():
+        if each.sockets is not None:
+            metrics.add_sockets(each.name, each.sockets)
+    store = measured_store(unmeasured, metrics.called)
     runs = RunSupport(settings, store, metrics)
     book = UsageBook(any_key=any(each.pass_through for each in settings.upstreams))
     traces = None if settings.trace.folder is None else Traces(settings.trace, secrets_of(settings))
-    spans = None
-    if is_installed():
-        from openresponses_server.observation.spans import Spans
-
-        spans = Spans()
-    hosted = hosted_providers(settings, sealer, store.use_once)
-    commands = None
-    if settings.web_search is not None:
-        from openresponses_server.hosted.commands import WebCommands
-        from openresponses_server.hosted.web import WebSearch
-
-        search = next(each for each in hosted if isinstance(each, WebSearch))
-        commands = WebCommands(search, settings.tools)
-    prompts = read_prompts(settings.prompts)
     return Service(
         settings=settings,
         router=router,
@@ -96,42 +100,76 @@ def compose(settings: Settings) -> Service:
         key_keeper=key_keeper(keys, store),
         operators=Operators(settings.operator_keys, keys),
         gate=gate,
-        quotas=Quotas(
-            settings,
-            store.stock,
-            gate,
-            store=store.name,
-            refused=metrics.refused,
-            failed=metrics.limits_failed,
-            owners=owners,
-            prices=prices,
-        ),
+        quotas=_quotas(settings, gate, store, metrics, owners, prices),
         available=available,
         store_monitor=StoreMonitor(store, runs.event_log),
         metrics=metrics,
         traces=traces,
-        spans=spans,
+        spans=_spans(),
         hosted=hosted,
-        commands=commands,
+        commands=_web_commands(settings, hosted),
         prompts=prompts,
     )
 
 
+def _quotas(
+    settings: Settings,
+    gate: Gate,
+    store: ResponseStore,
+    metrics: Metrics,
+    owners: OwnerLimits,
+    prices: Prices | None,
+) -> Quotas:
+    return Quotas(
+        settings,
+        store.stock,
+        gate,
+        store=store.name,
+        refused=metrics.refused,
+        failed=metrics.limits_failed,
+        owners=owners,
+        prices=prices,
+    )
+
+
+def _spans() -> ResponseSpans | None:
+    if not is_installed():
+        return None
+    from openresponses_server.observation.spans import Spans
+
+    return Spans()
+
+
+def _web_commands(settings: Settings, hosted: Sequence[HostedProvider]) -> WebCommands | None:
+    if settings.web_search is None:
+        return None
+    from openresponses_server.hosted.commands import WebCommands
+    from openresponses_server.hosted.web import WebSearch
+
+    search = next(each for each in hosted if isinstance(each, WebSearch))
+    return WebCommands(search, settings.tools)
+
+
 def hosted_providers(settings: Settings, sealer: ServerSealer, use_once: UseOnce) -> list[HostedProvider]:
-    """What runs the tools that the server runs itself. Raises SettingsError."""
+    """Return the providers of the tools that the server runs. Raises SettingsError."""
     found: list[HostedProvider] = []
+    mistakes = Mistakes()
     if settings.web_search is not None:
         from openresponses_server.hosted.web import WebSearch
 
-        found.append(WebSearch(settings.web_search))
-    if settings.functions:
+        with mistakes.kept():
+            found.append(WebSearch(settings.web_search))
+    for each in settings.functions:
         from openresponses_server.hosted.functions import ModuleFunctions
 
-        found += map(ModuleFunctions, settings.functions)
+        with mistakes.kept():
+            found.append(ModuleFunctions(each))
     if settings.mcp_servers or settings.mcp_hosts or settings.mcp_private_hosts:
         from openresponses_server.hosted.mcp.provider import McpServers
 
-        found.append(McpServers(settings, partial(sealer.derived_keys, "approvals of calls"), use_once))
+        with mistakes.kept():
+            found.append(McpServers(settings, partial(sealer.derived_keys, "approvals of calls"), use_once))
+    mistakes.check()
     return found
 
 
@@ -165,7 +203,8 @@ def accepted_tokens(settings: Settings, owners: OwnerLimits) -> Tokens | None:
 
 
 def key_keeper(keys: Keys, store: ResponseStore) -> KeyKeeper | None:
-    """What keeps the managed keys as they are in the store. Raises SettingsError for a store in memory."""
+    """Return the keeper that reads the managed keys from the store. Raises SettingsError for a store in
+    memory."""
     if keys.managed is None:
         return None
     if store.keys is None:
@@ -214,11 +253,11 @@ async def service_lifespan(service: Service) -> AsyncIterator[None]:
 @asynccontextmanager
 async def _shared_routes(service: Service) -> AsyncIterator[None]:
     """Share what is known of the routes with the other workers, if there is something to share and a way."""
-    url = service.settings.event_log
-    if not url.startswith("redis") or not service.router.has_alternatives:
+    url = service.settings.redis
+    if url is None or not service.router.has_alternatives:
         yield
         return
-    from openresponses_server.upstreams.redis_routes import RedisRoutes
+    from openresponses_server.upstreams.routing.shared import RedisRoutes
 
     async with RedisRoutes(url, service.routes, service.metrics.limits_failed).going():
         yield

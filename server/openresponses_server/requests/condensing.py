@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from copy import copy
 from typing import Any, Final, NamedTuple
 
 import structlog
@@ -12,11 +11,11 @@ from msgspec.structs import replace
 from openresponses_bridge.models.tokens import TokenCounter
 from openresponses_server.requests.compaction import compaction_id, seal_window
 from openresponses_server.requests.context import FIELD, Split, sealable, split
-from openresponses_server.requests.outgoing import open_sealed_items, translated_for
-from openresponses_server.requests.prepared import PreparedRequest
+from openresponses_server.requests.outgoing import open_sealed_items, translate_again
+from openresponses_server.requests.prepared import Placed, Translated
 from openresponses_server.requests.service import Service
 from openresponses_server.tasks import on_thread
-from openresponses_server.upstreams.attempts import Attempts
+from openresponses_server.upstreams.routing.attempts import Attempts
 
 _PART: Final = 4  # of the threshold: a summary of less than this part of it would not help
 _log = structlog.get_logger(__name__)
@@ -29,7 +28,7 @@ class _Measured(NamedTuple):
     is_due: bool
 
 
-def _measured(request: PreparedRequest, items: Sequence[Any], counter: TokenCounter) -> _Measured:
+def _measured(request: Placed, items: Sequence[Any], counter: TokenCounter) -> _Measured:
     assert request.threshold is not None
     target, model = request.target, request.target.model
     earlier, own = open_sealed_items(target, request.history, [*request.own, *items], {})
@@ -43,35 +42,35 @@ def _measured(request: PreparedRequest, items: Sequence[Any], counter: TokenCoun
     return _Measured(conversation, parts, tokens, is_due)
 
 
-async def plan_compaction(request: PreparedRequest, service: Service) -> None:
+async def plan_compaction(request: Translated, service: Service) -> Translated:
     """Find out whether the conversation, if it has a threshold, is to be condensed before the request is
     sent. Raises InvalidRequestError for a compaction in it that can't be opened."""
     if request.threshold is None:
-        return
+        return request
     counter, begun = service.meters.counter(request.owner), request.leased is not None
     measured = await on_thread(lambda: _measured(request, (), counter), begun=begun)
-    request.is_due = measured.is_due
+    return replace(request, is_due=measured.is_due)
 
 
 class ContextCompaction:
-    """A `rounds.Compaction`. `ask` makes the attempts of a request for a summary; `report` reports a
-    loss."""
+    """A `rounds.Compaction`. `ask` makes the attempts of a request for a summary; `condensed` is called with
+    the request that has one; `report` reports a loss."""
 
     def __init__(
         self,
-        request: PreparedRequest,
+        request: Translated,
         service: Service,
-        ask: Callable[[PreparedRequest], Attempts],
+        ask: Callable[[Translated], Attempts],
+        condensed: Callable[[Translated], None],
         report: Callable[[str, str], None],
     ) -> None:
         self._request = request
+        self._condensed = condensed
         self._counter = service.meters.counter(request.owner)
         self._ask = ask
         self._report = report
         self._parts = Split([], [], 0)
         self._tokens = 0
-        self.is_done = False
-        """The request has a summary."""
 
     async def attempts(self, items: Sequence[Any]) -> Attempts | None:
         """As in `rounds.Compaction`."""
@@ -82,19 +81,26 @@ class ContextCompaction:
         if not measured.is_due:
             return None
         self._parts, self._tokens = measured.parts, measured.tokens
-        asked = copy(request)
-        asked.compacts, asked.hosted, asked.truncator = True, None, None
-        asked.history, asked.own, asked.lead = [], measured.conversation, ()
-        return self._ask(asked)
+        return self._ask(
+            replace(
+                request,
+                compacts=True,
+                hosted=None,
+                truncator=None,
+                history=[],
+                own=measured.conversation,
+                lead=(),
+                follows=True,
+            )
+        )
 
     async def accept(self, summary: str) -> Mapping[str, Any]:
         """As in `rounds.Compaction`."""
-        request, target = self._request, self._request.target
-        request.history, request.own = [], self._parts.window(summary)
-        request.body = replace(request.body, input=list(request.own))
-        request.previous_id = request.continuation = None
-        request.translated = await translated_for(request, target, begun=True)
-        self.is_done = True
+        request, target, own = self._request, self._request.target, self._parts.window(summary)
+        body = replace(request.body, input=list(own))
+        shorter = replace(request, body=body, history=[], own=own, continuation=None)
+        self._request = request = await translate_again(shorter)
+        self._condensed(request)
         condensed = len(self._parts.condensed)
         _log.info("context.compacted", request_id=request.id, tokens=self._tokens, items=condensed)
         sealed = seal_window(target.sealer, sealable(request.own))

@@ -18,12 +18,9 @@ from msgspec.structs import replace
 from openresponses_bridge.calls.identity import ToolIdentityMap
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.dialects.anthropic_messages import is_native
-from openresponses_bridge.emitter.citing import CitingFilter, FoundPages
-from openresponses_bridge.emitter.failures import Redact, outcome
-from openresponses_bridge.emitter.live_response import SettleUsage
-from openresponses_bridge.emitter.machine import ResponseStreamStateMachine
+from openresponses_bridge.emitter.failures import outcome
 from openresponses_bridge.emitter.stopping import StopFilter, sequences_of
-from openresponses_bridge.emitter.stream import ResponseStream, StreamFilter
+from openresponses_bridge.emitter.stream import CallFragment, ResponseStream, StreamFilter
 from openresponses_bridge.emitter.tool_call import is_another
 from openresponses_bridge.errors import InvalidRequestError
 from openresponses_bridge.protocol.events import Event
@@ -43,7 +40,7 @@ _NAMELESS_TOOLS = frozenset({"shell", "local_shell", "apply_patch"})
 
 
 class ToolRules(Struct, frozen=True):
-    """Which calls a request allows."""
+    """The calls that a request allows."""
 
     names: frozenset[str] | None
     """The client's names of the tools that may be called, None for all."""
@@ -54,7 +51,7 @@ class ToolRules(Struct, frozen=True):
     """Whether there may be more than one call of the client's tools."""
 
     def allow(self, upstream_name: str, identities: ToolIdentityMap) -> bool:
-        """Whether the tool that the model calls by this name may be called."""
+        """Return True if the tool that the model calls by this name may be called."""
         if self.names is None:
             return True
         identity = identities.resolve(upstream_name)
@@ -93,7 +90,7 @@ def _name(choice: Any) -> str | None:
 
 
 class FragmentVerdict(Enum):
-    """What is done with a fragment of a call."""
+    """The verdict on a fragment of a call."""
 
     PASS = auto()
     WAIT = auto()  # buffered until the call's name comes
@@ -105,6 +102,7 @@ class _NewestCall(Struct):
 
     id: str
     verdict: FragmentVerdict
+    name: str = ""
     done: bool = False
 
 
@@ -119,16 +117,16 @@ class CallFilter:
         self.made = 0
         """Calls that passed."""
         self.refused = 0
-        """Calls that were suppressed."""
+        """Calls of this answer that were suppressed."""
         self.hosted = False
         """The upstream has run a hosted tool."""
 
     def judge(self, index: int, id: str, name: str) -> FragmentVerdict:
         """The verdict on a fragment: WAIT until the call's name is known."""
         call = self._calls.get(index)
-        if call is None or is_another(call.id, call.done, id, name):
+        if call is None or is_another(call.id, call.name, call.done, id, name):
             call = self._calls[index] = _NewestCall(id, FragmentVerdict.WAIT)
-        call.id = call.id or id
+        call.id, call.name = call.id or id, call.name or name
         if call.verdict is FragmentVerdict.WAIT and name:
             call.verdict = self.judge_whole(name)
         return call.verdict
@@ -153,7 +151,7 @@ class CallFilter:
 
     @property
     def required_call_missing(self) -> bool:
-        """Whether a call is required and was not made."""
+        """True if a call is required and was not made."""
         return self._rules.must_call and not self.made and not self.hosted
 
     def _objection(self, name: str) -> str | None:
@@ -172,35 +170,12 @@ _CALL = "_call"  # ends the types of calls, those of hosted tools too
 _NAMED = frozenset({"function_call", "custom_tool_call"})
 
 
-def machine_for(
-    request: CreateResponse,
-    model: str,
-    identities: ToolIdentityMap,
-    wire: str,
-    *,
-    compacts: bool,
-    redact: Redact | None = None,
-    settle_usage: SettleUsage | None = None,
-    unknown_fields: bool = True,
-    pages: FoundPages | None = None,
+def with_rules(
+    machine: ResponseStream, request: CreateResponse, identities: ToolIdentityMap
 ) -> ResponseStream:
-    """The machine for the response to this request, behind a filter when the request has constraints.
-
-    `compacts`: the response is a summary; `redact` removes from an upstream's errors what no client may see;
-    `settle_usage` computes the final usage; `unknown_fields`: the client speaks the protocol, and gets the
-    fields that it does not have; `pages` are cited where the text names them."""
-    machine: ResponseStream = ResponseStreamStateMachine(
-        model,
-        request,
-        tool_identities=identities,
-        wire=wire,
-        redact=redact,
-        settle_usage=settle_usage,
-        unknown_fields=unknown_fields,
-    )
-    if pages is not None:
-        machine = CitingFilter(machine, pages)
-    rules = None if compacts else tool_rules(request)
+    """Return the machine for the response to this request behind a filter, if the request has rules for
+    calls."""
+    rules = tool_rules(request)
     if rules is None:
         return machine
     return ConstrainedStream(machine, CallFilter(rules, identities, machine.diagnostics))
@@ -213,8 +188,14 @@ class ConstrainedStream(StreamFilter):
     def __init__(self, stream: ResponseStream, calls: CallFilter) -> None:
         super().__init__(stream)
         self._calls = calls
-        self._waiting: dict[int, list[dict[str, Any]]] = {}
+        self._waiting: dict[int, list[CallFragment]] = {}
         self._deferred: str | None = None
+        self._before = 0  # items of the output when this answer began
+
+    def next_answer(self) -> None:
+        super().next_answer()
+        self._calls.refused = 0
+        self._before = len(self.snapshot.output)
 
     def tool_call(
         self,
@@ -226,7 +207,7 @@ class ConstrainedStream(StreamFilter):
         namespace: str | None = None,
     ) -> list[Event]:
         self.require("tool_call")
-        fragment = {"id": id, "name": name, "arguments": arguments, "type": type, "namespace": namespace}
+        fragment = CallFragment(id, name, arguments, type, namespace)
         verdict = self._calls.judge(index, id or "", name or "")
         if verdict is FragmentVerdict.WAIT:
             self._waiting.setdefault(index, []).append(fragment)
@@ -235,7 +216,7 @@ class ConstrainedStream(StreamFilter):
         waiting = self._waiting.pop(index, [])
         if verdict is FragmentVerdict.PASS:
             for each in [*waiting, fragment]:
-                events += super().tool_call(index, **each)
+                events += super().tool_call(index, *each)
         return events
 
     def tool_call_done(self, index: int, *, cut: bool = False) -> list[Event]:
@@ -268,10 +249,10 @@ class ConstrainedStream(StreamFilter):
         return super().finish(reason, incomplete=incomplete)
 
     def _missing(self) -> str | None:
-        """What the request requires and the response lacks, as the message of its error."""
+        """Return the error message for a required call that is missing; None if nothing is missing."""
         if self._calls.required_call_missing:
             return "The model did not call a tool, although tool_choice requires it to."
-        if self._calls.refused and not self.snapshot.output:
+        if self._calls.refused and not self.snapshot.output[self._before :]:
             return "The model only called tools that the request does not admit."
         return None
 

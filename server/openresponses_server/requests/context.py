@@ -63,7 +63,7 @@ def threshold_of(body: CreateResponse, target: Target) -> int | None:
 
 
 def context_losses(body: CreateResponse, target: Target, *, compacts_here: bool) -> dict[Loss, None]:
-    """What of the field is not kept at this upstream."""
+    """Return the losses of this field at this upstream."""
     losses: dict[Loss, None] = {}
     if target.traits.compacts:
         return losses

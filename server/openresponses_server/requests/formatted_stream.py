@@ -13,29 +13,29 @@ from enum import Enum, auto
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from msgspec import UNSET, Struct, field
+from msgspec import Struct, field
 
+from openresponses_bridge.calls.answered import CLIENT_ANSWERS
 from openresponses_bridge.calls.identity import ToolIdentityMap
 from openresponses_bridge.dialects.base import AnswerWay
 from openresponses_bridge.emitter.failures import Failure, outcome
-from openresponses_bridge.emitter.stream import HoldingFilter, ResponseStream
+from openresponses_bridge.emitter.stream import CallFragment, ItemHoldingFilter, ResponseStream
 from openresponses_bridge.protocol.content import Annotation, LogProb, OutputTextContent
 from openresponses_bridge.protocol.events import Event
 from openresponses_bridge.protocol.input_items import MessageParam
-from openresponses_bridge.protocol.items import Item, Message, MessagePhase
+from openresponses_bridge.protocol.items import Item, Message
 from openresponses_bridge.protocol.response import ErrorPayload
 from openresponses_bridge.protocol.unknown import Extra
 from openresponses_server.errors import UpstreamError
 from openresponses_server.requests.answer_format import ANSWER, FenceFilter, correction, json_in
-from openresponses_server.runs.rounds import OURS_TO_ANSWER
 from openresponses_server.runs.schema_judge import UNJUDGED
 from openresponses_server.runs.schema_workers import SchemaCheck
-from openresponses_server.upstreams.attempts import AnswerPlan
+from openresponses_server.upstreams.routing.attempts import AnswerPlan
 
 MOST_JUDGED: Final = 1 << 20
 """Characters of an answer that is judged; more than any model's limit of output."""
 _TOO_LONG: Final = f"The answer is longer than the {MOST_JUDGED} characters of one that can be judged."
-_WAITS: Final = OURS_TO_ANSWER | {"mcp_approval_request"}
+_WAITS: Final = CLIENT_ANSWERS.keys() | {"mcp_approval_request"}
 _PLAIN: Final = AnswerPlan(AnswerWay.NATIVE, None, False)
 
 
@@ -54,10 +54,10 @@ class _Call(Struct):
     """A call at an upstream's index. `ours`: it is of the function whose arguments are the answer."""
 
     ours: bool | None = None  # until its name has come
-    waiting: list[dict[str, Any]] = field(default_factory=list)
+    waiting: list[CallFragment] = field(default_factory=list)
 
 
-class FormattedStream(HoldingFilter):
+class FormattedStream(ItemHoldingFilter):
     """Holds the answer to its format, as the plan of the attempt that was accepted says. An answer that the
     client has to go on with (a call, an approval), a refusal and one that was cut are not judged. Text before
     a call is not the answer: it is left out if it was held."""
@@ -77,7 +77,8 @@ class FormattedStream(HoldingFilter):
         self._plan = plan or _PLAIN
 
     def next_answer(self) -> None:
-        """Another answer follows; what is held of this one is left out."""
+        """Begin another answer; what is held of this one is left out."""
+        super().next_answer()
         self._begin()
         self._first_item = len(self.snapshot.output)
 
@@ -89,7 +90,6 @@ class FormattedStream(HoldingFilter):
         self._size = 0
         self._in_text = False  # what comes belongs to text that is held
         self._is_cut = False  # an item has come since that text, which the upstream made itself
-        self._expected: Callable[[], list[Event]] | None = None
         self._calls: dict[int, _Call] = {}
         self._answering: int | None = None  # the index of the call that is the answer
         self._waits = self._refused = self._sent = False
@@ -148,10 +148,9 @@ class FormattedStream(HoldingFilter):
         self._pieces.clear()
 
     def _flush(self) -> list[Event]:
-        """Something else than text comes: begin the item that was expected."""
+        """End the text, since something else comes, and begin the item that was expected."""
         self._in_text = False
-        expected, self._expected = self._expected, None
-        return [] if expected is None else expected()
+        return super()._flush()
 
     def _item_follows(self, kind: str) -> list[Event]:
         """An item comes that is not a whole message."""
@@ -194,21 +193,9 @@ class FormattedStream(HoldingFilter):
     def block_done(self, *, cut: bool = False) -> list[Event]:
         return self._belongs(_Kind.OTHER, partial(super().block_done, cut=cut))
 
-    def expect_item(
-        self,
-        item_id: str,
-        phase: MessagePhase | None = None,
-        *,
-        explicit_end: bool = False,
-        extra: Extra = UNSET,
-    ) -> list[Event]:
-        """What is expected may be text that is held, so that it waits for what comes."""
-        expect = partial(super().expect_item, item_id, phase, explicit_end=explicit_end, extra=extra)
-        if not self._holds_text:
-            return expect()
-        self.require("expect_item")
-        self._in_text, self._expected = False, expect
-        return []
+    @property
+    def _holds_items(self) -> bool:
+        return self._holds_text
 
     def refusal(self, delta: str) -> list[Event]:
         self._refused = True
@@ -243,10 +230,9 @@ class FormattedStream(HoldingFilter):
         namespace: str | None = None,
     ) -> list[Event]:
         self.require("tool_call")
-        fragment: dict[str, Any] = {"id": id, "name": name, "arguments": arguments}
-        fragment |= {"type": type, "namespace": namespace}
+        fragment = CallFragment(id, name, arguments, type, namespace)
         if self._plan.schema is None or self._plan.way is not AnswerWay.FUNCTION:
-            return self._item_follows("function_call") + super().tool_call(index, **fragment)
+            return self._item_follows("function_call") + super().tool_call(index, *fragment)
         call = self._calls.setdefault(index, _Call())
         call.waiting.append(fragment)
         if call.ours is None:
@@ -257,9 +243,9 @@ class FormattedStream(HoldingFilter):
         events: list[Event] = []
         for each in fragments:
             if not call.ours:
-                events += self._item_follows("function_call") + super().tool_call(index, **each)
+                events += self._item_follows("function_call") + super().tool_call(index, *each)
             else:
-                events += self._answer(each["arguments"] or "", index)
+                events += self._answer(each.arguments or "", index)
         return events
 
     def tool_call_done(self, index: int, *, cut: bool = False) -> list[Event]:
@@ -281,7 +267,7 @@ class FormattedStream(HoldingFilter):
         return arguments if is_answer else None
 
     def _answer(self, piece: str, index: int = -1) -> list[Event]:
-        """Arguments of the call that is the answer; of several calls the first is."""
+        """Feed arguments of the call that is the answer; of several calls the first is."""
         if self._answering is None:
             self._leave_out()
             events = self._flush()
@@ -309,7 +295,7 @@ class FormattedStream(HoldingFilter):
         events: list[Event] = []
         for index, call in self._calls.items():
             for each in call.waiting:
-                events += super().tool_call(index, **each)
+                events += super().tool_call(index, *each)
         if self._plan.schema is None:
             return events + super().finish(reason, incomplete=incomplete)
         if self._answering is not None and not self._size:

@@ -34,16 +34,18 @@ from openresponses_server.http.client.upload import Upload
 from openresponses_server.http.headers import HeaderFields, fields_of
 from openresponses_server.http.multipart import MultipartScanner, boundary_of, content_type_of, model_part
 from openresponses_server.limits.memory import RECEIVED
-from openresponses_server.limits.money import Counted
+from openresponses_server.limits.money import Counted, without_price
 from openresponses_server.observation.responses import EndedRun, LoggedEnd, TokenTiming, Watch
 from openresponses_server.requests.bodies import body_pieces, read_json
+from openresponses_server.requests.passed_fields import check_name, check_names, priced_apart
 from openresponses_server.requests.service import Service, target_of
+from openresponses_server.runs.metering import plausible
 from openresponses_server.runs.outcome import LogLine, RunOutcome
 from openresponses_server.settings import Forwarded, Retries
-from openresponses_server.upstreams.attempts import Attempt, Attempts
 from openresponses_server.upstreams.base import UpstreamReply, UpstreamRequest, called
 from openresponses_server.upstreams.prices import Prices
-from openresponses_server.upstreams.routes import Tried
+from openresponses_server.upstreams.routing.attempts import Attempt, Attempts
+from openresponses_server.upstreams.routing.routes import RouteChoice, Tried
 from openresponses_server.upstreams.targets import Target
 
 _BYTES_PER_TOKEN: Final = 4
@@ -53,6 +55,7 @@ _NUMBER: Final = "n"
 _INPUT: Final = "input"
 _MOST_IMAGES: Final = 1000  # that one request can ask for
 _LONGEST_NUMBER: Final = 32  # bytes
+_LONGEST_VALUE: Final = 64  # bytes of one that asks for what is usual
 _MOST_SECONDS: Final = 10**9  # that an answer can say
 _MOST_KEPT: Final = 256 * 1024  # bytes of a form that is kept, to be sent again if its upstream is down
 
@@ -101,8 +104,12 @@ class ForwardedBody(Protocol):
     """Set when nothing of it is read any more."""
 
     def values(self, name: str) -> list[bytes]:
-        """Those that have arrived of all fields that a server may take for this one, whatever their case is;
-        of a form's fields only `n` is known."""
+        """Return the values that have arrived of the fields with this name; of a form's fields only `n` is
+        known."""
+        ...
+
+    def apart(self) -> str | None:
+        """As `priced_apart`, where no name was checked when it arrived."""
         ...
 
     def upload(self, model: str) -> Upload:
@@ -126,7 +133,12 @@ class _JsonBody(Struct):
     received: asyncio.Event = field(default_factory=_set)
 
     def values(self, name: str) -> list[bytes]:
-        return [bytes(value) for each, value in self.fields.items() if each.lower() == name]
+        return [bytes(self.fields[name])] if name in self.fields else []
+
+    def apart(self) -> str | None:
+        given = ((name, value) for name, value in self.fields.items() if len(bytes(value)) < _LONGEST_VALUE)
+        known = {name: msgspec.json.decode(value) for name, value in given}
+        return priced_apart({**dict.fromkeys(self.fields, True), **known})
 
     def upload(self, model: str) -> Upload:
         return Upload("application/json", whole=encode({**self.fields, _MODEL: model}))
@@ -145,6 +157,9 @@ class _Form(Struct):
 
     def values(self, name: str) -> list[bytes]:
         return self.scanner.numbers if name == _NUMBER else []
+
+    def apart(self) -> str | None:
+        return None  # each name was checked when it arrived
 
     def renamed(self, model: str) -> bytes:
         """The same with this model."""
@@ -171,6 +186,9 @@ class _ArrivingForm(Struct):
 
     def values(self, name: str) -> list[bytes]:
         return self.begun.values(name)
+
+    def apart(self) -> str | None:
+        return None
 
     def upload(self, model: str) -> Upload:
         begun, more = self.begun.renamed(model), len(self.begun.data)
@@ -201,20 +219,17 @@ async def read_body(request: Request, service: Service, endpoint: Endpoint) -> F
 def _decoded(body: bytes) -> _JsonBody:
     try:
         fields = msgspec.json.decode(body, type=dict[str, Raw])
-        others = [name for name in fields if name != _MODEL and name.lower() == _MODEL]
         model = msgspec.json.decode(fields.get(_MODEL, b"null"), type=str | None)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         what = f"The body is not a JSON object with a text as its model: {str(error)[:200]}"
         raise InvalidRequestError(InvalidRequestError.INVALID_VALUE, what) from error
-    if others:  # some servers read names whatever their case is, and take the last one
-        what = f"{others[0]}: the field is called model"
-        raise InvalidRequestError(InvalidRequestError.INVALID_VALUE, what, param=_MODEL)
+    check_names(fields)
     return _JsonBody(fields, model, len(body))
 
 
 def _images_of(body: ForwardedBody) -> int:
-    """How many images a body asks for, as far as it has arrived: servers differ in which of several numbers
-    they take and in what they take for one."""
+    """Return how many images a body asks for, as far as it has arrived: servers differ in which of several
+    numbers they take and in what they take for one."""
     return max(map(_number, body.values(_NUMBER)), default=1)
 
 
@@ -229,8 +244,8 @@ def _number(value: bytes) -> int:
 
 
 def _characters_of(body: ForwardedBody) -> int:
-    """How many characters a body has spoken; where a server may take something else for the text, as many as
-    all of it has bytes."""
+    """Return how many characters of the body are spoken; where a server may take something else for the text,
+    as many as all of it has bytes."""
     try:
         (text,) = (msgspec.json.decode(each, type=str) for each in body.values(_INPUT))
     except ValueError:  # of msgspec and UTF-8, too
@@ -243,7 +258,14 @@ async def _read_form(
 ) -> ForwardedBody:
     reservation = service.available.budget.reserve(request.state.owner)
     RECEIVED.set(reservation)
-    scanner = MultipartScanner(boundary)
+    has_budget = service.quotas.has_budget(request.state.owner)
+
+    def check(name: str) -> None:
+        check_name(name)
+        if has_budget and priced_apart({name: True}) is not None:
+            raise without_price(name[:80])
+
+    scanner = MultipartScanner(boundary, check)
     kept = bytearray()
     pieces = body_pieces(request, headers, service)
     async for piece, is_last in pieces:
@@ -346,7 +368,8 @@ class UsageFinder:
         return within_bounds(Usage.of(**counts), Diagnostics())
 
     def seconds(self) -> Fraction | None:
-        """How long a recording was, None if the answer does not say it: in its usage, else as `duration`."""
+        """Return the length of a recording in seconds, None if the answer does not say it: in its usage, else
+        as `duration`."""
         given = [(self._found() or {}).get("seconds"), self._duration()]
         known = (each for each in given if type(each) in (int, float) and each > 0)
         return next((Fraction(str(min(each, _MOST_SECONDS))) for each in known), None)
@@ -368,7 +391,7 @@ class UsageFinder:
             return None
 
     def _whole(self) -> _Answer | None:
-        """None for what is not one JSON object, or too long."""
+        """Return the JSON object; None for anything else, or if it is too long."""
         try:
             return None if self._last else msgspec.json.decode(self._first, type=_Answer)
         except (msgspec.MsgspecError, UnicodeError, RecursionError):
@@ -503,6 +526,8 @@ class ForwardedRequest:
         """The tokens of the answer so far; those that the upstream did not count are estimated, or None where
         it need not count any."""
         usage = self._usage.usage()
+        if usage is not None:
+            usage = plausible(usage)
         if usage is not None and usage.total_tokens:
             return usage
         if self._endpoint.counted != "tokens":
@@ -550,8 +575,7 @@ def _attempts(
     def accepted(_attempt: Attempt, _reply: UpstreamReply, _tried: Sequence[Tried]) -> None:
         return None
 
-    choice = service.routes.choice([target, *target.fallbacks]) if target.fallbacks else None
-    return Attempts(target, attempt, accepted, service.metrics.asked, service.routes, choice)
+    return Attempts(target, attempt, accepted, service.metrics.asked, service.routes)
 
 
 async def prepare_forwarding(request: Request, service: Service, endpoint: Endpoint) -> ForwardedRequest:
@@ -573,12 +597,16 @@ async def prepare_forwarding(request: Request, service: Service, endpoint: Endpo
             404, what, code="endpoint_not_served", error_type="invalid_request_error", param=_MODEL
         )
     able = [target, *(each for each in target.fallbacks if each.upstream.forwards)]
-    first = service.routes.choice(able).peek() or target if len(able) > 1 else target
+    first = RouteChoice(service.routes, able).peek() or target if len(able) > 1 else target
     if body.can_be_repeated:
         target = first._replace(fallbacks=tuple(each for each in able if each is not first))
     else:
         target = first._replace(fallbacks=(), retries=Retries())
     headers = await service.quotas.accept(
-        owner, model=body.model or target.model, target=target, counted=endpoint.counted
+        owner,
+        model=body.model or target.model,
+        target=target,
+        counted=endpoint.counted,
+        apart=body.apart,
     )
     return ForwardedRequest(endpoint, body, target, request, service, headers)

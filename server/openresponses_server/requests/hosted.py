@@ -23,47 +23,32 @@ from openresponses_server.hosted.base import (
     HostedTool,
     Recalled,
 )
+from openresponses_server.hosted.mcp.approvals import Conversation, granted, raw_of
 from openresponses_server.requests.hosted_tools import SLUG, HostedTools
-from openresponses_server.requests.prepared import PreparedRequest
+from openresponses_server.requests.prepared import Placed
 from openresponses_server.requests.service import Service
 from openresponses_server.store.base import TooLarge
 
 _MOST_TOOLS: Final = 16  # each may be a server that has to be waited for
 
 
-async def offer_hosted(request: PreparedRequest, service: Service) -> None:
+async def offer_hosted(request: Placed, service: Service) -> Placed:
     """Find the tools that the server runs, and put calls and outputs in the place of what they did in earlier
     turns. Raises HttpError, and InvalidRequestError with the path of what is wrong."""
-    body, has = request.body, request.target.traits.hosted_tools
+    has = request.target.traits.hosted_tools
     conversation = [*request.history, *request.own]
+    _check_decisions(request.history, request.own, request.providers, has)
     decisions = _decisions(conversation)
-    request.history = _recalled(request.history, service.hosted, has, decisions)
-    request.own = _recalled(request.own, service.hosted, has, decisions)
+    request = replace(
+        request,
+        history=_recalled(request.history, request.providers, has, decisions),
+        own=_recalled(request.own, request.providers, has, decisions),
+    )
     if request.compacts or request.choices != 1:
-        return
-    limits = service.settings.tools
-    context = HostedContext(request.owner, limits.result_bytes, limits.seconds)
-    entries: list[tuple[str, HostedTool]] = []
-    rest: list[Any] = []
-    for index, tool in enumerate(body.tools or ()):
-        kind = str(tool.type).removeprefix(SLUG).partition("_20")[0]  # without its version
-        found = next((each for each in service.hosted if each.takes(tool, upstream_has=kind in has)), None)
-        if found is None:
-            rest.append(tool)
-            continue
-        if len(entries) == _MOST_TOOLS:
-            what = f"The server runs at most {_MOST_TOOLS} of the tools of a request."
-            raise InvalidRequestError(InvalidRequestError.INVALID_VALUE, what, param=f"tools[{index}]")
-        try:
-            entries.append((kind, await found.open(tool, context)))
-        except InvalidRequestError as error:
-            param = f"tools[{index}].{error.param}" if error.param else f"tools[{index}]"
-            raise InvalidRequestError(error.code, error.message, param=param) from error
-    for provider in service.hosted:
-        if (offered := provider.offered(body, context)) is not None:
-            entries.append(("", offered))
+        return request
+    entries, rest = await _opened(request, service, has)
     if not entries:
-        return
+        return request
     taken = _names(chain(rest, *map(tools_of, conversation)))
     tools: dict[str, tuple[HostedTool, str]] = {}
     types: dict[str, list[str]] = {}
@@ -82,7 +67,36 @@ async def offer_hosted(request: PreparedRequest, service: Service) -> None:
             HostedCall(each.call_id, shown[each.name], each.arguments, each.approval_id)
             for each in approved_calls
         ]
-    request.hosted = HostedTools(tools, [entry for _, entry in entries], types, rest, released)
+    hosted = HostedTools(tools, [entry for _, entry in entries], types, rest, released)
+    return replace(request, hosted=hosted)
+
+
+async def _opened(
+    request: Placed, service: Service, has: frozenset[str]
+) -> tuple[list[tuple[str, HostedTool]], list[Any]]:
+    """Return the tools of the request that the server runs, each with its kind, and the other tools."""
+    limits = service.settings.tools
+    context = HostedContext(request.owner, limits.result_bytes, limits.seconds)
+    entries: list[tuple[str, HostedTool]] = []
+    rest: list[Any] = []
+    for index, tool in enumerate(request.body.tools or ()):
+        kind = str(tool.type).removeprefix(SLUG).partition("_20")[0]  # without its version
+        found = next((each for each in request.providers if each.takes(tool, upstream_has=kind in has)), None)
+        if found is None:
+            rest.append(tool)
+            continue
+        if len(entries) == _MOST_TOOLS:
+            what = f"The server runs at most {_MOST_TOOLS} of the tools of a request."
+            raise InvalidRequestError(InvalidRequestError.INVALID_VALUE, what, param=f"tools[{index}]")
+        try:
+            entries.append((kind, await found.open(tool, context)))
+        except InvalidRequestError as error:
+            param = f"tools[{index}].{error.param}" if error.param else f"tools[{index}]"
+            raise InvalidRequestError(error.code, error.message, param=param) from error
+    for provider in request.providers:
+        if (offered := provider.offered(request.body, context)) is not None:
+            entries.append(("", offered))
+    return entries, rest
 
 
 async def _check_unused(items: Sequence[Mapping[str, Any]], owner: str, service: Service) -> None:
@@ -125,15 +139,38 @@ def _decisions(conversation: Iterable[Any]) -> dict[str, str | None]:
     """The user's decisions, by the ids of the requests for approval: None where one was granted, so that its
     call has run, or will; else the reason why it was not, which may be ""."""
     found: dict[str, str | None] = {}
-    for item in conversation:
-        if kind_of(item) != "mcp_approval_response":
-            continue
-        asked, reason = str(item.raw.get("approval_request_id")), item.raw.get("reason")
-        if item.raw.get("approve") is True:
+    for asked, answer in Conversation(conversation).responses.items():
+        reason = answer.get("reason")
+        if granted(answer):
             found[asked] = _GRANTED
         else:
-            found.setdefault(asked, reason if isinstance(reason, str) else "")
+            found[asked] = reason if isinstance(reason, str) else ""
     return found
+
+
+def _check_decisions(
+    history: Sequence[Any], own: Sequence[Any], providers: Sequence[HostedProvider], has: frozenset[str]
+) -> None:
+    """Raises InvalidRequestError if the input decides once more, and otherwise, on a call that the server
+    runs: the first decision counts, since the call may have run, or the model read that it did not."""
+    answers = [(index, raw) for index, raw in enumerate(map(raw_of, own)) if _asked_in(raw) is not None]
+    if not answers:
+        return
+    requests = {each.id: each for each in chain(history, own) if kind_of(each) == "mcp_approval_request"}
+    decided = Conversation(history).responses
+    for index, raw in answers:
+        asked = str(_asked_in(raw))
+        first = decided.setdefault(asked, raw)
+        is_ours = asked in requests and _recall(requests[asked], providers, has) is not None
+        if is_ours and granted(first) != granted(raw):
+            was, is_now = ("approved", "declined") if granted(first) else ("declined", "approved")
+            what = f"The call of '{asked[:80]}' was {was} before and can't be {is_now}: send one decision."
+            raise InvalidRequestError(InvalidRequestError.INVALID_VALUE, what, param=f"input[{index}]")
+
+
+def _asked_in(raw: Mapping[str, Any]) -> Any:
+    """The id of the request for approval that this item answers; None if it is not such an answer."""
+    return raw.get("approval_request_id") if raw.get("type") == "mcp_approval_response" else None
 
 
 def _recalled(

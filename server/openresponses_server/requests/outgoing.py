@@ -7,33 +7,30 @@ left out, and a format that the upstream can't enforce is described in the instr
 
 from __future__ import annotations
 
-from base64 import b64encode
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache, partial
-from typing import Any, Final, Literal
-from urllib.parse import urlsplit
+from typing import Any, Final
 
-from msgspec import UNSET
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
+from openresponses_agent.tools.offering import ModelCapabilities, ToolCallMode, tool_call_mode
 from openresponses_bridge.calls.declarations import tools_of
-from openresponses_bridge.calls.identity import ToolIdentityMap
-from openresponses_bridge.diagnostics import Diagnostic
-from openresponses_bridge.dialects.base import AnswerContext, AnswerWay, History, Inbound, invalid
+from openresponses_bridge.diagnostics import MOST_LOSSES, Diagnostic, loss_header
+from openresponses_bridge.dialects.base import AnswerContext, AnswerWay, Cause, History, Inbound, Outgoing
 from openresponses_bridge.emitter.failures import Redact
 from openresponses_bridge.emitter.stream import ResponseStream
 from openresponses_bridge.errors import InvalidRequestError
 from openresponses_bridge.protocol.beyond import names_of
-from openresponses_bridge.protocol.content import InputFileContent, InputImageContent, InputImageParam
 from openresponses_bridge.protocol.input_items import CompactionParam
 from openresponses_bridge.protocol.items import CompactionItem
 from openresponses_bridge.protocol.request import CreateResponse, SearchRequest
-from openresponses_bridge.tools.offering import ModelCapabilities, ToolCallMode, tool_call_mode
+from openresponses_server.errors import UpstreamError
 from openresponses_server.http.access import ACCESS
-from openresponses_server.http.client.fetching import FetchError, fetch_file
+from openresponses_server.observation.recordings.masking import without_secrets_of
 from openresponses_server.requests.abilities import FittedRequest, Loss, fit_to_model, offers_tools
 from openresponses_server.requests.answer_format import WAYS, asked_in, plan_of, way_of
-from openresponses_server.requests.client_traits import session_key
+from openresponses_server.requests.client_traits import session_key, with_passed_headers
 from openresponses_server.requests.compaction import (
     COMPACTION_ITEMS,
     CompactionInbound,
@@ -44,8 +41,14 @@ from openresponses_server.requests.compaction import (
 )
 from openresponses_server.requests.constraints import stops_for_upstream
 from openresponses_server.requests.context import context_losses, threshold_of
-from openresponses_server.requests.hosted import offer_hosted
-from openresponses_server.requests.prepared import PreparedRequest, TranslatedRequest
+from openresponses_server.requests.prepared import (
+    Addressed,
+    LeftOut,
+    Placed,
+    Received,
+    Translated,
+    UpstreamForm,
+)
 from openresponses_server.requests.prompts import unknown_prompt
 from openresponses_server.requests.reasoning import (
     BOTH,
@@ -53,47 +56,69 @@ from openresponses_server.requests.reasoning import (
     REASONING_ITEMS,
     ReasoningAsSummary,
     SealedReasoning,
+    has_encrypted,
     open_reasoning,
     reasoning_seal,
     sends_reasoning_back,
     without_encrypted,
 )
-from openresponses_server.requests.routes import choose_route, upstream_response
+from openresponses_server.requests.refused_fields import (
+    MOST_FIELDS,
+    named_fields,
+    refused_fields,
+    without_fields,
+)
+from openresponses_server.requests.routes import session_of, upstream_response
 from openresponses_server.requests.service import Service, target_of
-from openresponses_server.requests.truncation import Truncator, may_truncate
+from openresponses_server.requests.truncation import may_truncate
+from openresponses_server.runs.hosted_stream import HostedStream
 from openresponses_server.runs.metering import MeasuredInput
-from openresponses_server.runs.rounds import HostedStream
-from openresponses_server.tasks import on_thread
-from openresponses_server.upstreams.base import LOSSES_HEADER
-from openresponses_server.upstreams.refusals import ImageRefusals, OwnersModel
+from openresponses_server.tasks import off_loop, on_thread
+from openresponses_server.upstreams.base import UpstreamRequest
+from openresponses_server.upstreams.refusals import (
+    ImageRefusals,
+    OwnersModel,
+    has_forgotten,
+    is_about,
+    is_too_long,
+    output_room,
+    refuses_format,
+)
+from openresponses_server.upstreams.routing.attempts import AnswerPlan, Attempt, Remedy
 from openresponses_server.upstreams.targets import Target
 
-LeftOut = Literal["a part of the answer", "older items", "encrypted reasoning", "images", "the format"]
-"""What a request can do without when an upstream has refused it."""
-
+_ENCRYPTED: Final = re.compile(
+    rb'"(encrypted_content|signature|redacted_thinking|thought_signature|thoughtSignature)"'
+)  # fields and types, as the dialects name them
+_IMAGE: Final = b'"image'  # in every dialect, an image's type or its address is a string that begins so
 _FORMAT: Final = "text.format"
-_LONGEST_NAME: Final = 200  # characters of a file's name
 _SEALED_ITEMS: Final[frozenset[Any]] = REASONING_ITEMS | COMPACTION_ITEMS
 
 
-def choose_upstream(request: PreparedRequest, service: Service) -> None:
+def find_upstream(request: Received, service: Service) -> Addressed:
     """Find the upstream of the request's model. Raises InvalidRequestError and HttpError for a model that is
     not served or that the key is not for, and for a prompt that it does not know."""
     # a call less for most requests; the key of a claimed one was checked when it was queued
     is_admitted = ACCESS.get() is None or request.leased is not None
     find = service.router.target_of if is_admitted else partial(target_of, service)
-    found = find(request.body.model, request.owner)
-    target = found
-    if service.image_refusals.until:
+    found = target = find(request.body.model, request.owner)
+    if service.image_refusals.known:
         target = _without_refused_images(found, request.owner, service.image_refusals)
-    request.target = target if request.choices == 1 else target.for_choices(request.choices)
-    request.chosen = None
-    if request.body.prompt is not None and not (request.has_template or knows_prompts(request.target)):
+    if request.choices != 1:
+        target = target.for_choices(request.choices)
+    if request.body.prompt is not None and not (request.has_template or knows_prompts(target)):
         raise unknown_prompt(request.body)
+    return Addressed(
+        **asdict(request),
+        target=target,
+        learn=partial(service.learned_limits.learn, request.owner, request.body.model or found.model),
+        field_refusals=service.field_refusals if service.field_refusals.known else None,
+        providers=service.hosted,
+    )
 
 
 def knows_prompts(target: Target) -> bool:
-    """Whether the upstream stores prompts itself."""
+    """Return True if the upstream stores prompts itself."""
     return target.dialect.side.outcomes(target.options)["prompt"].kind == "sent"
 
 
@@ -111,121 +136,52 @@ def model_of(target: Target, owner: str) -> OwnersModel:
     return OwnersModel(owner, target.upstream.name, target.model)
 
 
-async def translate(request: PreparedRequest, service: Service) -> None:
+def find_threshold(request: Placed, _service: Service) -> Placed:
+    """Find the tokens of input beyond which the conversation is condensed here."""
+    if request.compacts or request.choices != 1:
+        return request
+    return replace(request, threshold=threshold_of(request.body, request.target))
+
+
+async def translate(request: Placed, _service: Service) -> Translated:
     """Translate the request for its upstream. Raises InvalidRequestError for what can't be sent there."""
-    request.hosted = request.threshold = None
-    request.is_due = False
-    if request.target.fallbacks:
-        await choose_route(request, service)
-    if request.body.context_management and not request.compacts and request.choices == 1:
-        request.threshold = threshold_of(request.body, request.target)
-    if service.hosted:
-        await offer_hosted(request, service)
-    if request.target.fetches:
-        await fetch_addresses(request, service)
-    request.identities = ToolIdentityMap()
-    request.truncator = request.output_room = None
-    if request.body.truncation == "auto":
-        request.truncator = Truncator(service.meters.counter(request.owner))
     begun = request.leased is not None
     try:
-        request.translated = await translated_for(request, request.target, begun=begun)
+        if request.truncator is not None:
+            form = await _shortened(request, begun=begun)
+        else:
+            form = translate_request(request)
     except InvalidRequestError as error:
         if error.code != InvalidRequestError.UNPAIRED_CALL or request.input_param == "input":
             raise
         # its place among the items is not one in the client's own request; the message names the call
         raise InvalidRequestError(error.code, error.message, param=request.input_param) from error
-    left = request.translated.remaining_items
-    request.measured = (
+    left = form.remaining_items
+    measured = (
         MeasuredInput(request.body, [*request.lead, *request.history])
         if left is None
         else MeasuredInput(replace(request.body, input=None), left)
     )
+    return Translated(**asdict(request), form=form, measured=measured)
 
 
-# Files and images that a request names by their addresses, for an upstream that is sent their bytes.
-
-_IMAGE_TYPES: Final = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
-_FILE_TYPES: Final = frozenset({"application/pdf", "application/json"})
-_PART_FIELDS: Final = ("content", "output")
-
-
-async def fetch_addresses(request: PreparedRequest, service: Service) -> None:
-    """Put the bytes of files and images in the place of their addresses. Raises InvalidRequestError for one
-    that can't be fetched, with the place of its address, and HttpError 429 if there is no room for it."""
-    fetched: dict[str, str] = {}
-    left = service.settings.limits.fetched_bytes
-
-    async def data_url(url: str, accepts: Callable[[str], bool], param: str) -> str:
-        nonlocal left
-        limits = service.settings.limits
-        if url not in fetched:
-            try:
-                if len(fetched) >= limits.fetched_files:
-                    raise FetchError(f"a request has at most {limits.fetched_files} files to fetch")
-                held = request.reservation.size
-                request.reservation.grow(left)
-                file = await fetch_file(url, accepts, most=left, seconds=limits.fetch_seconds)
-            except FetchError as error:
-                raise invalid(param, f"the file can't be fetched: {error}") from error
-            left -= len(file.data)
-            text = f"data:{file.media_type};base64,{b64encode(file.data).decode()}"
-            request.reservation.resize(held + len(text))
-            fetched[url] = text
-        return fetched[url]
-
-    async def without_addresses(item: Any, where: str) -> Any:
-        for field in _PART_FIELDS:
-            parts = getattr(item, field, None)
-            if isinstance(parts, list):
-                made = [
-                    await _with_bytes(part, request.target.fetches, data_url, f"{where}.{field}[{number}]")
-                    for number, part in enumerate(parts)
-                ]
-                if any(new is not old for new, old in zip(made, parts, strict=True)):
-                    item = replace(item, **{field: made})
-        return item
-
-    own, history = request.own, request.history
-    request.own = [await without_addresses(each, f"input[{at}]") for at, each in enumerate(own)]
-    request.history = [await without_addresses(each, "previous_response_id") for each in history]
-    request.lead = [await without_addresses(each, "prompt.variables") for each in request.lead]
+async def translate_again(request: Translated) -> Translated:
+    """Translate a request whose run has begun: for another upstream, for another answer, or without what its
+    upstream has refused."""
+    if request.truncator is None:
+        return replace(request, form=translate_request(request))
+    return replace(request, form=await _shortened(request, begun=True))
 
 
-async def _with_bytes(
-    part: Any,
-    kinds: Sequence[str],
-    data_url: Callable[[str, Callable[[str], bool], str], Awaitable[str]],
-    where: str,
-) -> Any:
-    if isinstance(part, InputFileContent) and part.file_url and "files" in kinds and not part.file_data:
-        name = part.filename or urlsplit(part.file_url).path.rpartition("/")[2][:_LONGEST_NAME] or "file"
-        found = await data_url(part.file_url, _is_file_type, f"{where}.file_url")
-        return replace(part, filename=name, file_data=found, file_url=UNSET)
-    if isinstance(part, InputImageParam | InputImageContent) and "images" in kinds:
-        url = part.image_url
-        if isinstance(url, str) and not url.startswith("data:"):
-            found = await data_url(url, _IMAGE_TYPES.__contains__, f"{where}.image_url")
-            return replace(part, image_url=found)
-    return part
+async def _shortened(request: Placed, *, begun: bool) -> UpstreamForm:
+    """Translate a request that may be shortened: on a thread, if there is something to leave out. `begun`: it
+    is not refused while the server stops."""
+    if may_truncate(request.body, request.history):
+        return await on_thread(partial(translate_request, request), begun=begun)
+    return translate_request(request)
 
 
-def _is_file_type(media_type: str) -> bool:
-    return media_type in _FILE_TYPES or media_type in _IMAGE_TYPES or media_type.startswith("text/")
-
-
-async def translated_for(
-    request: PreparedRequest, target: Target, left_out: Collection[LeftOut] = (), *, begun: bool
-) -> TranslatedRequest:
-    """The request for this upstream, as `translate_request` makes it: on a thread if it may be shortened.
-    `begun`: its run has begun, and is not refused while the server stops."""
-    work = partial(translate_request, request, target, truncator=request.truncator, left_out=left_out)
-    if request.truncator is not None and may_truncate(request.body, request.history):
-        return await on_thread(work, begun=begun)
-    return work()
-
-
-def continue_upstream(request: PreparedRequest, _service: Service) -> None:
+def continue_upstream(request: Translated, _service: Service) -> Translated:
     """Find out whether the upstream has stored the response before this request, so that it needs the new
     input only.
 
@@ -233,64 +189,41 @@ def continue_upstream(request: PreparedRequest, _service: Service) -> None:
     without tools.
     """
     before, target, own = request.upstream_response, request.target, request.own
-    request.previous_id = request.continuation = None
     if request.hosted is not None or request.lead:
-        return  # the upstream has calls that it was sent no outputs of, or other messages of a prompt
+        return request  # the upstream has calls that it was sent no outputs of, or other messages of a prompt
     if before is None or before != upstream_response(target, before.id, request.client.key):
-        return
+        return request
     is_compacted = any(
         isinstance(item, CompactionParam | CompactionItem) for item in (*request.history, *own)
     )
     if request.compacts or not own or is_compacted or any(map(tools_of, request.history)):
-        return
-    request.previous_id = before.id
-    request.continuation = translate_request(request, target, previous_id=before.id)
+        return request
+    form = translate_request(replace(request, truncator=None), previous_id=before.id)
+    return replace(request, previous_id=before.id, continuation=form)
 
 
-def translate_request(
-    request: PreparedRequest,
-    target: Target,
-    *,
-    previous_id: str | None = None,
-    truncator: Truncator | None = None,
-    left_out: Collection[LeftOut] = (),
-) -> TranslatedRequest:
+def translate_request(request: Placed, *, previous_id: str | None = None) -> UpstreamForm:
     """Translate a request. With `previous_id`, the upstream's id of the previous response, the history is not
-    sent; `truncator` fits the request into the model's context; `left_out` is not sent, because the upstream
-    has refused it. Raises InvalidRequestError with `param` for what this upstream can't be sent."""
-    body, identities = request.body, request.identities
+    sent; the truncator fits the request into the model's context; what the upstream has refused is left out.
+    Raises InvalidRequestError with `param` for what this upstream can't be sent."""
+    body, target, left_out = request.body, request.target, request.left_out
     if request.hosted is not None:
         body = request.hosted.body(body)
     losses: dict[Loss, None] = {}
-    earlier: History = () if previous_id else request.history
-    own: History = request.own
-    is_window = False
-    if not _SEALED_ITEMS.isdisjoint(map(type, (*earlier, *own))):
-        before = len(earlier) + len(own)
-        earlier, own = open_sealed_items(target, earlier, own, losses)
-        is_window = len(earlier) + len(own) != before
-    if request.lead:
-        earlier = [*request.lead, *earlier]
-    if "encrypted reasoning" in left_out:
-        earlier, own = without_encrypted(earlier), without_encrypted(own)
-        losses["reasoning", "refused by the upstream, which can't decrypt it"] = None
+    earlier, own, is_window = _readable(request, previous_id, losses)
     if request.compacts:
-        summarize = compaction_request(body, [*earlier, *own])
-        return TranslatedRequest(target.prepare(summarize, [], identities))
+        outgoing = target.prepare(compaction_request(body, [*earlier, *own]), [], request.identities)
+        return UpstreamForm(outgoing, [*_own_losses(request), *outgoing.diagnostics.of("loss")])
     able = replace(target.able, images=False) if "images" in left_out else target.able
     fit = FittedRequest(body, earlier, own)
     if able.tools is False or able.images is False:
         fit = fit_to_model(body, earlier, own, able)
     whole = fit
-    if truncator is not None:
-        fit = truncator.truncated(fit, target, after_refusal="older items" in left_out)
+    if request.truncator is not None:
+        fit = request.truncator.truncated(fit, target, after_refusal="older items" in left_out)
     unchanged = fit.earlier is whole.earlier and fit.own is whole.own and not is_window
     remaining_items = None if unchanged else [*fit.earlier, *fit.own]
-    sent = fit.request
-    if "a part of the answer" in left_out:
-        sent = replace(sent, max_output_tokens=request.output_room)
-        if body.max_output_tokens is not None:
-            losses["max_output_tokens", f"lowered to {request.output_room}, the upstream's limit"] = None
+    sent = _allowed(request, fit.request, losses) if left_out else fit.request
     way = None
     if body.text is not None:
         may_force, refused = not (request.follows or offers_tools(sent, fit)), "the format" in left_out
@@ -299,6 +232,60 @@ def translate_request(
             sent = asked_in(way, sent, target, refused=refused)
         if way in WAYS:
             losses["text.format", WAYS[way]] = None
+    sent = _fields_for(request, sent, fit, previous_id, losses)
+    mode = _tool_call_mode(able.tools is not False, able.streaming_tool_calls is not False)
+    stream = mode is not ToolCallMode.WHOLE or not offers_tools(sent, fit)
+    outgoing = target.prepare(sent, fit.earlier, request.identities, stream=stream)
+    for where, what in (*losses, *fit.losses):
+        outgoing.diagnostics.loss(where, what)
+    plan = None if way is None else _plan_for(request, body, way, outgoing)
+    lost = outgoing.diagnostics.of("loss")
+    if request.losses is not None:
+        lost = [*_own_losses(request), *lost]
+    return UpstreamForm(outgoing, lost, plan, stream, remaining_items)
+
+
+def _readable(
+    request: Placed, previous_id: str | None, losses: dict[Loss, None]
+) -> tuple[History, History, bool]:
+    """Return the history and the input as the upstream may read them, and True if a compaction in them stands
+    for others of them."""
+    earlier: History = () if previous_id else request.history
+    own: History = request.own
+    is_window = False
+    if not _SEALED_ITEMS.isdisjoint(map(type, (*earlier, *own))):
+        before = len(earlier) + len(own)
+        earlier, own = open_sealed_items(request.target, earlier, own, losses)
+        is_window = len(earlier) + len(own) != before
+    if request.lead:
+        earlier = [*request.lead, *earlier]
+    if "encrypted reasoning" in request.left_out:
+        earlier, own = without_encrypted(earlier), without_encrypted(own)
+        losses["reasoning", "refused by the upstream, which can't decrypt it"] = None
+    return earlier, own, is_window
+
+
+def _allowed(request: Placed, sent: CreateResponse, losses: dict[Loss, None]) -> CreateResponse:
+    """Return what is sent without the limit and the forced call that the upstream has refused."""
+    if "a part of the answer" in request.left_out:
+        sent = replace(sent, max_output_tokens=request.output_room)
+        if request.body.max_output_tokens is not None:
+            losses["max_output_tokens", f"lowered to {request.output_room}, the upstream's limit"] = None
+    if "the forced call" in request.left_out:
+        sent = replace(sent, tool_choice="auto")
+        losses["tool_choice", "a call can't be forced there while the model thinks, sent as auto"] = None
+    return sent
+
+
+def _fields_for(
+    request: Placed,
+    sent: CreateResponse,
+    fit: FittedRequest,
+    previous_id: str | None,
+    losses: dict[Loss, None],
+) -> CreateResponse:
+    """Return what is sent with the fields that this upstream takes, and without those that are kept here."""
+    body, target = request.body, request.target
     if sent.stop:
         sent = stops_for_upstream(sent, target)
     if sent.prompt_cache_key is None and target.traits.takes_cache_keys:
@@ -316,34 +303,32 @@ def translate_request(
             sent = replace(sent, context_management=None)
     if target.traits.keeps_responses:
         sent = replace(sent, previous_response_id=previous_id, store=body.store is not False)
-    mode = _tool_call_mode(able.tools is not False, able.streaming_tool_calls is not False)
-    stream = mode is not ToolCallMode.WHOLE or not offers_tools(sent, fit)
-    outgoing = target.prepare(sent, fit.earlier, identities, stream=stream)
-    for where, what in (*losses, *fit.losses):
-        outgoing.diagnostics.loss(where, what)
-    if way is None:
-        return TranslatedRequest(outgoing, None, stream, remaining_items)
+    return sent
+
+
+def _plan_for(request: Placed, body: CreateResponse, way: AnswerWay, outgoing: Outgoing) -> AnswerPlan | None:
+    """Return how the answer gets its format."""
     adapted = any(loss.where.startswith(_FORMAT) for loss in outgoing.diagnostics.of("loss"))
     plan = plan_of(body, way, adapted=adapted, streams=request.streams or bool(body.stream))
     if request.unreadable_patterns and plan is not None and way is AnswerWay.NATIVE:
-        plan = replace(plan, schema=None)
-    return TranslatedRequest(outgoing, plan, stream, remaining_items)
+        return replace(plan, schema=None)
+    return plan
 
 
-def inbound_for(request: PreparedRequest, target: Target, machine: ResponseStream) -> Inbound:
+def inbound_for(request: Placed, target: Target, machine: ResponseStream) -> Inbound:
     """The inbound that feeds this upstream's response to the machine."""
     read = partial(_inbound_of, request, target)
     return CompactionInbound(machine, read, target.sealer) if request.compacts else read(machine)
 
 
 def window_inbound_for(
-    request: PreparedRequest, target: Target, stream: HostedStream, redact: Redact
+    request: Placed, target: Target, stream: HostedStream, redact: Redact
 ) -> WindowInbound:
     """The inbound that reads the summary that comes before the answer."""
     return WindowInbound(stream, partial(_inbound_of, request, target), redact)
 
 
-def _inbound_of(request: PreparedRequest, target: Target, machine: ResponseStream) -> Inbound:
+def _inbound_of(request: Placed, target: Target, machine: ResponseStream) -> Inbound:
     client = request.client
     form = client.reasoning_as or target.reasoning_as
     if form == RAW and client.reasoning_as is None and client.shows_only_summaries:
@@ -392,21 +377,17 @@ def _tool_call_mode(tools: bool, streaming: bool) -> ToolCallMode:
 
 # The header that reports losses to the client: this server's, and those that an upstream reports.
 
-_MAX_HEADER_LENGTH: Final = 1000  # characters
 
-
-def report_losses(request: PreparedRequest, _service: Service) -> None:
+def report_losses(request: Translated, _service: Service) -> Translated:
     """Report what the request lost in translation in the headers of its answer."""
-    request.reported = {}
-    found = losses_of(request, request.continuation or request.translated)
-    if found:
-        request.answer_headers |= loss_header(reported_losses(found))
+    if found := (request.continuation or request.form).losses:
+        request.answer_headers.update(loss_header(reported_losses(found)))
+    return request
 
 
-def losses_of(request: PreparedRequest, translated: TranslatedRequest) -> list[Diagnostic]:
-    """The losses of the client's dialect, then those of the upstream's."""
-    found = translated.outgoing.diagnostics.of("loss")
-    return found if request.losses is None else [*request.losses.of("loss"), *found]
+def _own_losses(request: Placed) -> list[Diagnostic]:
+    """Return the losses of the client's dialect."""
+    return [] if request.losses is None else request.losses.of("loss")
 
 
 def unknown_fields(request: CreateResponse | SearchRequest) -> list[Diagnostic]:
@@ -420,13 +401,125 @@ def reported_losses(losses: Iterable[Diagnostic], upstream_header: str = "") -> 
     ours = [f"{loss.where}: {loss.what}" for loss in losses]
     if not upstream_header:
         return ours
-    return [*ours, *filter(None, (each.strip() for each in upstream_header[:_MAX_HEADER_LENGTH].split(";")))]
+    return [*ours, *filter(None, (each.strip() for each in upstream_header[:MOST_LOSSES].split(";")))]
 
 
-def loss_header(reported: Iterable[str]) -> dict[str, str]:
-    """The header, when there are losses: bounded, and printable ASCII whatever the names of fields."""
-    value = "; ".join(reported)[:_MAX_HEADER_LENGTH]
-    if not value:
-        return {}
-    printable = "".join(char if char.isascii() and char.isprintable() else "?" for char in value)
-    return {LOSSES_HEADER: printable}
+# The attempts at an upstream: with the new input only where it has stored what came before, else with the
+# whole history. Each refusal leads to a request that lacks more.
+
+
+async def attempt_at(request: Translated, target: Target) -> Attempt:
+    """Return the attempt at this target. The request is translated again, unless that was the target that it
+    was translated for."""
+    is_other = target.candidate.route != request.target.candidate.route
+    request = replace(request, target=target)
+    if is_other or request.follows:
+        return await _attempt(await translate_again(request))
+    if request.continuation is None:
+        return await _attempt(request)
+    made = await _attempt(replace(request, form=request.continuation))
+    forgotten = partial(has_forgotten, response_id=request.previous_id)
+    whole = Remedy("request.with_history", forgotten, partial(_with_history, request))
+    return replace(made, remedies=[whole])
+
+
+async def _with_history(request: Translated, _error: UpstreamError) -> Attempt:
+    return await _attempt(request)
+
+
+async def _without(
+    request: Translated, what: LeftOut, refused: bytes, error: UpstreamError
+) -> Attempt | None:
+    """Return the attempt without this; None if that changes nothing."""
+    room = output_room(error, refused) or request.output_room
+    less = replace(request, left_out=request.left_out | {what}, output_room=room)
+    made = await _attempt(await translate_again(less))
+    return None if made.request.body == refused else made
+
+
+async def _without_fields(request: Translated, refused: bytes, error: UpstreamError) -> Attempt | None:
+    """Return the attempt without the fields that the refusal names; None if it names none."""
+    found = await off_loop(len(refused), partial(refused_fields, error, refused), begun=True)
+    if not found:
+        return None
+    return await _attempt(replace(request, dropped_fields=request.dropped_fields.union(found)))
+
+
+async def _attempt(request: Translated) -> Attempt:
+    target, client, form, fields = request.target, request.client, request.form, request.dropped_fields
+    headers: dict[str, str] = {}
+    body, losses = form.outgoing.body, form.losses
+    if client.passed_headers:
+        headers, unknown = with_passed_headers(request.body, target, client.passed_headers)
+        losses = [*losses, *unknown]
+    if target.session_headers is not None:
+        headers = {**headers, **target.session_headers.of(session_of(request))}
+    known = request.field_refusals and request.field_refusals.of(model_of(target, request.owner))
+    if fields or known:
+        leave_out = partial(without_fields, body, sorted(fields.union(known or ())))
+        body, gone = await off_loop(len(body), leave_out, begun=True)
+        losses = [*losses, *(Diagnostic("loss", each, "the upstream does not accept it") for each in gone)]
+    sent = UpstreamRequest(
+        target.dialect.fixed_path or target.dialect.path(target.model, stream=form.stream),
+        body,
+        request.id,
+        client.key,
+        form.stream,
+        headers,
+        request.owner,
+        client.conversation,
+        partial(without_secrets_of, request.body),
+        target.dialect.dialect.name,
+    )
+    remedies: list[Remedy] = []
+    if "a part of the answer" not in request.left_out:
+        less = partial(_without, request, "a part of the answer", body)
+        remedies.append(Remedy("request.output_limited", partial(output_room, sent=body), less, late=False))
+    if len(fields) < MOST_FIELDS:
+        fewer = partial(_without_fields, request, body)
+        remedies.append(Remedy("request.without_fields", named_fields, fewer, late=False))
+    droppable = _droppable(request, body)
+    for what in droppable:
+        event, helps = _REMEDIES[what]
+        remedies.append(Remedy(event, helps, partial(_without, request, what, body)))
+    images = True if "images" in droppable else False if "images" in request.left_out else None
+    return Attempt(
+        target,
+        sent,
+        losses,
+        remedies,
+        images=images,
+        plan=form.plan,
+        learn=request.learn,
+        refused_fields=fields,
+    )
+
+
+_REMEDIES: Final[Mapping[LeftOut, tuple[str, Callable[[UpstreamError], object]]]] = {
+    "older items": ("request.shortened", is_too_long),
+    "encrypted reasoning": ("request.without_encrypted", partial(is_about, Cause.REASONING)),
+    "images": ("request.without_images", partial(is_about, Cause.IMAGES)),
+    "the format": ("request.format_instructed", refuses_format),
+    "the forced call": ("request.without_forced_call", partial(is_about, Cause.FORCED_CALL)),
+}
+"""What can be left out → the log's event, and the refusal that helps against."""
+_UNFORCED: Final = (None, "auto", "none")
+
+
+def _droppable(request: Translated, sent: bytes) -> list[LeftOut]:
+    """Return what this request still has of all that an upstream may refuse and that can be left out."""
+    found: list[LeftOut] = []
+    body, target = request.body, request.target
+    if request.truncator is not None and target.shared is None and may_truncate(body, request.history):
+        found.append("older items")
+    if _ENCRYPTED.search(sent) is not None and has_encrypted((*request.history, *request.own)):
+        found.append("encrypted reasoning")
+    if _IMAGE in sent and target.able.images is not False:
+        found.append("images")
+    if body.text is not None and not request.compacts:
+        way = way_of(body, target)
+        if way is not None and way is not AnswerWay.INSTRUCTED:  # its model could be instructed instead
+            found.append("the format")
+    if body.tool_choice not in _UNFORCED:
+        found.append("the forced call")
+    return [each for each in found if each not in request.left_out] if request.left_out else found

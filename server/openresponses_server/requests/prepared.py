@@ -1,43 +1,50 @@
-"""A request on its way from its body to its run."""
+"""A request on its way from its body to its run, as one struct for each part of that way.
+
+Each has what the one before it has and more, and is complete when it exists. `prepare.PASSES` lead from one
+to the next.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, Literal, NamedTuple
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from openresponses_bridge.calls.identity import ToolIdentityMap
-from openresponses_bridge.diagnostics import Diagnostics
-from openresponses_bridge.dialects.base import History, Outgoing
+from openresponses_bridge.diagnostics import Diagnostic, Diagnostics
+from openresponses_bridge.dialects.base import History, Outgoing, openai_limit_headers
 from openresponses_bridge.protocol.input_items import InputItem
 from openresponses_bridge.protocol.request import CreateResponse
 from openresponses_bridge.protocol.response import Response
 from openresponses_bridge.wire import AUTO
+from openresponses_server.errors import UpstreamError
+from openresponses_server.hosted.base import HostedProvider
 from openresponses_server.http.auth import NOBODY
 from openresponses_server.limits.memory import Reservation
-from openresponses_server.limits.quotas import Form, openai_headers
+from openresponses_server.limits.quotas import Form
 from openresponses_server.requests.hosted_tools import HostedTools
+from openresponses_server.requests.refused_fields import FieldRefusals
 from openresponses_server.requests.truncation import Truncator
 from openresponses_server.runs.metering import MeasuredInput
 from openresponses_server.store.base import UpstreamResponse
-from openresponses_server.store.history import Continued
-from openresponses_server.upstreams.attempts import AnswerPlan
-from openresponses_server.upstreams.routes import RouteChoice
+from openresponses_server.store.history import Continued, Conversation
+from openresponses_server.store.idempotency import IdempotencyKey
+from openresponses_server.upstreams.routing.attempts import AnswerPlan
+from openresponses_server.upstreams.routing.routes import RouteChoice
 from openresponses_server.upstreams.targets import Target
 
 
 class ClientTraits(Struct, frozen=True):
-    """What the headers of a request say about its client."""
+    """The traits of a client, from the headers of its request."""
 
     key: str | None
     """The API key, None without one."""
     is_codex: bool
     """SSE comments do not keep it from timing out: it needs data events. It does not ask again over the code
     `server_is_overloaded`."""
-    betas: list[str]
-    """The names in `anthropic-beta`."""
+    passed_headers: Mapping[str, str]
+    """The headers that go on to an upstream of the same API, its betas say."""
     reasoning_as: str | None
     """The requested form of raw reasoning, None for the upstream's."""
     conversation: str = ""
@@ -58,25 +65,16 @@ class LeasedResponse(NamedTuple):
     previous_attempts: int
 
 
-class TranslatedRequest(Struct, frozen=True):
-    """A request translated for one upstream."""
+LeftOut = Literal[
+    "a part of the answer", "older items", "encrypted reasoning", "images", "the format", "the forced call"
+]
+"""What a request can do without when an upstream has refused it."""
 
-    outgoing: Outgoing
-    plan: AnswerPlan | None = None
-    """How its answer gets the format of `text.format`."""
-    stream: bool = True
-    """False for a model that can call tools only in a response that is not streamed."""
-    remaining_items: History | None = None
-    """The items of the conversation after truncation; None when it was not truncated."""
+_NOTHING_KNOWN: Final = ClientTraits(None, False, {}, None)
 
 
-@dataclass(slots=True, eq=False, repr=False)
-class PreparedRequest:
-    """One request, from its body to its run, or to its runs when it asks for several choices.
-
-    The first fields are given. Each pass (`prepare.PASSES`) sets some of the others, most of which are not
-    readable before.
-    """
+class Received(Struct, frozen=True, eq=False):
+    """A request as a client has sent it."""
 
     body: CreateResponse
     """As decoded; later with the items themselves in the place of references, and with the settings that its
@@ -96,55 +94,102 @@ class PreparedRequest:
     """The path of the input in the client's own request."""
     schema_param: str = "text.format.schema"
     """The path of the output's schema there."""
+    needs_client: bool = False
+    """It is cancelled if its client leaves, though it is stored."""
     streams: bool = False
     """Its answer is sent as it is made, even if its body does not say so."""
+    key: IdempotencyKey | None = None
+    """The key that stands for its response, if that is stored."""
+    choices: int = 1
+    limits_form: Form = openai_limit_headers
+    """The names of the rate-limit headers."""
+    client: ClientTraits = _NOTHING_KNOWN
+    lead: Sequence[InputItem] = ()
+    """The messages of its prompt, which come before all items and hold for this request alone."""
+    has_template: bool = False
+    """Its prompt is one of this server's."""
+
+
+class Addressed(Received, frozen=True, kw_only=True, eq=False):
+    """A request for a model that is served."""
+
+    target: Target
+    """The upstream that is asked first."""
+    learn: Callable[[UpstreamError], None]
+    """Is called with each refusal of its attempts."""
+    field_refusals: FieldRefusals | None
+    """The fields that upstreams have refused lately; None: they have refused none."""
+    providers: Sequence[HostedProvider]
+    """What runs tools that the server runs itself."""
+    answer_headers: dict[str, str] = field(default_factory=dict)
+    """The headers of the answer; final when an upstream has accepted, whose losses they report."""
+
+
+class Placed(Addressed, frozen=True, kw_only=True, eq=False):
+    """A request in its conversation. What an upstream refuses, or an answer adds, makes another one of it,
+    which is translated again."""
+
+    history: History
+    """The items before the input."""
+    own: Sequence[InputItem]
+    """The items of the input."""
+    before: Conversation
+    """The conversation as it was read."""
+    upstream_response: UpstreamResponse | None
+    """The last response of the history, as its upstream stores it."""
+    reservation: Reservation
+    """The memory that the request takes."""
+    compacts: bool
+    """It asks for a summary of its conversation."""
+    identities: ToolIdentityMap
+    truncator: Truncator | None
+    """Shortens the conversation for an upstream, where the request allows that."""
+    chosen: RouteChoice | None = None
+    """The choice among several routes; None: it is made when the first one has failed."""
+    hosted: HostedTools | None = None
+    """The tools that the server runs, None without any."""
+    threshold: int | None = None
+    """The tokens of input beyond which the conversation is condensed here; None: it is not."""
     follows: bool = False
     """It asks for another answer within the same response."""
     unreadable_patterns: bool = False
     """The schema of its format has patterns that can't be matched here."""
-    choices: int = 1
-    limits_form: Form = openai_headers
-    """The names of the rate-limit headers."""
-
-    client: ClientTraits = field(init=False)
-    lead: Sequence[InputItem] = field(init=False, default=())
-    """The messages of its prompt, which come before all items and hold for this request alone."""
-    has_template: bool = field(init=False, default=False)
-    """Its prompt is one of this server's."""
-    target: Target = field(init=False)
-    """The upstream that is asked first."""
-    chosen: RouteChoice | None = field(init=False)
-    """The choice among several routes; None: there is one, or the request is for several choices."""
-    answer_headers: dict[str, str] = field(init=False)
-    """The headers of the answer; final when an upstream has accepted, whose losses they report."""
-    history: History = field(init=False)
-    """The items before the input."""
-    own: list[InputItem] = field(init=False)
-    """The items of the input."""
-    upstream_response: UpstreamResponse | None = field(init=False)
-    """The last response of the history, as its upstream stores it."""
-    reservation: Reservation = field(init=False)
-    """The memory that the request takes."""
-    hosted: HostedTools | None = field(init=False)
-    """The tools that the server runs, None without any."""
-    compacts: bool = field(init=False)
-    """It asks for a summary of its conversation."""
-    threshold: int | None = field(init=False)
-    """The tokens of input beyond which the conversation is condensed here; None: it is not."""
-    is_due: bool = field(init=False)
-    """It is beyond that."""
-    identities: ToolIdentityMap = field(init=False)
-    truncator: Truncator | None = field(init=False)
-    """Shortens the conversation for an upstream, where the request allows that."""
-    output_room: int | None = field(init=False)
+    left_out: frozenset[LeftOut] = frozenset()
+    """What its upstream has refused and is not sent again."""
+    dropped_fields: frozenset[str] = frozenset()
+    """The fields of its body that its upstream has refused."""
+    output_room: int | None = None
     """The most tokens of an answer, by an upstream's refusal of more."""
-    translated: TranslatedRequest = field(init=False)
-    """The request with its whole history, for the first upstream."""
-    previous_id: str | None = field(init=False)
-    """The upstream's id of the response before, where the new input is enough for it."""
-    continuation: TranslatedRequest | None = field(init=False)
-    """The request with its new input only, for that upstream."""
-    measured: MeasuredInput = field(init=False)
+    response_id: str = ""
+    """The id of its response, if an upstream wants to know the session."""
+
+
+class UpstreamForm(Struct, frozen=True):
+    """A request in the form of one upstream."""
+
+    outgoing: Outgoing
+    losses: list[Diagnostic]
+    """Those of the client's dialect, then those of the upstream's."""
+    plan: AnswerPlan | None = None
+    """How its answer gets the format of `text.format`."""
+    stream: bool = True
+    """False for a model that can call tools only in a response that is not streamed."""
+    remaining_items: History | None = None
+    """The items of the conversation after truncation; None when it was not truncated."""
+
+
+class Translated(Placed, frozen=True, kw_only=True, eq=False):
+    """A request that can be sent to its upstream."""
+
+    form: UpstreamForm
+    """With its whole history."""
+    measured: MeasuredInput
     """What input tokens are estimated from."""
-    reported: dict[str, None] = field(init=False)
+    is_due: bool = False
+    """The conversation is beyond its threshold."""
+    previous_id: str = ""
+    """The upstream's id of the response before, where the new input is enough for it."""
+    continuation: UpstreamForm | None = None
+    """With the new input only."""
+    reported: dict[str, None] = field(default_factory=dict)
     """The losses in `answer_headers` that upstreams have been the cause of."""

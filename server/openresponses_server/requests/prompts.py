@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
-import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -25,7 +24,7 @@ from openresponses_bridge.protocol.input_items import MessageParam
 from openresponses_bridge.protocol.request import CreateResponse
 from openresponses_server.errors import HttpError
 from openresponses_server.settings import SettingsError
-from openresponses_server.settings.files import about, located, read_config, wrong_fields
+from openresponses_server.settings.files import about, converted, located, read_config
 from openresponses_server.store.history import own_input
 
 NOT_FOUND: Final = "prompt_not_found"
@@ -150,16 +149,16 @@ def _read(path: Path) -> Prompt:
                 raise SettingsError(f"a prompt has at most {_MOST_BYTES} bytes", place=str(path))
             return _prompt(read_config(path))
     except (SettingsError, OSError) as error:
-        what = error.message if isinstance(error, SettingsError) else error.strerror
-        place = error.place if isinstance(error, SettingsError) else ""
-        raise SettingsError(f"prompt {path.stem!r}: {place or path}: {what}", "$.prompts") from error
+        wrong = (
+            "; ".join(f"{each.place or path}: {each.message}" for each in error.all)
+            if isinstance(error, SettingsError)
+            else f"{path}: {error.strerror}"
+        )
+        raise SettingsError(f"prompt {path.stem!r}: {wrong}", "$.prompts") from error
 
 
 def _prompt(fields: dict[str, Any]) -> Prompt:
-    try:
-        given = msgspec.convert(fields, _File)
-    except msgspec.ValidationError as error:
-        raise wrong_fields(error, _File) from error
+    given = converted(fields, _File)
     if not given.versions:
         raise SettingsError("it has no [versions.…]", "$.versions")
     templates = {}

@@ -37,7 +37,7 @@ _ORIGIN_LENGTH: Final = 16  # characters of a hash: enough to distinguish upstre
 
 
 def sends_reasoning_back(request: CreateResponse) -> bool:
-    """Whether the client of this request keeps sealed reasoning and sends it back."""
+    """Return True if the client of this request keeps sealed reasoning and sends it back."""
     return _ENCRYPTED in (request.include or ()) or is_native(request)
 
 
@@ -69,7 +69,7 @@ def open_reasoning(items: Sequence[Any], target: Target, losses: dict[Loss, None
 
 
 def has_encrypted(items: Iterable[Any]) -> bool:
-    """Whether any of them is encrypted reasoning."""
+    """Return True if any of the items is encrypted reasoning."""
     return any(isinstance(item, ReasoningParam | ReasoningItem) and item.encrypted_content for item in items)
 
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from openresponses_bridge.protocol.request import conversation_of
 from openresponses_server.requests.client_traits import session_key
-from openresponses_server.requests.prepared import PreparedRequest
+from openresponses_server.requests.prepared import Placed
 from openresponses_server.requests.service import Service
 from openresponses_server.store.base import UpstreamResponse
 from openresponses_server.store.records import can_be_id
-from openresponses_server.upstreams.choice import Route, session_name
+from openresponses_server.upstreams.routing.routes import RouteChoice, session_name
+from openresponses_server.upstreams.routing.states import Route
 from openresponses_server.upstreams.targets import Target
 
 _RESPONSE = "response"
@@ -24,31 +27,32 @@ def upstream_response(target: Target, response_id: str | None, key: str | None) 
     return UpstreamResponse(target.upstream.account(key), target.model, response_id)
 
 
-async def choose_route(request: PreparedRequest, service: Service) -> None:
+async def choose_route(request: Placed, service: Service) -> Placed:
     """Choose which of the request's routes is asked first: the first one, where nothing else can decide."""
     asked = request.target
     if not asked.has_equals and not service.routes.routes.conditions:
-        return
+        return request
     targets = (asked, *asked.fallbacks)
-    chosen = service.routes.choice(targets)
+    chosen = RouteChoice(service.routes, targets)
     if asked.has_equals:
-        chosen.session = _session_of(request)
+        chosen.session = named_session(request)
         chosen.preferred = await _preferred(request, service, targets)
     first = chosen.peek() or asked
+    target = asked
     if first is not asked:
         others = tuple(each for each in targets if each is not first)
-        request.target = first._replace(fallbacks=others, has_equals=asked.has_equals)
-    if request.choices == 1:  # choices choose for themselves
-        request.chosen = chosen
+        target = first._replace(fallbacks=others, has_equals=asked.has_equals)
+    # choices choose for themselves
+    return replace(request, target=target, chosen=chosen if request.choices == 1 else None)
 
 
-def remember_route(request: PreparedRequest, service: Service, response_id: str, route: Route) -> None:
-    """This route answers the request: what continues its response goes there, too."""
+def remember_route(request: Placed, service: Service, response_id: str, route: Route) -> None:
+    """Remember that this route answers the request: what continues its response goes there, too."""
     if request.chosen is not None and not request.chosen.session:
         service.routes.remember(session_name(request.owner, _RESPONSE, response_id), route)
 
 
-def _session_of(request: PreparedRequest) -> str:
+def named_session(request: Placed) -> str:
     """The name of the session that the request says it belongs to; "" if it says none. Two owners never have
     the same."""
     body, owner = request.body, request.owner
@@ -62,7 +66,16 @@ def _session_of(request: PreparedRequest) -> str:
     return session_name(owner, "name", request.client.conversation) if request.client.conversation else ""
 
 
-async def _preferred(request: PreparedRequest, service: Service, targets: Sequence[Target]) -> Route | None:
+def session_of(request: Placed) -> str:
+    """The name of the request's session: the one that it says, else that of the first response of the chain
+    that it continues, else that of its own response."""
+    if named := named_session(request):
+        return named
+    chain = request.before.responses
+    return session_name(request.owner, "chain", chain[0] if chain else request.response_id)
+
+
+async def _preferred(request: Placed, service: Service, targets: Sequence[Target]) -> Route | None:
     before = request.upstream_response
     if before is not None:
         for each in targets:

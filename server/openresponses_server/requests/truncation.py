@@ -119,7 +119,7 @@ def _is_users(item: AnyItem) -> bool:
 
 
 def stays(item: AnyItem) -> bool:
-    """Whether the item holds for all that follows: an instruction, a setting, declared tools."""
+    """Return True if the item holds for all that follows: an instruction, a setting, declared tools."""
     return item.type in _PINNED_TYPES or role_of(item) in _PINNED_ROLES or is_update(item)
 
 
@@ -129,7 +129,8 @@ def role_of(item: Any) -> str:
 
 
 def _keys(item: Any) -> tuple[str, ...]:
-    """What joins a call with its output: its call_id, or the item's id for clients that refer to that."""
+    """Return the keys that join a call with its output: its call_id, or the item's id for clients that refer
+    to that."""
     if not item.type.endswith(("_call", "_output")):
         return ()
     return tuple(
@@ -142,5 +143,5 @@ def _field(item: Any, name: str) -> Any:
 
 
 def may_truncate(request: CreateResponse, history: History) -> bool:
-    """Whether the request has `truncation: auto` and more than one input to drop from."""
+    """Return True if the request has `truncation: auto` and more than one input to drop from."""
     return request.truncation == "auto" and (bool(history) or isinstance(request.input, list))

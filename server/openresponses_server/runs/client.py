@@ -9,7 +9,6 @@ from typing import Any, Final
 from msgspec import Struct
 
 from openresponses_bridge.errors import BridgeError
-from openresponses_bridge.protocol.codec import encode_sse
 from openresponses_bridge.protocol.events import Event
 
 _TIMEOUT: Final = 2.0  # seconds that the run of a stored response waits for a client that takes nothing
@@ -22,10 +21,6 @@ class Batch(Struct, frozen=True):
     events: list[Event]
     frames: bytes | None = None
     last: bool = False
-
-    def encoded(self) -> bytes:
-        """The events as server-sent ones."""
-        return encode_sse(self.events) if self.frames is None else self.frames
 
 
 Deliver = Callable[[Batch], Awaitable[None] | None]
@@ -63,7 +58,8 @@ class Client:
         return self._behind is not None and self._behind.done()
 
     async def wait(self, made: asyncio.Task[None]) -> None:
-        """Until the run is made, or goes on without this client. Raises what the run does, until then."""
+        """Wait until the run is made, or continues without this client. Raises what the run does, until
+        then."""
         if self._behind is not None:
             await asyncio.wait((made, self._behind), return_when=asyncio.FIRST_COMPLETED)
         if not self.is_behind:
@@ -107,12 +103,12 @@ class Client:
 
 
 async def failing(error: Exception) -> None:
-    """What fails when it is awaited."""
+    """Raise the error that the request failed with."""
     raise error
 
 
 def drop(work: Awaitable[Any]) -> None:
-    """It is not awaited any more, whether it was begun or not."""
+    """Drop work that is no longer awaited, whether it was begun or not."""
     if isinstance(work, asyncio.Future):
         return
     work.close()  # type: ignore[attr-defined]

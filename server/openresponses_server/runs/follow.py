@@ -35,19 +35,21 @@ from openresponses_server.store.endings import INTERRUPTED
 from openresponses_server.store.frames import Frames, sliced
 from openresponses_server.store.logs.base import EventLog, LogError, LogGap, LogGone
 
+STARTING_AFTER: Final = "starting_after"
+"""The parameter of the protocol's API with the number of the event behind which a stream goes on."""
 # seconds without a frame until the record is read again: its worker may have stopped
 _LOOK_AGAIN: Final = 2.0
 _UNSURE_FOR: Final = 4.0  # seconds more that a request waits to know whether another worker sent an event
 
 
 def _not_known_yet() -> HttpError:
-    """Whether there is an event of that number is not known yet."""
+    """Return the error for a number of which it is not known yet whether there is such an event."""
     return HttpError(
         503,
         "It is not known yet whether the response has an event of that number: its worker has not reported "
         "since then. Ask again.",
         code="worker_unreachable",
-        param="starting_after",
+        param=STARTING_AFTER,
         headers={"retry-after": "2"},
     )
 
@@ -226,9 +228,9 @@ class Follower:
         return DONE
 
     def _lacks_end(self, record: StoredResponse, seen: int) -> bool:
-        """Whether a client that saw the event `seen`, the last one or a later one, can have seen more than
-        was saved, but not the end. The last number is the end's if that was stored when the client asked;
-        before, it was another event's, which a log that lost its newest entries does not have."""
+        """Return True if a client that saw the event `seen`, the last one or a later one, can have seen more
+        than was saved, but not the end. The last number is the end's if that was stored when the client
+        asked; before, it was another event's, which a log that lost its newest entries does not have."""
         error = record.response.error
         interrupted = error is not None and error.code == INTERRUPTED.code
         return interrupted and 0 <= seen - record.last_sequence <= self._most
@@ -238,7 +240,7 @@ def _no_such_event(last: int) -> HttpError:
     what = "The response has no event yet."
     if last >= 0:
         what = f"The response's last event has the number {last}."
-    return HttpError(400, what, code="invalid_value", param="starting_after")
+    return HttpError(400, what, code="invalid_value", param=STARTING_AFTER)
 
 
 # A client that fell behind its run reads the rest from the store and the log, as any reader does.

@@ -11,15 +11,24 @@ from contextlib import suppress
 from typing import Any, Final
 
 import structlog
+from msgspec import Struct
 
 from openresponses_bridge.errors import BridgeError
 from openresponses_server.store.base import WRITTEN_TOGETHER, ResponseStore, StoreError
-from openresponses_server.store.persistence import LeaseTerm, ResponseSessionPersistenceTransformer
+from openresponses_server.store.persistence import ResponseSessionPersistenceTransformer
+from openresponses_server.store.writers import LeaseTerm
 from openresponses_server.tasks import jittered
 
 _LAST_SECONDS: Final = 3.0
 _UNSAVED_FOR: Final = 3600.0  # seconds that an end is kept which could not be stored yet
 _log = structlog.get_logger(__name__)
+
+
+class _Kept(Struct):
+    persistence: ResponseSessionPersistenceTransformer
+    on_lost: Callable[[], None]
+    ended_at: float | None = None
+    """The time when it ended without its end being stored."""
 
 
 class Keeper:
@@ -30,9 +39,10 @@ class Keeper:
         self._store = store
         self._interval = interval
         self._lease = lease
-        self._kept: dict[str, tuple[ResponseSessionPersistenceTransformer, Callable[[], None]]] = {}
+        self._kept: dict[tuple[str, str], _Kept] = {}
+        """By the response and the worker that holds it: a run that was lost may come back to this process
+        while its first attempt still ends."""
         self._tasks: set[asyncio.Task[None]] = set()
-        self._ended_at: dict[str, float] = {}
         self._to_recheck: set[str] = set()
         self._renewing = asyncio.Lock()
         self._renewed_at = -math.inf
@@ -58,7 +68,7 @@ class Keeper:
         release the leases: another worker makes the queued runs and settles the cancelled ones."""
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=_LAST_SECONDS)
-        released = {kept.response_id: kept.worker for kept, _ in self._kept.values() if kept.held}
+        released = self._held()
         for task in self._tasks:
             task.cancel()
         try:
@@ -72,22 +82,33 @@ class Keeper:
     def add(self, kept: ResponseSessionPersistenceTransformer, on_lost: Callable[[], None]) -> None:
         """Make the checkpoints of this run from now on; `on_lost` is called when its record turns out to be
         another worker's."""
-        self._kept[kept.response_id] = kept, on_lost
+        self._kept[kept.response_id, kept.worker] = _Kept(kept, on_lost)
 
     def remove(self, kept: ResponseSessionPersistenceTransformer, *, ended: bool) -> None:
-        """The run is over. If it ended and its end is not stored yet, it is kept until that is stored.
-        Otherwise it was aborted, and is settled when its lease runs out; or it is stored; or it was refused,
-        because not even its beginning could be stored."""
-        if ended and kept.response_id in self._kept and kept.held:
-            self._ended_at[kept.response_id] = time.monotonic()
+        """The run is over. If it ended and its end is not stored yet, it is kept until that is stored, and so
+        is the failure of one whose beginning the store may have, without having said so. Otherwise it was
+        aborted, and is settled when its lease runs out; or it is stored; or it was refused, because not even
+        its beginning could be stored."""
+        name = kept.response_id, kept.worker
+        there = self._kept.get(name)
+        if kept.unsettled and not kept.held:
+            self.retract(kept)
+        elif ended and there is not None and kept.held:
+            there.ended_at = time.monotonic()
         else:
-            self._kept.pop(kept.response_id, None)
+            self._kept.pop(name, None)
+
+    def retract(self, kept: ResponseSessionPersistenceTransformer) -> None:
+        """The request of this run was refused because the store did not answer. If it may have the response
+        all the same, store as soon as it answers that the response failed, as the client knows."""
+        if kept.unsettled:
+            kept.retract()
+            self._kept[kept.response_id, kept.worker] = _Kept(kept, _nothing, time.monotonic())
 
     def recheck(self, response_id: str) -> None:
         """The record of this run has changed: check soon whether the run still holds it."""
-        if response_id in self._kept:
-            self._to_recheck.add(response_id)
-            self.wake()
+        self._to_recheck.add(response_id)
+        self.wake()
 
     def wake(self) -> None:
         """A checkpoint is due now."""
@@ -109,11 +130,15 @@ class Keeper:
             self.term.until = begun_at + self._lease
 
     async def _renew_held(self) -> None:
-        held = {kept.response_id: kept.worker for kept, _ in self._kept.values() if kept.held}
-        if held:
+        if held := self._held():
             for response_id in await self._store.renew(held, await self._store.now() + self._lease):
                 # The run may have ended meanwhile: check it once more.
                 self.recheck(response_id)
+
+    def _held(self) -> dict[str, str]:
+        """The runs whose leases are this process's: response id → its worker, the latest of several."""
+        runs = [each.persistence for each in self._kept.values()]
+        return {each.response_id: each.worker for each in runs if each.held}
 
     async def renew_leases(self) -> None:
         """Renew them in time, until cancelled."""
@@ -142,16 +167,24 @@ class Keeper:
         """Make every checkpoint that is due."""
         now = time.monotonic()
         to_recheck, self._to_recheck = self._to_recheck, set()
-        due = [each for name, each in self._kept.items() if name in to_recheck or each[0].due(now)]
+        due = [
+            each
+            for each in self._kept.values()
+            if each.persistence.response_id in to_recheck or each.persistence.due(now)
+        ]
         for start in range(0, len(due), WRITTEN_TOGETHER):
-            await asyncio.gather(*(_checkpoint(*each) for each in due[start : start + WRITTEN_TOGETHER]))
-        for response_id, since in list(self._ended_at.items()):
-            kept, _ = self._kept[response_id]
-            if kept.saved or kept.lost or time.monotonic() - since > _UNSAVED_FOR:
-                del self._ended_at[response_id], self._kept[response_id]
+            await asyncio.gather(*map(_checkpoint, due[start : start + WRITTEN_TOGETHER]))
+        for name, each in list(self._kept.items()):
+            since, kept = each.ended_at, each.persistence
+            if since is not None and (kept.saved or kept.lost or time.monotonic() - since > _UNSAVED_FOR):
+                del self._kept[name]
 
 
-async def _checkpoint(kept: ResponseSessionPersistenceTransformer, on_lost: Callable[[], None]) -> None:
-    await kept.checkpoint()
-    if kept.lost:
-        on_lost()
+def _nothing() -> None:
+    return None
+
+
+async def _checkpoint(each: _Kept) -> None:
+    await each.persistence.checkpoint()
+    if each.persistence.lost:
+        each.on_lost()

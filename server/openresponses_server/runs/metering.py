@@ -61,14 +61,14 @@ class MeasuredInput(Struct, eq=False, dict=True):
 
     @property
     def agent(self) -> str:
-        """What distinguishes the agents that use one key: the prompt cache key, else the user."""
+        """The name that distinguishes the agents that use one key: the prompt cache key, else the user."""
         request = self.request
         return request.prompt_cache_key or request.safety_identifier or request.user or ""
 
 
 class Meters:
-    """What all responses of the application share: `book` records the tokens. What an upstream counts
-    corrects the estimates for the key of that request, and for no other. `tokenizers` are those of the
+    """The part that all responses of the application share: `book` records the tokens. What an upstream
+    counts corrects the estimates for the key of that request, and for no other. `tokenizers` are those of the
     settings, which count instead of an estimate where they can."""
 
     def __init__(self, book: UsageBook, tokenizers: Mapping[str, str] = MappingProxyType({})) -> None:
@@ -131,6 +131,24 @@ class _KeysCounter(Struct, frozen=True):
         return self.meters.counter_now(self.owner).request(request, history, model)
 
 
+MOST_PLAUSIBLE: Final = 10**7
+"""Tokens of one answer, input or output: a few times the largest window that a model has. A count above that
+is a mistake, which would cost a key its day."""
+
+
+def plausible(usage: Usage, answers: int = 1) -> Usage | None:
+    """The usage of so many answers without counts that can't be, which are estimated; None if all are so."""
+    most = MOST_PLAUSIBLE * answers
+    incoming, outgoing = (each if each <= most else 0 for each in (usage.input_tokens, usage.output_tokens))
+    if (incoming, outgoing) == (usage.input_tokens, usage.output_tokens) and usage.total_tokens <= 2 * most:
+        return usage
+    cached = min(usage.input_tokens_details.cached_tokens, incoming)
+    reasoning = min(usage.output_tokens_details.reasoning_tokens, outgoing)
+    if not incoming and not outgoing:
+        return None
+    return Usage.of(incoming, outgoing, cached_tokens=cached, reasoning_tokens=reasoning)
+
+
 class Meter(Watch):
     """The tokens of one response, recorded once. `model` is what the client named. `share`: if one request to
     the upstream makes several responses, their number for the first, 0 for the others."""
@@ -158,6 +176,8 @@ class Meter(Watch):
         that it was sent beside those of the request."""
         if not self._share:
             return usage
+        if usage is not None and usage.total_tokens > MOST_PLAUSIBLE:
+            usage = plausible(usage, max(self.answers, 1))
         if usage is not None and usage.has_only_total:
             output_tokens = min(self._output_tokens(output), usage.total_tokens)
             return replace(
@@ -235,8 +255,8 @@ def cost_of(
 
 
 def input_room_of(target: Target, output: int | None = None) -> int:
-    """How many input tokens the model accepts with `output` tokens of answer, by default with its longest
-    answer; 0 if that is unknown."""
+    """Return how many input tokens the model accepts with `output` tokens of answer, by default with its
+    longest answer; 0 if that is unknown."""
     able = target.able
     if able.context_window is None and able.max_input_tokens is None:
         return 0

@@ -30,11 +30,12 @@ from openresponses_server.observation.responses import (
     Watch,
 )
 from openresponses_server.store.endings import is_cancelled
-from openresponses_server.upstreams.attempts import Attempts
 from openresponses_server.upstreams.prices import dollars
+from openresponses_server.upstreams.routing.attempts import Attempts
 
 _LONGEST: Final = 200  # characters of a name that a client or an upstream gives
 _LONGEST_CODE: Final = 64
+_MOST_WARNINGS: Final = 10
 _NOT_A_NAME: Final = "other"  # the upstream's code is a sentence
 _CANCELLED: Final = "cancelled"
 _LEFT: Final = "client_left"
@@ -67,7 +68,7 @@ class Ending(Protocol):
 
     @property
     def failure(self) -> BridgeError | None:
-        """What it failed of."""
+        """The error that it failed with; None if it did not fail."""
         ...
 
 
@@ -77,10 +78,10 @@ is not known."""
 
 
 class RunOutcome:
-    """How one run ends, for its `watches`: they begin in this order and end in the reverse one. `timing` is
-    that of its tokens. `ended_elsewhere`: if the run is cancelled, another worker ends the response. `losses`
-    are filled with what the request lost in translation for the upstream that accepts it, `rounds` with the
-    usage of its answers. Without `cost_of` the cost is not known."""
+    """The outcome of one run, for its `watches`: they begin in this order and end in the reverse one.
+    `timing` is that of its tokens. `ended_elsewhere`: if the run is cancelled, another worker ends the
+    response. `losses` are filled with what the request lost in translation for the upstream that accepts it,
+    `rounds` with the usage of its answers. Without `cost_of` the cost is not known."""
 
     def __init__(
         self,
@@ -106,7 +107,7 @@ class RunOutcome:
         self._cost_of = cost_of
 
     def asks(self, attempts: Attempts) -> None:
-        """These attempts are made now, and not those that it was made with."""
+        """Record that these attempts are made in place of those it was made with."""
         self._asking = attempts
 
     def first_bytes_received(self) -> None:
@@ -151,7 +152,8 @@ class RunOutcome:
         )
 
     def _was_given_up(self, raised: BaseException | None) -> bool:
-        """Whether the client has left, or cancelled, before an upstream that was asked began to answer."""
+        """Return True if the client has left, or cancelled, before an upstream that was asked began to
+        answer."""
         if not self._asking.is_asking:
             return False
         if isinstance(raised, asyncio.CancelledError):
@@ -189,9 +191,8 @@ class LogLine(Watch, Struct):
         fields: dict[str, Any] = {"upstream": target.upstream.name}
         if target.model != ended.response.model:
             fields["upstream_model"] = target.model[:_LONGEST]
-        choice = self.attempts.choice
-        if choice is not None:
-            fields |= choice.fields(target)
+        if not self.attempts.choice.is_single:
+            fields |= self.attempts.choice.fields(target)
         if ended.first_bytes is not None:
             fields["first_ms"] = round(ended.first_bytes * 1000, 1)
         fields |= {"ms": round(ended.seconds * 1000, 1), "request_id": self.request_id}
@@ -204,9 +205,17 @@ class LogLine(Watch, Struct):
             fields["path"] = self.path
         if ended.cost is not None and ended.counts:
             fields["cost_usd"] = dollars(ended.cost)
+        if ended.noticed:
+            fields |= _warnings(ended.noticed)
         if said.cause is not None:
             fields |= {"address": target.upstream.address, "cause": said.cause}
         _write(ended.response, said.status, said.code, fields)
+
+
+def _warnings(noticed: Sequence[Diagnostic]) -> dict[str, Any]:
+    """Return the warnings about an answer that looks complete nevertheless."""
+    found = [f"{case.where}: {case.what}" for case in noticed if case.kind == "warning"]
+    return {"warnings": found[:_MOST_WARNINGS]} if found else {}
 
 
 def log_ended(response: Response, cause: str | None = None) -> None:
@@ -230,7 +239,7 @@ def _status_and_code(response: Response) -> tuple[str, str | None]:
 
 
 def _write(response: Response, status: str, code: str | None, fields: dict[str, Any]) -> None:
-    line: dict[str, Any] = {"id": response.id, "model": response.model[:_LONGEST], "status": status}
+    line: dict[str, Any] = {"response_id": response.id, "model": response.model[:_LONGEST], "status": status}
     if code is not None:
         line["code"] = code if len(code) <= _LONGEST_CODE and len(code.split()) == 1 else _NOT_A_NAME
     if response.usage is not None:

@@ -83,7 +83,7 @@ class RunQueue:
             looked_at = time.monotonic()
 
     async def _poll(self, look: Awaitable[bool]) -> bool:
-        """Whether there was a run; False, after a pause, if that can't be known."""
+        """Return True if there was a run; False, after a pause, if that can't be known."""
         from redis.exceptions import ResponseError
 
         from openresponses_server.redis_clients import REDIS_FAILURES

@@ -19,16 +19,17 @@ from openresponses_server.errors import HttpError, error_for_codex, shutting_dow
 from openresponses_server.limits.gate import Gate
 from openresponses_server.limits.memory import Reservation
 from openresponses_server.runs.client import Client, Deliver
+from openresponses_server.runs.exchange import Translation
 from openresponses_server.runs.keeper import Keeper
 from openresponses_server.runs.outcome import RunOutcome
-from openresponses_server.runs.pipeline import Pipeline, Translation
+from openresponses_server.runs.pipeline import Pipeline
 from openresponses_server.runs.rounds import Rounds
 from openresponses_server.runs.schema_workers import SchemaJudge
 from openresponses_server.settings import Settings
 from openresponses_server.store.base import LeaseLost
 from openresponses_server.store.endings import lost
 from openresponses_server.store.persistence import ResponseSessionPersistenceTransformer
-from openresponses_server.upstreams.attempts import Attempts
+from openresponses_server.upstreams.routing.attempts import Attempts
 
 
 class ActiveRuns:
@@ -41,9 +42,10 @@ class ActiveRuns:
         """List the run, until it is removed."""
         self._runs[response_id] = owner, run
 
-    def remove(self, response_id: str) -> None:
-        """Remove a run that has ended."""
-        del self._runs[response_id]
+    def remove(self, response_id: str, run: Run) -> None:
+        """Remove a run that has ended, but not another one that makes the response by now."""
+        if response_id in self._runs and self._runs[response_id][1] is run:
+            del self._runs[response_id]
 
     def get(self, response_id: str, owner: str) -> Run | None:
         """The run that makes this response; None if none does here for this owner (law S7)."""
@@ -64,7 +66,7 @@ class ActiveRuns:
 
 
 class RunRequest(Struct, frozen=True):
-    """What makes one response, and how."""
+    """A request for one run."""
 
     owner: str
     translation: Translation
@@ -77,8 +79,8 @@ class RunRequest(Struct, frozen=True):
     background: bool
     """The client already has the queued response, so that even a failure is reported by events."""
     personal: bool
-    """It needs the client's own key or secrets of its tools, which are not stored: no other worker can make
-    it."""
+    """It needs the client's own key, secrets of its tools or fields of its API, which are not stored: no
+    other worker can make it."""
     for_codex: bool
     """SSE comments do not keep its client from timing out, and it reads errors as `error_for_codex`."""
     slot_reserved: bool
@@ -87,12 +89,14 @@ class RunRequest(Struct, frozen=True):
     """The runs before this one, whose output no client has seen."""
     check: Callable[[], Awaitable[None]]
     """Raises HttpError if it may not be made any more, after it has waited for a slot."""
+    needs_client: bool = False
+    """It is cancelled if its client leaves, though it is stored."""
     rounds: Rounds | None = None
     """Runs the calls of hosted tools; None: it has no such tools."""
 
 
 class RunService(Protocol):
-    """What all runs of an application share."""
+    """The part that all runs of an application share."""
 
     @property
     def settings(self) -> Settings: ...
@@ -122,6 +126,7 @@ class Run:
         self.personal = request.personal
         self._outcome = request.outcome
         self._background = request.background
+        self._needs_client = request.needs_client
         self._total = service.settings.timeouts.total  # seconds for all of it
         self.client = Client(may_leave=request.persistence is not None)
         self._pipeline = Pipeline(
@@ -172,6 +177,8 @@ class Run:
         """The client has left, and `generate` was cancelled."""
         if self.persistence is None:
             self.translation.cancel()
+        elif self._needs_client:
+            self.stop()
 
     async def cancel(self) -> Response:
         """End the response as cancelled, which its client is sent, and wait for that."""
@@ -240,8 +247,12 @@ class Run:
                     last = await self._run_to_end()
                     if last:
                         await self._pipeline.finish(last, self._total, self._on_end)
+                except BridgeError:
+                    if self.persistence is not None and self.persistence.only_reserves:
+                        await self.persistence.withdraw()
+                    raise
                 finally:
-                    self._service.running.remove(response_id)
+                    self._service.running.remove(response_id, self)
         finally:
             if self.is_queued:
                 self._leave_queue()
@@ -325,7 +336,8 @@ class Run:
     @property
     def _needs_end(self) -> bool:
         """Something of the response was sent or stored, so that its end is sent or stored too."""
-        held = self.persistence is not None and self.persistence.held
+        persistence = self.persistence
+        held = persistence is not None and persistence.held and not persistence.only_reserves
         return self.client.has_sent or self._background or held
 
     def _on_end(self, instead: Event | None) -> None:

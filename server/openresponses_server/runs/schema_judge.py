@@ -46,7 +46,7 @@ def limit_process() -> None:
 
 
 def unusable(schema: dict[str, Any]) -> str | None:
-    """Why the schema can't be used; None if it can."""
+    """Return why the schema can't be used; None if it can."""
     try:
         validator(dialect_of(schema) or "", schema)
     except (engine.ValidationError, ValueError):
@@ -55,8 +55,8 @@ def unusable(schema: dict[str, Any]) -> str | None:
 
 
 def objection(schema: dict[str, Any], text: str) -> str | None:
-    """Why the text is not a JSON value that fits the schema, without quoting either; None if it is. The
-    schema has been checked (`check_schema`)."""
+    """Return why the text is not a JSON value that fits the schema, without quoting either; None if it is.
+    The schema has been checked (`check_schema`)."""
     try:
         value = decode_json(text)
     except WireError as error:

@@ -51,7 +51,7 @@ class SchemaJudge:
             self._idle.pop().end()
 
     async def objection(self, question: SchemaCheck, owner: str = "") -> str | None:
-        """Why the text does not fit, or could not be checked; None if it fits."""
+        """Return why the text does not fit, or could not be checked; None if it fits."""
         schema, text = question
         if schema in (ANY_OBJECT, ANY_JSON) and len(text) <= _SHORT:
             return objection(schema, text)
@@ -60,8 +60,8 @@ class SchemaJudge:
         return await self._ask(owner, slow, failed, schema, text)
 
     async def unusable(self, schema: dict[str, Any], owner: str = "") -> str | None:
-        """Why this schema, which has been checked, can't be used; None if it can. A schema without patterns
-        always can, so that no process is asked."""
+        """Return why this schema, which has been checked, can't be used; None if it can. A schema without
+        patterns always can, so that no process is asked."""
         if not has_patterns(schema):
             return None
         slow = f"its patterns could not be read within {self._seconds:g} seconds"
@@ -93,12 +93,26 @@ class SchemaJudge:
             if not lock.locked() and not lock.statistics().tasks_waiting:
                 self._owner_locks.pop(owner, None)
 
+    async def _process(self) -> IsolatedProcess:
+        """A process that answers: one that waits, unless it has died since another key's schema, or a new
+        one."""
+        while True:
+            waiting = self._idle.pop() if self._idle else None
+            process = waiting or IsolatedProcess(schema_judge.__name__)
+            try:
+                await process.ask(_NOTHING)
+            except BaseException as error:
+                process.end()
+                if waiting is None or not isinstance(error, ConnectionError):
+                    raise
+            else:
+                return process
+
     async def _in_process(self, schema: dict[str, Any], text: str | None) -> str | None:
         """Ask a process; its start does not count as time of the schema."""
         line = json.dumps([schema, self._seconds, text]).encode()
-        process = self._idle.pop() if self._idle else IsolatedProcess(schema_judge.__name__)
+        process = await self._process()
         try:
-            await process.ask(_NOTHING)
             with anyio.fail_after(self._seconds):
                 said: str | None = json.loads(await process.ask(line))
         except BaseException:

@@ -7,7 +7,7 @@ import math
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Final
 
@@ -21,7 +21,7 @@ from openresponses_server.store.base import Lease, LeaseLost, ResponseStore, Sto
 from openresponses_server.store.endings import MAX_ATTEMPTS, closing_events, interrupted, previous_attempts
 from openresponses_server.store.frames import Frames, joined
 from openresponses_server.store.logs.base import EventLog, LogError, LogGap, LogGone
-from openresponses_server.store.writers import WAITING
+from openresponses_server.store.writers import SETTLING, WAITING
 
 Renew = Callable[[], Awaitable[None]]
 """Renews the leases of this process' own runs."""
@@ -34,8 +34,8 @@ _Claim = Callable[[Lease, float], Awaitable[list[StoredResponse]]]
 
 # seconds after which an idle worker claims a waiting run: its entry in the queue was lost
 _QUEUED: Final = 3.0
-_LOG_TIMEOUT: Final = 3.0  # seconds to wait for the log
-_SETTLING: Final = 15.0  # seconds that settling a run may take, its log out of reach and its store slow
+# seconds to wait for a log on another machine, as long as its own calls are retried: what it has is lost else
+_LOG_TIMEOUT: Final = 10.0
 _NOT_BEGUN: Final = "it could not begin"
 _SETTLED: Final = "its worker stopped, and another one settled it"
 
@@ -155,7 +155,7 @@ class Settler:
             return (claimed, lease.worker) if claimed else None
 
     def _lease_from(self, now: float) -> Lease:
-        return Lease(self._new_worker(), now + max(self._lease, _SETTLING))
+        return Lease(self._new_worker(), now + max(self._lease, SETTLING))
 
     def _new_worker(self) -> str:
         return f"{self._process}-settler-{secrets.token_hex(8)}"
@@ -183,8 +183,8 @@ class Settler:
         await self.end(record, worker)
 
     async def previous_attempts(self, record: StoredResponse) -> int | None:
-        """How often the response was begun; None if somebody can have seen output of it. If the log has more
-        than the record, a worker of an earlier version sent that. Raises StoreError."""
+        """Return how often the response was begun; None if somebody can have seen output of it. If the log
+        has more than the record, a worker of an earlier version sent that. Raises StoreError."""
         begun = await previous_attempts(self._store, record)
         if begun:
             sent, _ = await self._read(record.response.id, record.last_sequence)
@@ -192,7 +192,7 @@ class Settler:
         return begun
 
     async def _attempts_so_far(self, record: StoredResponse) -> int | None:
-        """How often the response was begun, if it is to be made once more; else None."""
+        """Return how often the response was begun, if it is to be made once more; else None."""
         begun = None if self.rerun is None else await self.previous_attempts(record)
         return None if begun is None or begun >= MAX_ATTEMPTS else begun
 
@@ -203,6 +203,7 @@ class Settler:
         interrupted; None if the response was deleted meanwhile."""
         response = record.response
         last = record.last_sequence
+        await self._acquire_log(response.id)
         found, whole = await self._tail(response.id, last)
         tail = joined(found)
         terminal: Event | None = None
@@ -221,11 +222,24 @@ class Settler:
         try:
             await self._store.finish(response.id, worker, response, ended, conversation=record.conversation)
         except LeaseLost:
+            self._event_log.leave(response.id)
             return None
         log_ended(response, _SETTLED if ending is None else _NOT_BEGUN)
         self.count()
         await self._close_log(response.id, closing)
         return response
+
+    async def _acquire_log(self, response_id: str) -> None:
+        """Acquire the log from a worker that may only stand still: what it appends later is sent to
+        nobody."""
+        with suppress(LogError, TimeoutError):
+            async with self._log_time():
+                await self._event_log.acquire(response_id)
+
+    def _log_time(self) -> asyncio.Timeout:
+        """Return the time limit for the log; none if that is at hand: it is never out of reach, and late only
+        where all else is, too."""
+        return asyncio.timeout(None if self._event_log.at_hand else _LOG_TIMEOUT)
 
     async def _tail(self, response_id: str, after: int) -> tuple[list[Frames], bool]:
         """The frames since the last checkpoint that the log still has, and whether these are all. The first
@@ -233,6 +247,8 @@ class Settler:
         found, sound = await self._read(response_id, after)
         if found or after < 0:
             return found, sound or not found
+        if not sound:
+            return [], False
         # If the log has the event before, nothing was sent after it.
         before, sound = await self._read(response_id, after - 1)
         return [], sound and bool(before)
@@ -241,7 +257,7 @@ class Settler:
         """The frames of the log above this number, and whether it could be read to its end."""
         found: list[Frames] = []
         try:
-            async with asyncio.timeout(_LOG_TIMEOUT):
+            async with self._log_time():
                 async for frames in self._event_log.read(response_id, after, wait=False):
                     found.append(frames)
         except (LogGone, LogGap, LogError, TimeoutError):
@@ -269,7 +285,7 @@ class Settler:
 
     async def _close_log(self, response_id: str, closing: Frames | None) -> None:
         try:
-            async with asyncio.timeout(_LOG_TIMEOUT):
+            async with self._log_time():
                 if closing is not None:
                     await self._event_log.append(response_id, closing)
                 await self._event_log.close(response_id)

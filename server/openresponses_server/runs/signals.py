@@ -1,8 +1,8 @@
 """Messages between workers that ask the one that makes a response to cancel it. They are sent through the
-event log's Redis; workers that share none don't receive each other's messages.
+event log's Redis, or the pipes of its folder; workers that share neither don't receive each other's messages.
 
-Each process listens on a channel of its own, so that a message costs the same however many there are, and on
-one for all, which workers of an earlier version send and listen on.
+Each process listens on a channel of its own, so that a message costs the same however many there are, and in
+Redis on one for all, which workers of an earlier version send and listen on.
 """
 
 from __future__ import annotations
@@ -13,8 +13,11 @@ from typing import Final, Protocol
 
 import structlog
 
+from openresponses_server.store.logs.base import EventLog, LogError
+from openresponses_server.store.logs.file import FileLog
 from openresponses_server.tasks import jittered
 
+_CANCEL: Final = "cancel"
 _CHANNEL: Final = "openresponses-bridge:cancel"
 _PAUSE: Final = 1.0  # seconds until a lost connection is tried again
 _TIMEOUT: Final = 1.0  # seconds that sending a message may take
@@ -49,6 +52,29 @@ class NoSignals:
 
     async def listen(self, on_cancel: OnCancel) -> None:
         await asyncio.Event().wait()
+
+    async def close(self) -> None:
+        return None
+
+
+class PipeSignals:
+    """Messages to the processes of this machine that share the folder of this log."""
+
+    def __init__(self, log: FileLog) -> None:
+        self._log = log
+
+    async def cancel(self, response_id: str, worker: str) -> bool:
+        return self._log.pipes.send(_process_of(worker), _CANCEL, response_id)
+
+    async def listen(self, on_cancel: OnCancel) -> None:
+        self._log.pipes.handlers[_CANCEL] = lambda words: on_cancel(*words)
+        while True:
+            try:
+                self._log.listen()
+                await asyncio.Event().wait()
+            except LogError as error:
+                _log.warning("signals.failed", reason=error.in_full)
+            await asyncio.sleep(jittered(_PAUSE))
 
     async def close(self) -> None:
         return None
@@ -98,7 +124,11 @@ class RedisSignals:
 
 def _channel_of(worker: str) -> str:
     """The channel of the process in the name of a worker."""
-    return f"{_CHANNEL}:{worker.partition('-')[0]}"
+    return f"{_CHANNEL}:{_process_of(worker)}"
+
+
+def _process_of(worker: str) -> str:
+    return worker.partition("-")[0]
 
 
 def _deliver(on_cancel: OnCancel, response_id: bytes) -> None:
@@ -108,6 +138,9 @@ def _deliver(on_cancel: OnCancel, response_id: bytes) -> None:
         _log.exception("signals.internal_error")
 
 
-def open_signals(event_log: str, process: str) -> Signals:
-    """The signals of this process for the event log at this address."""
-    return RedisSignals(event_log, process) if event_log.startswith("redis") else NoSignals()
+def open_signals(log: EventLog, redis: str | None, process: str) -> Signals:
+    """The signals of this process beside this event log; `redis` is the address of its Redis, if it has
+    one."""
+    if isinstance(log, FileLog):
+        return PipeSignals(log)
+    return NoSignals() if redis is None else RedisSignals(redis, process)

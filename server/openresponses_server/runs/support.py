@@ -24,9 +24,9 @@ from openresponses_bridge.protocol.unknown import OURS
 from openresponses_bridge.state import WIRES
 from openresponses_server.limits.gate import Gate
 from openresponses_server.observation.metrics import Metrics
+from openresponses_server.runs.exchange import Translation
 from openresponses_server.runs.follow import Follower
 from openresponses_server.runs.keeper import Keeper
-from openresponses_server.runs.pipeline import Translation
 from openresponses_server.runs.queue import Claim, RunQueue
 from openresponses_server.runs.run import ActiveRuns, Run
 from openresponses_server.runs.settle import Rerun, Settler
@@ -34,17 +34,19 @@ from openresponses_server.runs.signals import OnCancel, open_signals
 from openresponses_server.settings import Settings, seconds_of
 from openresponses_server.store.base import NO_ID, ResponseStore, StoredResponse, StoreError, UpstreamResponse
 from openresponses_server.store.history import own_input
+from openresponses_server.store.idempotency import IdempotencyKey
 from openresponses_server.store.logs.base import MARKED, LogError
 from openresponses_server.store.measured import measured_log
-from openresponses_server.store.persistence import ResponseSessionPersistenceTransformer
+from openresponses_server.store.persistence import RecordOptions, ResponseSessionPersistenceTransformer
 from openresponses_server.store.stores import open_event_log
+from openresponses_server.store.writers import StoringTimes
 from openresponses_server.tasks import end_tasks, jittered
 
 _log = structlog.get_logger(__name__)
 
 
 def can_be_resumed_elsewhere(run: Run) -> bool:
-    """Whether it is stored and another worker can make it instead."""
+    """Return True if the response is stored and another worker can make it instead."""
     return run.persistence is not None and run.persistence.held and not run.personal
 
 
@@ -81,18 +83,26 @@ _LACKS_SECRETS: Final = f"{OURS}lacks_secrets"
 _USUAL_WIRE: Final = "openresponses"
 
 
+def is_personal(request: CreateResponse) -> bool:
+    """Return True if the request has what is not stored: secrets of its tools, or fields of its client's API
+    that the protocol does not have."""
+    native = request.native
+    has_own = native is not UNSET and bool(native.names or native.needed)
+    return has_own or request_without_secrets(request) is not request
+
+
 def stored_request(request: CreateResponse, wire: str) -> bytes:
-    """The request as JSON, with the wire of its client, and without the secrets of its tools."""
+    """The request as JSON, with the wire of its client, and without what `is_personal` names."""
     kept = request_without_secrets(request)
     body = decode_json(encode(replace(kept, beyond=UNSET, native=UNSET)))
     restore_fields(body, kept.beyond)
-    if kept is not request:
+    if is_personal(request):
         body[_LACKS_SECRETS] = True
     return encode({**body, WIRE: wire})
 
 
 def lacks_secrets(stored: bytes) -> bool:
-    """Whether this stored request had secrets, so that it can't be sent to an upstream."""
+    """Return True if this stored request had what is not stored, so that it can't be sent to an upstream."""
     return _LACKS_SECRETS in decode_json(stored)
 
 
@@ -120,10 +130,10 @@ class RunSupport:
 
     def __init__(self, settings: Settings, store: ResponseStore, metrics: Metrics | None = None) -> None:
         self.store = store
-        event_log = open_event_log(settings.event_log)
-        self.event_log = event_log if metrics is None else measured_log(event_log, metrics.called)
         self._worker = secrets.token_hex(8)
-        self.signals = open_signals(settings.event_log, self._worker)
+        event_log = open_event_log(settings.event_log, store.folder, self._worker)
+        self.event_log = event_log if metrics is None else measured_log(event_log, metrics.called)
+        self.signals = open_signals(event_log, settings.redis, self._worker)
         self.keeper = Keeper(store, settings.checkpoint_interval, settings.lease)
         self.settler = Settler(
             store,
@@ -131,7 +141,7 @@ class RunSupport:
             settings.lease,
             self.keeper.renew,
             process=self._worker,
-            has_queue=settings.event_log.startswith("redis"),
+            has_queue=settings.redis is not None,
         )
         self._on_lost: Callable[[], None] = _nothing
         if metrics is not None:
@@ -142,16 +152,22 @@ class RunSupport:
             store, self.event_log, self.settler, most=settings.limits.output_bytes, interval=self._interval
         )
         self._lease = settings.lease
+        self._times = StoringTimes(
+            interval=settings.checkpoint_interval,
+            lease=settings.lease,
+            term=self.keeper.term,
+            in_haste=lambda: self.settler.leaving,
+        )
         self._restart = settings.background_restart
         self._retention = seconds_of(settings.retention)
         self._number = 0
         self._shared = not settings.store.startswith("memory")
         self._maintenance: asyncio.Task[None] | None = None
         self.queue: RunQueue | None = None
-        if settings.event_log.startswith("redis"):
-            self.queue = RunQueue(settings.event_log, store.name, self._worker, settings.lease)
+        if settings.redis is not None:
+            self.queue = RunQueue(settings.redis, store.name, self._worker, settings.lease)
         self._outage = False
-        self._swept_at = 0.0
+        self._swept_at = -math.inf
         self._swept_every = min(_SWEPT_EVERY, (self._retention or math.inf) / 2)
 
     async def check_store(self) -> None:
@@ -167,7 +183,7 @@ class RunSupport:
         return f"{self._worker}-{self._number}"
 
     def expires_at(self, now: float) -> float | None:
-        """When what is stored now expires (Unix seconds); None: never."""
+        """Return the time at which what is stored now expires (Unix seconds); None: never."""
         return None if self._retention is None else now + self._retention
 
     def new_persistence(
@@ -178,9 +194,10 @@ class RunSupport:
         wire: str,
         held_as: str | None = None,
         upstream: Callable[[], UpstreamResponse | None] = _nothing,
+        key: IdempotencyKey | None = None,
     ) -> ResponseSessionPersistenceTransformer:
         """The persistence of one run's response. `held_as` is the worker name that holds its record already;
-        `upstream` returns the response that the upstream itself has stored, if any."""
+        `upstream` returns the response that the upstream itself has stored, if any; `key` stands for it."""
         now = time.time()
         record = StoredResponse(
             response=translation.snapshot,
@@ -197,16 +214,17 @@ class RunSupport:
             self.store,
             self.event_log,
             held_as or self.new_worker(),
-            wire=wire,
-            interval=self._interval,
-            lease=self._lease,
-            stored=held_as is not None,
-            shared=self._shared,
-            withheld=(request.restart or self._restart) == "always",
-            wake=self.keeper.wake,
-            on_lost=partial(self._lost, record.response.id),
-            term=self.keeper.term,
-            upstream=upstream,
+            self._times,
+            RecordOptions(
+                wire=wire,
+                stored=held_as is not None,
+                shared=self._shared,
+                withheld=(request.restart or self._restart) == "always",
+                key=key,
+                upstream=upstream,
+                wake=self.keeper.wake,
+                on_lost=partial(self._lost, record.response.id),
+            ),
         )
 
     def _lost(self, response_id: str) -> None:
@@ -265,8 +283,8 @@ class RunSupport:
             await self.event_log.shutdown()
 
     async def stop_claiming(self, running: ActiveRuns) -> None:
-        """This process is to leave: release the queued runs to other workers, and resume none here any more.
-        Runs that only this process can make stay."""
+        """Prepare to leave: release the queued runs to other workers, and resume none here any more. Runs
+        that only this process can make stay."""
         self.settler.leaving = True
         if self._maintenance is not None:
             self._maintenance.cancel()
@@ -307,15 +325,15 @@ class RunSupport:
                 _log.exception("runs.care_failed")
 
     async def _remove_expired(self) -> None:
-        if time.time() - self._swept_at > self._swept_every:
+        if time.monotonic() - self._swept_at > self._swept_every:
             forgotten = await self.store.sweep(time.time())
-            self._swept_at = time.time()
+            self._swept_at = time.monotonic()
             if forgotten:
                 _log.info("store.swept", responses=forgotten)
 
 
 async def _repeat(work: Callable[[], Awaitable[None]], every: float, *, already_done: bool) -> None:
-    """Do it about every so many seconds, and now unless it is `already_done`."""
+    """Repeat it about every so many seconds, and do it now unless it is `already_done`."""
     while True:
         if not already_done:
             await work()

@@ -8,7 +8,7 @@ import os
 import signal
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from types import FrameType
@@ -35,16 +35,44 @@ _THREAD_SECONDS: Final = 1.0  # after that, for threads whose work nothing waits
 _log = structlog.get_logger(__name__)
 
 
+@contextmanager
+def held_signals() -> Iterator[Callable[[], object]]:
+    """Hold the signals that end a server until it handles them and calls what this yields, or the block ends.
+    Python's own handler raises KeyboardInterrupt wherever the process is: in a callback of the garbage
+    collector that is ignored, and the signal lost."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield _nothing_held
+        return
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, MODE_OF_SIGNAL)
+    release = partial(signal.pthread_sigmask, signal.SIG_SETMASK, mask)
+    try:
+        yield release
+    finally:
+        release()
+
+
+def _nothing_held() -> None: ...
+
+
 class Server(uvicorn.Server):
     """Serves `app` with these settings."""
 
-    def __init__(self, app: Starlette, settings: Settings, *, shared: bool) -> None:
+    def __init__(
+        self,
+        app: Starlette,
+        settings: Settings,
+        *,
+        shared: bool,
+        release_signals: Callable[[], object] = _nothing_held,
+    ) -> None:
         """`shared`: other processes accept from the same socket, so that they get new connections as soon as
-        this one shuts down. Otherwise it answers new connections with 503 until it has shut down."""
+        this one shuts down. Otherwise it answers new connections with 503 until it has shut down.
+        `release_signals`, from `held_signals`, is called as soon as it handles signals."""
         self._registry = ConnectionRegistry(settings)
         super().__init__(_config(app, self._registry))
         self._service: Service = app.state.service
         self.shared = shared
+        self._release_signals = release_signals
         drain = seconds_of(settings.drain)
         assert drain is not None
         self.shutdown_deadline = ShutdownDeadline(drain, settings.limits.grace)
@@ -60,6 +88,7 @@ class Server(uvicorn.Server):
             yield
             return
         before = {number: signal.signal(number, self.handle_exit) for number in self.signals}
+        self._release_signals()
         try:
             yield
         finally:
@@ -127,8 +156,8 @@ class Server(uvicorn.Server):
         return round(self.shutdown_deadline.deadline - asyncio.get_running_loop().time())
 
     def _is_idle(self) -> bool:
-        """Whether no response is in progress, waiting ones were released, and no connection may bring a new
-        request."""
+        """Return True if no response is in progress, waiting ones were released, and no connection may bring
+        a new request."""
         if self.server_state.tasks or self._service.running or not (self._handover and self._handover.done()):
             return False
         return not (self.shared and self.server_state.connections)

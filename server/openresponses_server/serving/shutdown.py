@@ -9,7 +9,7 @@ from typing import Final
 
 
 class ShutdownMode(IntEnum):
-    """How fast the server shuts down; it only ever rises."""
+    """The pace of the shutdown; it only ever rises."""
 
     DRAIN = 0
     """Requests finish within the drain time."""

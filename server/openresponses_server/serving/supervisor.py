@@ -68,7 +68,7 @@ class _Worker:
             self.control.send(what)
 
     def is_frozen(self, now: float) -> bool:
-        """Whether it serves but sends no messages, or has not started in time."""
+        """Return True if it serves but sends no messages, or has not started in time."""
         return now - self.last_message_at > (_FROZEN_SECONDS if self.ready else _START_SECONDS)
 
     def end(self) -> None:
@@ -150,11 +150,11 @@ class Supervisor:
             if each.alive or now - each.started_at < _RESTART_DELAY:
                 continue
             if not each.ready and (each.process.returncode or 0) >= 0:  # it was not killed: it can't start
-                _log.error("worker.not_started", pid=each.process.pid, code=each.process.returncode)
+                _log.error("worker.not_started", pid=each.process.pid, exit_code=each.process.returncode)
                 self._code = 1
                 self._handle_signal(signal.SIGTERM)
                 return
-            _log.error("worker.died", pid=each.process.pid, code=each.process.returncode)
+            _log.error("worker.died", pid=each.process.pid, exit_code=each.process.returncode)
             each.end()
             self._serving[index] = _Worker(self._listener)
 

@@ -10,6 +10,7 @@ docs/settings.md is generated from these classes and the docstrings below their 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, get_args
 from urllib.parse import urlsplit
@@ -20,7 +21,9 @@ from msgspec import Meta, Struct
 from openresponses_bridge.protocol.request import Restart
 from openresponses_server.settings.files import (
     ConfigError,
+    Mistakes,
     about,
+    converted,
     deprecated_in,
     expanded,
     hashed,
@@ -28,7 +31,6 @@ from openresponses_server.settings.files import (
     place_in,
     read_config,
     substituted,
-    wrong_fields,
 )
 from openresponses_server.settings.hosts import authority_of, host_name, is_loopback
 
@@ -84,7 +86,7 @@ class Timeouts(Struct, frozen=True, forbid_unknown_fields=True):
     first_byte: Seconds = 300.0
     """For the first byte of an answer."""
     idle: Seconds = 300.0
-    """Between two reads of an answer."""
+    """Between two reads of an answer; comments do not count."""
     total: Seconds = 3600.0
     """For a whole response."""
 
@@ -107,7 +109,7 @@ CAUSES: Final[tuple[Cause, ...]] = get_args(Cause)
 
 
 class CircuitSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """When an upstream that fails is left out, where another one can be asked."""
+    """Limits beyond which a failing upstream is left out, where another one can be asked."""
 
     failures: Annotated[int, Meta(ge=1, le=1000)] = 5
     """The failures in a row, of a model with a key or of all connections, after which it is left out. A
@@ -118,7 +120,7 @@ class CircuitSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Playback(Struct, frozen=True, forbid_unknown_fields=True):
-    """How a recording answers (`url = "recording:FILE"`)."""
+    """The way a recording answers (`url = "recording:FILE"`)."""
 
     speed: Annotated[float, Meta(gt=0, le=1e6)] | Literal["real", "max"] = "real"
     """`real`, `max` (without waiting), or a factor."""
@@ -127,6 +129,22 @@ class Playback(Struct, frozen=True, forbid_unknown_fields=True):
     next one."""
     loop: bool = False
     """Whether playing begins again with the first exchange after the last one."""
+
+
+class SocketSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """Limits of the WebSockets to an upstream, of each worker."""
+
+    connections: Count = 64
+    """The most connections. The one that was idle longest is closed for a new one; if all are busy, a request
+    goes over HTTP."""
+    idle: Seconds = 300.0
+    """How long a connection is kept without a request."""
+    age: Seconds = 3300.0
+    """How long a connection has new requests. OpenAI ends it after 60 minutes."""
+    turns: Count = 1000
+    """The most requests of a connection."""
+    message_bytes: Annotated[int, Meta(ge=1024, le=256 * 1024 * 1024)] = 16 * 1024 * 1024
+    """The most bytes of a message of the upstream."""
 
 
 class CodexSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -190,7 +208,7 @@ class Tracing(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`always`, or `asked`: only for requests with the header `openresponses-trace: 1`."""
     keys: list[str] = []
     """The keys whose requests may be traced, in the form of `api_keys`. Default: all."""
-    retention: Annotated[str, Meta(pattern=r"^(forever|[0-9]{1,6}[smhdw])$")] = "1d"
+    retention: Annotated[str, Meta(pattern=r"^(forever|[0-9]{1,6}[smhdw])\Z")] = "1d"
     """How long traces are kept: for example `90m`, `12h`, `30d`, or `forever`."""
     bytes: Annotated[int, Meta(ge=128 * 1024)] = 64 * 1024 * 1024
     """The most bytes of a trace. The rest is left out."""
@@ -242,6 +260,17 @@ class OidcSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Limits of a token's owner, each with the claim that has it. Default: those of `limits`."""
 
 
+class AwsSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """The credentials with which requests to Amazon's services are signed (extra `[bedrock]`)."""
+
+    profile: str | None = None
+    """The profile of Amazon's own config and credentials files. Default: what the environment names:
+    `AWS_ACCESS_KEY_ID` and its kin, `AWS_PROFILE`, a web identity, a container's endpoint."""
+    region: str | None = None
+    """The region in the signature. Default: the one in the address, else the environment's or the
+    profile's."""
+
+
 class UpstreamSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One upstream: a server with models. It must have a `url` or a `profile`."""
 
@@ -253,7 +282,8 @@ class UpstreamSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     name: str | None = None
     """The name in other settings, in `upstream/model` and in messages. Default: the profile's name."""
     dialect: str | None = None
-    """`chat`, `responses`, `anthropic`, `gemini` or `codex`. Default: the profile's, else `chat`."""
+    """`chat`, `responses`, `anthropic`, `gemini`, `bedrock` or `codex`. Default: the profile's, else
+    `chat`."""
     model: str | None = None
     """The name of the model in requests to the upstream. Default: the name that the client gives."""
     models: list[str] = []
@@ -276,9 +306,13 @@ class UpstreamSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     query: dict[str, str] = {}
     """Parameters in the address of all requests, such as `api-version`."""
     pass_through: bool = False
-    """Whether the client's key is sent to it. `api_keys` are not allowed then."""
+    """Whether the client's key is sent to it, instead of its own if it has one. `api_keys` are not allowed
+    then, and other upstreams can be used directly from this machine alone, not through a proxy."""
     headers: dict[str, str] = {}
     """Additional headers of all requests. Values may contain `${VARIABLE}`."""
+    session_headers: dict[str, str] = {}
+    """Headers with an id of the session, such as `x-session-id = "ses_{session}"`. They replace the
+    profile's."""
     proxy: str | None = None
     """The proxy, as `http://user:${PASSWORD}@host:port`, or `none`. Default: the one of `HTTPS_PROXY`,
     `HTTP_PROXY`, `ALL_PROXY` and `NO_PROXY`, which do not apply to this machine."""
@@ -328,6 +362,14 @@ class UpstreamSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Whether requests carry their span in `traceparent` (OpenTelemetry, extra `[otel]`)."""
     codex: CodexSettings | None = None
     """The process, for the dialect `codex`."""
+    aws: AwsSettings | None = None
+    """The credentials, for the dialect `bedrock` without a key."""
+    websocket: bool | None = None
+    """Whether streamed requests go over WebSockets, for the dialect `responses`: one for each conversation,
+    on which each request is sent as the difference to the last one. A request goes over HTTP if no WebSocket
+    can be opened. Default: as the profile says, if the address is the profile's own; else `false`."""
+    websockets: SocketSettings = SocketSettings()
+    """The limits of these."""
 
 
 class HostedLimits(Struct, frozen=True, forbid_unknown_fields=True):
@@ -365,7 +407,8 @@ class WebSearchSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields
     pages: bool = True
     """Whether the model may open pages and look for text in them. They are at public addresses."""
     page_bytes: Annotated[int, Meta(ge=1024, le=64 * 1024 * 1024)] = 4 * 1024 * 1024
-    """The bytes of a page."""
+    """The bytes of a page. All pages of one request may have four times as many; of each, a million
+    characters of text are read."""
     private_hosts: list[str] = []
     """Hosts of pages that may be at private addresses, such as `wiki.internal`. Default: none."""
 
@@ -378,7 +421,7 @@ class FunctionSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """The file of the module, relative to the file's folder, or its import name."""
     registry: str = "registry"
     """The name of the `ToolRegistry` in it."""
-    label: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{1,64}$")] = "functions"
+    label: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{1,64}\Z")] = "functions"
     """What clients see their calls under, as `server_label` of `mcp_call` items."""
     models: list[str] = []
     """The names of models whose requests are offered them, with `*` and `?` as wildcards. Default: all."""
@@ -388,7 +431,7 @@ class McpServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """An MCP server whose tools this server runs for models. It has a `command` or a `url`. All keys may use
     it, over one connection for each worker."""
 
-    name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
+    name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{1,64}\Z")]
     """Its name, which requests give as `server_label`, without a `server_url`, or as `connector_id`."""
     command: str | None = None
     """The program of a server on stdio, which is started when it is first used."""
@@ -432,7 +475,7 @@ Dollars = Annotated[float, Meta(ge=0, le=1e6)]
 
 
 class TokenPrice(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What tokens cost, in US dollars for a million."""
+    """The price of tokens, in US dollars for a million."""
 
     input: Dollars | None = None
     """Input tokens."""
@@ -447,7 +490,7 @@ class TokenPrice(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, 
 
 
 class PriceTier(TokenPrice, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What tokens cost in requests with long input, in US dollars for a million."""
+    """The price of tokens in requests with long input, in US dollars for a million."""
 
     above: Count
     """The input tokens beyond which all tokens of a request cost this."""
@@ -457,7 +500,7 @@ class PriceTier(TokenPrice, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class Price(TokenPrice, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What a model costs: its tokens in US dollars for a million, the rest in US dollars."""
+    """The price of a model: its tokens in US dollars for a million, the rest in US dollars."""
 
     tiers: Annotated[tuple[PriceTier, ...], Meta(max_length=8)] = ()
     """Other prices of tokens, for requests with long input."""
@@ -708,14 +751,15 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     store: str = "memory://"
     """Where responses are stored: `sqlite:` (a file in the data folder), `sqlite:///FILE`,
     `postgresql+psycopg://…` or `memory://`."""
-    event_log: str = "memory://"
-    """Where the events of responses in progress are logged: `memory://`, or `redis://…` for several
-    workers."""
+    event_log: str | None = None
+    """Where the events of responses in progress are logged: `file:` (beside the store) or `file:///FOLDER`,
+    also with `?fsync=SECONDS`, `redis://…` for workers of several machines, or `memory://`. Default: `file:`,
+    with a store in memory `memory://`."""
     stored_responses: Count = 1000
     """The most responses of a store in memory."""
-    retention: Annotated[str, Meta(pattern=r"^(forever|[0-9]{1,6}[smhdw])$")] = "30d"
+    retention: Annotated[str, Meta(pattern=r"^(forever|[0-9]{1,6}[smhdw])\Z")] = "30d"
     """How long responses are kept: for example `90m`, `12h`, `30d`, or `forever`."""
-    usage_retention: Annotated[str, Meta(pattern=r"^(forever|[0-9]{1,6}[smhdw])$")] = "400d"
+    usage_retention: Annotated[str, Meta(pattern=r"^(forever|[0-9]{1,6}[smhdw])\Z")] = "400d"
     """How long the sums of the usage of keys are kept, in the same form."""
     checkpoint_interval: Seconds = 1.0
     """The time between two checkpoints of a response in progress."""
@@ -727,7 +771,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     log_level: LogLevel = "info"
     """The lowest level of lines in the log. `debug` adds what each event of an answer for VS Code became,
     without content."""
-    drain: Annotated[str, Meta(pattern=r"^[0-9]{1,6}[smhdw]$")] = "10m"
+    drain: Annotated[str, Meta(pattern=r"^[0-9]{1,6}[smhdw]\Z")] = "10m"
     """The time that responses in progress have when the server is stopped, as `30s`, `10m` or `1h`."""
     max_body_bytes: Count = 32 * 1024 * 1024
     """The most bytes of a body, compressed and uncompressed, and of an inflated WebSocket message."""
@@ -744,49 +788,56 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The time that a WebSocket may be open."""
 
     @property
+    def redis(self) -> str | None:
+        """The address of the Redis that workers share; None without one."""
+        return self.event_log if self.event_log is not None and self.event_log.startswith("redis") else None
+
+    @property
     def asks_for_keys(self) -> bool:
-        """Whether each request needs a key of this server."""
+        """True if each request needs a key of this server."""
         return bool(self.api_keys or self.managed_keys or self.oidc)
 
 
 def load_settings(config: Path | None = None, **overrides: Any) -> Settings:
     """The settings of a file, with `overrides`; None among those means "not given". Raises SettingsError with
-    the file, its line and the field."""
+    all that is wrong, each with the file, its line and the field."""
     given = {name: value for name, value in overrides.items() if value is not None}
+    mistakes = Mistakes()
     with located(config, given):
         read = read_config(config) if config is not None else {}
         fields = {"store": EMBEDDED_STORE} | read | given
         if isinstance(read.get("trace"), dict) and "trace" in given:
             fields["trace"] = read["trace"] | given["trace"]
-        replaced = substituted(fields, kept=_UNEXPANDED)
+        replaced = fields
+        with mistakes.kept():
+            replaced = substituted(fields, kept=_UNEXPANDED)
         if "api_keys" in fields:  # those of clients, of which only hashes are kept
-            replaced["api_keys"] = substituted(fields["api_keys"])
-        settings = _validated(replaced)
-        wire_keys = _hashed_wire_keys(settings.wire_keys)
-        profiles = _folder(settings.profiles, config, "$.profiles")
-        prompts = _folder(settings.prompts, config, "$.prompts")
-        models_file = _absolute_file(settings.models_file, config)
-        record = _absolute_folder(settings.record, None if "record" in given else config, "$.record")
-        traces = _absolute_folder(
-            settings.trace.folder, None if "trace" in given else config, "$.trace.folder"
+            with mistakes.kept():
+                replaced["api_keys"] = substituted(fields["api_keys"], where="$.api_keys")
+        try:
+            settings = converted(replaced, Settings)
+        except SettingsError as error:
+            mistakes.extend(error)
+            if error.usable is None:
+                mistakes.check()
+            settings = error.usable
+        _check(settings, mistakes)
+        changes: dict[str, Any] = {}
+        for name, place in _PLACED.items():
+            with mistakes.kept():
+                changes[name] = place(settings, None if name in given else config)
+        for name, variable in KEYS_VARIABLES.items():
+            changes[name] = _hashes(getattr(settings, name), variable)
+        where = Path() if "upstreams" in given or config is None else config.parent
+        settings = msgspec.structs.replace(
+            settings,
+            upstreams=[_with_absolute_paths(each, where) for each in settings.upstreams],
+            functions=[_with_absolute_module(each, config) for each in settings.functions],
+            mcp_servers=[_with_absolute_folder(each, config) for each in settings.mcp_servers],
+            **changes,
         )
-    keys = {name: _hashes(getattr(settings, name), variable) for name, variable in KEYS_VARIABLES.items()}
-    where = Path() if "upstreams" in given or config is None else config.parent
-    return msgspec.structs.replace(
-        settings,
-        profiles=profiles,
-        prompts=prompts,
-        models_file=models_file,
-        record=record,
-        trace=msgspec.structs.replace(
-            settings.trace, folder=traces, keys=[hashed(key.strip()) for key in settings.trace.keys]
-        ),
-        wire_keys=wire_keys,
-        upstreams=[_with_absolute_paths(each, where) for each in settings.upstreams],
-        functions=[_with_absolute_module(each, config) for each in settings.functions],
-        mcp_servers=[_with_absolute_folder(each, config) for each in settings.mcp_servers],
-        **keys,
-    )
+        mistakes.check(settings)
+    return settings
 
 
 def deprecated_settings(config: Path | None) -> list[str]:
@@ -813,13 +864,25 @@ def _hashed_wire_keys(given: WireKeys | None) -> WireKeys | None:
     return WireKeys(**lists)
 
 
-def _absolute_folder(named: str | None, config: Path | None, at: str) -> str | None:
-    """The absolute path of this folder, which may not exist yet."""
+def _trace(settings: Settings, config: Path | None) -> Tracing:
+    folder = _written_folder(settings.trace.folder, config, "$.trace.folder")
+    keys = [hashed(key.strip()) for key in settings.trace.keys]
+    return msgspec.structs.replace(settings.trace, folder=folder, keys=keys)
+
+
+def _written_folder(named: str | None, config: Path | None, at: str) -> str | None:
+    """The absolute path of this folder, which is written to and made when it is not there."""
     if named is None:
         return None
-    folder = (config.parent if config is not None else Path()).joinpath(named).absolute()
+    folder = (config.parent if config is not None else Path()).joinpath(Path(named).expanduser()).absolute()
     if folder.exists() and not folder.is_dir():
         raise SettingsError(f"{named!r} is not a folder", at)
+    nearest = next(each for each in (folder, *folder.parents) if each.exists())
+    if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
+        inside = (
+            "" if nearest == folder else f", since {str(nearest)!r} is not a folder that can be written to"
+        )
+        raise SettingsError(f"the folder {named!r} can't be written to{inside}", at)
     return str(folder)
 
 
@@ -839,7 +902,7 @@ def recording_path(url: str | None) -> Path | None:
 
 
 def is_address(text: str) -> bool:
-    """Whether this is an upstream's address, not the name of a profile."""
+    """Return True if this is an upstream's address, not the name of a profile."""
     return "://" in text or text.startswith((_RECORDING, SOCKET))
 
 
@@ -873,31 +936,28 @@ def _with_absolute_folder(server: McpServerSettings, config: Path | None) -> Mcp
     return msgspec.structs.replace(server, cwd=str(folder.joinpath(Path(server.cwd).expanduser()).absolute()))
 
 
-def _validated(fields: dict[str, Any]) -> Settings:
-    try:
-        settings = msgspec.convert(fields, Settings)
-    except msgspec.ValidationError as error:
-        raise wrong_fields(error, Settings) from error
+def _check(settings: Settings, mistakes: Mistakes) -> None:
+    """Check what the types of the fields don't say; each mistake is kept."""
     for number, upstream in enumerate(settings.upstreams):
-        with about(f"$.upstreams[{number}]"):
+        with mistakes.kept(), about(f"$.upstreams[{number}]"):
             if upstream.url is None and upstream.profile is None:
                 raise SettingsError("neither url nor profile is given")
             api_key(upstream)
     for number, provider in enumerate(settings.oidc):
-        parts = urlsplit(provider.jwks)
-        if parts.scheme != "https" and not (parts.scheme == "http" and is_loopback(parts.hostname or "")):
-            raise SettingsError("it is not an https:// address", f"$.oidc[{number}].jwks")
-        if provider.issuer in [each.issuer for each in settings.oidc[:number]]:
-            raise SettingsError("this issuer is given twice", f"$.oidc[{number}].issuer")
+        with mistakes.kept(), about(f"$.oidc[{number}]"):
+            parts = urlsplit(provider.jwks)
+            if parts.scheme != "https" and not (parts.scheme == "http" and is_loopback(parts.hostname or "")):
+                raise SettingsError("it is not an https:// address", ".jwks")
+            if provider.issuer in [each.issuer for each in settings.oidc[:number]]:
+                raise SettingsError("this issuer is given twice", ".issuer")
     for number, host in enumerate(settings.allowed_hosts):
         if host_name(host) is None:
-            raise _no_host(host, f"$.allowed_hosts[{number}]")
+            mistakes.add(_no_host(host, f"$.allowed_hosts[{number}]"))
     for setting in ("mcp_hosts", "mcp_private_hosts"):
         for number, host in enumerate(getattr(settings, setting)):
             is_any = host == "*" and setting == "mcp_hosts"
             if not is_any and authority_of(host.removeprefix("*.")) is None:
-                raise _no_host(host, f"$.{setting}[{number}]")
-    return settings
+                mistakes.add(_no_host(host, f"$.{setting}[{number}]"))
 
 
 def _no_host(host: str, at: str) -> SettingsError:
@@ -912,6 +972,17 @@ def _folder(named: str | None, config: Path | None, at: str) -> str | None:
     if not folder.is_dir():
         raise SettingsError(f"{named!r} is not a folder", at)
     return str(folder)
+
+
+_PLACED: Final[dict[str, Callable[[Settings, Path | None], Any]]] = {
+    "wire_keys": lambda settings, _config: _hashed_wire_keys(settings.wire_keys),
+    "profiles": lambda settings, config: _folder(settings.profiles, config, "$.profiles"),
+    "prompts": lambda settings, config: _folder(settings.prompts, config, "$.prompts"),
+    "models_file": lambda settings, config: _absolute_file(settings.models_file, config),
+    "record": lambda settings, config: _written_folder(settings.record, config, "$.record"),
+    "trace": _trace,
+}
+"""Settings that name places or keys → what they become; a path is relative to the file that has it."""
 
 
 def _hashes(given: list[str], variable: str) -> list[str]:

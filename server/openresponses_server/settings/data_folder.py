@@ -6,6 +6,7 @@ import hmac
 import os
 import secrets
 import sys
+import tempfile
 from base64 import b64decode
 from binascii import Error as Base64Error
 from functools import cached_property
@@ -43,6 +44,12 @@ def make_private(folder: Path) -> Path:
     for each in reversed(missing):
         each.mkdir(mode=0o700, exist_ok=True)
     return folder
+
+
+def check_writable(folder: Path) -> None:
+    """Create this folder if it does not exist, and try to write to it. Raises OSError."""
+    with tempfile.TemporaryFile(dir=make_private(folder)):
+        pass
 
 
 KEY_BYTES: Final = 32

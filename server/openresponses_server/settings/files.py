@@ -12,9 +12,14 @@ from collections.abc import Collection, Iterable, Iterator, Sequence, Set
 from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Final
+from types import UnionType
+from typing import Annotated, Any, Final, Literal, TypeVar, Union, get_args, get_origin
 
 import msgspec
+
+from openresponses_bridge.text import escaped, printable
+
+_Kind = TypeVar("_Kind")
 
 
 def lines_of(text: str) -> dict[str, int]:
@@ -102,9 +107,9 @@ def did_you_mean(given: str, known: Iterable[str]) -> str:
 
 
 _VARIABLE: Final = re.compile(r"\$(\$\{)|\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
-_UNKNOWN: Final = "Object contains unknown field `"
+_ENUM: Final = "Invalid enum value "
 _DEEPEST: Final = 32
-_PATTERN: Final = "Expected `str` matching regex "  # only settings of durations have a pattern
+_PATTERN: Final = "Expected `str` matching regex "
 _HASH: Final = re.compile(r"sha256:[0-9a-f]{64}")
 
 
@@ -116,13 +121,79 @@ class ConfigError(ValueError):
         (`bridge.toml:3`), if known. `key`: an unknown name in the table at `at`."""
         super().__init__(message)
         self.message = message
+        self.others: list[ConfigError] = []
+        """The other mistakes in the same configuration."""
+        self.usable: Any = None
+        """The configuration without what is wrong in it, if that can be used."""
         self.at = at
         self.place = place
         self.key = key
 
     def __str__(self) -> str:
+        """Return all mistakes, a line each."""
+        return "\n".join(each.line for each in self.all)
+
+    @property
+    def all(self) -> list[ConfigError]:
+        """This and the others."""
+        return [self, *self.others]
+
+    @property
+    def path(self) -> str:
+        """The path of what is wrong, also where that is a name; "" if it is not known."""
+        return f"{self.at or '$'}.{self.key}" if self.key else self.at
+
+    @property
+    def line(self) -> str:
+        """This alone, with its place."""
         place = f"{self.place}: " if self.place else ""
-        return f"{place}{self.message}" + (f" - at `{self.at}`" if self.at else "")
+        at = self.at.removeprefix("$").removeprefix(".")
+        return printable(f"{place}{at and f'{at}: '}{self.message}")
+
+
+class Mistakes:
+    """Collects what is wrong, so that one who mends a configuration hears of all of it at once."""
+
+    def __init__(self) -> None:
+        self._found: list[ConfigError] = []
+
+    @property
+    def count(self) -> int:
+        """The number of those that were added so far."""
+        return len(self._found)
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """Keep the ConfigErrors of a step, so that the next one is tried all the same. What is said inside or
+        around a place where something is wrong already follows from that."""
+        try:
+            yield
+        except ConfigError as error:
+            self.extend(error)
+
+    def extend(self, error: ConfigError) -> None:
+        """Add a mistake with its others."""
+        for each in error.all:
+            self.add(each)
+
+    def add(self, error: ConfigError) -> None:
+        """Add a mistake; one at the place of another is not said again."""
+        error.others = []
+        if not any(
+            _is_within(error.path, each.path) or _is_within(each.path, error.path) for each in self._found
+        ):
+            self._found.append(error)
+
+    def check(self, usable: Any = None) -> None:
+        """Raise the first one, which has the others and what is `usable`, if something is wrong."""
+        if self._found:
+            first, *others = self._found
+            first.others, first.usable = others, usable
+            raise first
+
+
+def _is_within(path: str, around: str) -> bool:
+    return bool(around) and path.startswith(around) and path[len(around) :][:1] in ("", ".", "[")
 
 
 @contextmanager
@@ -131,7 +202,8 @@ def about(at: str) -> Iterator[None]:
     try:
         yield
     except ConfigError as error:
-        error.at = at + error.at
+        for each in error.all:
+            each.at = at + each.at
         raise
 
 
@@ -141,9 +213,10 @@ def located(config: Path | None, overridden: Collection[str] = ()) -> Iterator[N
     try:
         yield
     except ConfigError as error:
-        path = f"{error.at or '$'}.{error.key}" if error.key else error.at
-        if config is not None and path and not error.place and _first_name(path) not in overridden:
-            error.place = place_in(config, path)
+        for each in error.all:
+            if config is None or not each.path or each.place or _first_name(each.path) in overridden:
+                continue
+            each.place = place_in(config, each.path)
         raise
 
 
@@ -171,7 +244,8 @@ def read_config(path: Path) -> dict[str, Any]:
 
 
 def _is_deep(fields: dict[str, Any]) -> bool:
-    """Whether tables and lists are nested deeper than settings are: functions that read them recurse."""
+    """Return True if tables and lists are nested deeper than settings are: functions that read them
+    recurse."""
     level: list[Any] = [fields]
     for _ in range(_DEEPEST):
         inner = (each.values() if isinstance(each, dict) else each for each in level)
@@ -179,18 +253,96 @@ def _is_deep(fields: dict[str, Any]) -> bool:
     return bool(level)
 
 
-def wrong_fields(error: msgspec.ValidationError, kind: type[msgspec.Struct]) -> ConfigError:
-    """msgspec's error about fields that are not a `kind`, with a suggestion for an unknown name."""
-    message, _, at = str(error).partition(" - at `")
-    at = at.removesuffix("`")
+def converted(fields: Any, kind: type[_Kind], at: str = "$") -> _Kind:
+    """The fields, which are at this path, as a `kind`. Raises ConfigError with all that is wrong in them; its
+    `usable` is what there is without that."""
+    try:
+        return msgspec.convert(fields, kind)
+    except msgspec.ValidationError:
+        mistakes = Mistakes()
+        usable = _usable(fields, kind, at, mistakes)
+        mistakes.check(None if usable is _DROPPED else msgspec.convert(usable, kind))
+        raise
+
+
+_DROPPED: Final = object()
+
+
+def _usable(value: Any, kind: Any, at: str, mistakes: Mistakes) -> Any:
+    """A value without what is wrong in it for a `kind`, each of which is a mistake; `_DROPPED` if nothing is
+    left. msgspec names the first mistake alone."""
+    try:
+        msgspec.convert(value, kind)
+        return value
+    except msgspec.ValidationError as error:
+        wrong = error
+    before = mistakes.count
+    for of in _alternatives(kind):
+        left = value
+        if isinstance(value, dict) and isinstance(of, type) and issubclass(of, msgspec.Struct):
+            fields = {field.encode_name: field.type for field in msgspec.structs.fields(of)}
+            for name in value:
+                if name not in fields:
+                    meant = did_you_mean(name, fields)
+                    mistakes.add(ConfigError(f"{name!r} is not a setting{meant}", at, key=name))
+            known = {name: each for name, each in value.items() if name in fields}
+            left = _without_dropped(known, fields, at, mistakes)
+        elif isinstance(value, dict) and get_origin(of) is dict:
+            left = _without_dropped(value, dict.fromkeys(value, get_args(of)[1]), at, mistakes)
+        elif isinstance(value, list) and get_origin(of) is list:
+            left = [
+                _usable(each, get_args(of)[0], f"{at}[{number}]", mistakes)
+                for number, each in enumerate(value)
+            ]
+            left = _DROPPED if _DROPPED in left else left
+        else:
+            continue
+        if mistakes.count == before:
+            mistakes.add(_wrong_value(wrong, value, kind, at))
+        return left if _is_usable(left, kind) else _DROPPED
+    mistakes.add(_wrong_value(wrong, value, kind, at))
+    return _DROPPED
+
+
+def _without_dropped(
+    fields: dict[str, Any], kinds: dict[str, Any], at: str, mistakes: Mistakes
+) -> dict[str, Any]:
+    left = {name: _usable(each, kinds[name], f"{at}.{name}", mistakes) for name, each in fields.items()}
+    return {name: each for name, each in left.items() if each is not _DROPPED}
+
+
+def _is_usable(value: Any, kind: Any) -> bool:
+    try:
+        msgspec.convert(value, kind)
+    except msgspec.ValidationError:
+        return False
+    return True
+
+
+def _alternatives(kind: Any) -> Iterator[Any]:
+    """The types that a value may have, without metadata."""
+    if get_origin(kind) is Annotated:
+        yield from _alternatives(get_args(kind)[0])
+    elif get_origin(kind) in (Union, UnionType):
+        for each in get_args(kind):
+            yield from _alternatives(each)
+    else:
+        yield kind
+
+
+def _wrong_value(error: msgspec.ValidationError, value: Any, kind: Any, at: str) -> ConfigError:
+    """msgspec's error about a value at this path, with the values that it may have where those are few."""
+    message, _, inside = str(error).partition(" - at `")
+    at += inside.removesuffix("`").removeprefix("$")
     if message.startswith(_PATTERN):
+        if "smhdw" not in message:
+            return ConfigError("it is not a name of 1 to 64 letters, digits, - and _", at)
         endless = ", or forever" if "forever" in message else ""
         return ConfigError(f"it is not a time such as 30s, 10m, 12h, 30d or 4w{endless}", at)
-    if not message.startswith(_UNKNOWN):
-        return ConfigError(message, at)
-    unknown = message.removeprefix(_UNKNOWN).removesuffix("`")
-    known = _names_at(at, msgspec.inspect.type_info(kind))
-    return ConfigError(f"{unknown!r} is not a setting{did_you_mean(unknown, known)}", at, key=unknown)
+    known = [each for of in _alternatives(kind) if get_origin(of) is Literal for each in get_args(of)]
+    if message.startswith(_ENUM) and known and not inside:
+        message += f", not one of: {', '.join(known)}{did_you_mean(str(value), known)}"
+    return ConfigError(message, at)
 
 
 def deprecated_in(given: Any, kind: Any, path: str = "$") -> Iterator[tuple[str, str]]:
@@ -213,20 +365,9 @@ def deprecated_in(given: Any, kind: Any, path: str = "$") -> Iterator[tuple[str,
 
 
 def deprecation(kind: Any) -> str:
-    """What replaces a field of this type, if it is deprecated; else ""."""
+    """Return what replaces a field of this type, if it is deprecated; else ""."""
     extra = kind.extra if isinstance(kind, msgspec.inspect.Metadata) else None
     return str((extra or {}).get("deprecated", ""))
-
-
-def _names_at(path: str, kind: Any) -> list[str]:
-    """The fields of the struct at this path below a type."""
-    for step in path.replace("[...]", "[*]").replace("[", ".[").split(".")[1:]:
-        kind = _struct_or_list(kind)
-        if step.startswith("["):
-            kind = kind.value_type if isinstance(kind, msgspec.inspect.DictType) else kind.item_type
-        else:
-            kind = next(field.type for field in kind.fields if field.encode_name == step)
-    return [field.encode_name for field in _struct_or_list(kind).fields]
 
 
 def _struct_or_list(kind: Any) -> Any:
@@ -239,14 +380,25 @@ def _struct_or_list(kind: Any) -> Any:
 
 def substituted(value: Any, kept: Set[str] = frozenset(), where: str = "$") -> Any:
     """The same value with all variables in its strings replaced. Fields named in `kept` stay unchanged, but
-    their variables must exist too. Raises ConfigError with the field and the variable."""
+    their variables must exist too. Raises ConfigError with the fields and their variables."""
+    mistakes = Mistakes()
+    replaced = _substituted(value, kept, where, mistakes)
+    mistakes.check()
+    return replaced
+
+
+def _substituted(value: Any, kept: Set[str], where: str, mistakes: Mistakes) -> Any:
     if isinstance(value, str):
-        return expanded(value, where)
+        try:
+            return expanded(value, where)
+        except ConfigError as error:
+            mistakes.add(error)
+            return value
     if isinstance(value, list):
-        return [substituted(each, kept, f"{where}[{at}]") for at, each in enumerate(value)]
+        return [_substituted(each, kept, f"{where}[{at}]", mistakes) for at, each in enumerate(value)]
     if not isinstance(value, dict):
         return value
-    found = {name: substituted(each, kept, f"{where}.{name}") for name, each in value.items()}
+    found = {name: _substituted(each, kept, f"{where}.{name}", mistakes) for name, each in value.items()}
     return {name: value[name] if name in kept else each for name, each in found.items()}
 
 
@@ -273,8 +425,7 @@ def as_toml(value: Any) -> str:
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(as_toml, value))}]"
     if isinstance(value, str):
-        text = json.dumps(value, ensure_ascii=False)
-        return text if text.isprintable() else "".join(map(_escaped, text))
+        return escaped(json.dumps(value, ensure_ascii=False), _toml_escape)
     return repr(value) if isinstance(value, float) else json.dumps(value)
 
 
@@ -284,9 +435,7 @@ def toml_key(name: str) -> str:
     return name if bare else as_toml(name)
 
 
-def _escaped(sign: str) -> str:
-    if sign.isprintable():
-        return sign
+def _toml_escape(sign: str) -> str:
     return f"\\u{ord(sign):04x}" if sign <= "\uffff" else f"\\U{ord(sign):08x}"
 
 
@@ -302,8 +451,8 @@ def hashed(key: str) -> str:
 
 
 def is_among(key: str, hashes: Sequence[str]) -> bool:
-    """Whether one of these is the key's hash. All are compared, so that the time reveals nothing. A hash is
-    not accepted as a key."""
+    """Return True if the key's hash is one of these. All are compared, so that the time reveals nothing. A
+    hash is not accepted as a key."""
     shown = hashed(key)
     known = [hmac.compare_digest(shown, each) for each in hashes]
     return any(known) and not key.startswith("sha256:")

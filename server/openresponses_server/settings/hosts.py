@@ -43,7 +43,7 @@ def host_name(name: str) -> str | None:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address to bind can be reached from this machine alone. The only name that counts is
+    """Return True if an address to bind can be reached from this machine alone. The only name that counts is
     `localhost`: 127.example.com may be anywhere."""
     try:
         return ip_address(host).is_loopback

@@ -7,6 +7,7 @@ another owner's responses. Times are Unix seconds as floats.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from pathlib import Path
 from typing import Final, Literal, Protocol
 
 from msgspec import Struct
@@ -15,6 +16,7 @@ from openresponses_bridge.protocol.input_items import InputItem
 from openresponses_bridge.protocol.response import Response
 from openresponses_server.errors import HttpError, Outage
 from openresponses_server.store.frames import Frames, Piece
+from openresponses_server.store.idempotency import IdempotencyKey, KeyedResponse
 from openresponses_server.store.keys import KeyStore
 from openresponses_server.store.listing import ListingStore
 from openresponses_server.store.presence import Presence
@@ -205,9 +207,10 @@ class ResponseStore(Protocol):
     """Stores responses.
 
     A store may drop its oldest responses, but never returns a wrong one. When a call returns, what it wrote
-    is durable. Every method raises StoreError if the store can't be reached or is full; then nothing of that
-    call counts as stored, and it may be called again. Expired responses that have ended are not found, swept
-    or not, except by `delete` and `export`. A record that can't be read raises UnreadableRecord.
+    is durable. Every method raises StoreError if the store can't be reached or is full, and it may be called
+    again. Then nothing of that call is stored, or will be, unless the error is `uncertain`. Expired responses
+    that have ended are not found, swept or not, except by `delete` and `export`. A record that can't be read
+    raises UnreadableRecord.
     """
 
     name: str
@@ -216,6 +219,12 @@ class ResponseStore(Protocol):
 
     is_loaded: bool
     """False if the first calls wait until the store's code is loaded: nothing else should wait for them."""
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder of what the processes of this machine share that use this store, which may not exist
+        yet; None if only one process can use it."""
+        ...
 
     @property
     def usage(self) -> UsageStore:
@@ -251,11 +260,18 @@ class ResponseStore(Protocol):
         size."""
         ...
 
-    async def put(self, record: StoredResponse, frames: Frames | None = None) -> None:
+    async def put(
+        self, record: StoredResponse, frames: Frames | None = None, *, key: IdempotencyKey | None = None
+    ) -> None:
         """Store the turn under its response's id, with the frames sent so far, and replace the owner's
         whole record of that id. A turn that has ended is appended to its conversation, if that still exists,
-        unless the replaced record was. Raises StoreError `store_conflict` if the id is another owner's or not
-        a valid id."""
+        unless the replaced record was. From then on `key` stands for it: of any number of callers that try
+        with one key, one succeeds. Raises StoreError `store_conflict` if the id is another owner's or not a
+        valid id, and KeyTaken, when nothing is stored."""
+        ...
+
+    async def keyed(self, name: str, owner: str = "") -> KeyedResponse | None:
+        """The response that the key of this name stands for; None for a key that may be used."""
         ...
 
     async def checkpoint(
@@ -285,13 +301,15 @@ class ResponseStore(Protocol):
         conversation: str | None = None,
     ) -> None:
         """Store the end of the run, release its lease and, in the same step, append the turn to the record's
-        `conversation`, if that still exists. May be repeated: the first end stays, since others may have read
-        it. Raises LeaseLost if `worker` does not hold the run."""
+        `conversation`, if that still exists. May be repeated: another end of the same worker takes the place
+        of the one before, with what that has appended, since the worker says it to its client who does not
+        know that the one before was stored. Raises LeaseLost if `worker` does not hold the run, nor has ended
+        it."""
         ...
 
     async def acquire(self, response_id: str, lease: Lease, now: float) -> StoredResponse | None:
-        """Acquire the run if it is queued or its lease had expired at `now`; None if not. Of any number of
-        workers that try, one succeeds."""
+        """Acquire the run if it is queued, its lease had expired at `now`, or this worker has acquired it
+        before; None if not. Of any number of workers that try, one succeeds."""
         ...
 
     async def claim_orphans(
@@ -397,8 +415,9 @@ class ResponseStore(Protocol):
         ...
 
     async def sweep(self, now: float) -> int:
-        """Delete the responses that had expired at `now`, the conversations, what was used once, and keys
-        that have not been accepted for long; returns how many responses. Runs in progress stay."""
+        """Delete the responses that had expired at `now`, the conversations, what was used once, idempotency
+        keys, and keys that have not been accepted for long; returns how many responses. Runs in progress
+        stay."""
         ...
 
     def export(self) -> AsyncIterator[bytes]:
@@ -417,7 +436,8 @@ class ResponseStore(Protocol):
 
 
 class StoreError(Outage):
-    """The store failed: 503, and nothing that the failed call wrote counts as stored."""
+    """The store failed: 503. Nothing of the failed call is stored, unless it is `uncertain`: then it was sent
+    to the store, whose answer is not known."""
 
     UNUSABLE = "store_unusable"
     UNAVAILABLE = "store_unavailable"
@@ -428,13 +448,14 @@ class StoreError(Outage):
     FAILED = "store_failed"
     CORRUPT = "store_corrupt"
 
-    def __init__(self, code: str, message: str, details: str = "") -> None:
+    def __init__(self, code: str, message: str, details: str = "", *, uncertain: bool = False) -> None:
         super().__init__(code, message, details, permanent=code in _PERMANENT)
+        self.uncertain = uncertain
 
 
 def no_answer() -> StoreError:
     """The store did not answer in time."""
-    return StoreError(StoreError.UNAVAILABLE, "The session store does not answer.")
+    return StoreError(StoreError.UNAVAILABLE, "The session store does not answer.", uncertain=True)
 
 
 _PERMANENT: Final = frozenset({StoreError.UNUSABLE, StoreError.OUTDATED})

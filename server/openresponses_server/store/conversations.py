@@ -52,8 +52,8 @@ def total_size(items: Iterable[InputRow]) -> ConversationSize:
 
 
 def named(items: Sequence[InputItem]) -> list[ListedItem]:
-    """Items that a client adds, each under its own id or a new one. Raises HttpError `item_exists` if two of
-    them have one id."""
+    """Return the items that a client adds, each under its own id or a new one. Raises HttpError `item_exists`
+    if two of them have one id."""
     found: dict[str, ListedItem] = {}
     for index, item in enumerate(items):
         own = getattr(item, "id", None)
@@ -72,8 +72,8 @@ def rows_of(items: Iterable[ListedItem]) -> list[InputRow]:
 def turn_rows(
     response: Response, given: Sequence[InputRow], taken: Callable[[Collection[bytes]], set[bytes]]
 ) -> list[InputRow]:
-    """What a response appends to its conversation when it ends: its input, then its output. Nothing if it
-    failed, so that its request may be sent again, or was cancelled before there was output.
+    """Return the rows that a response appends to its conversation when it ends: its input, then its output.
+    Nothing if it failed, so that its request may be sent again, or was cancelled before there was output.
 
     `given` is the stored input; `taken` returns which of some ids the conversation has. An item whose id is
     taken, or can't be looked up, gets another, since the end of a response is not refused.

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 from msgspec import UNSET, Struct
@@ -72,7 +71,7 @@ def cancelled(response: Response, wire: str) -> Response:
 
 
 def is_cancelled(response: Response) -> bool:
-    """Whether it ended because a client cancelled it, in the terms of either wire."""
+    """Return True if the response ended because a client cancelled it, in the terms of either wire."""
     details = response.incomplete_details
     return response.status == CANCELLED or (details is not None and details.reason == CANCELLED)
 
@@ -109,7 +108,7 @@ def _failed(response: Response, error: ResponseError) -> Response:
 
 
 def _closed(item: Any) -> Any:
-    """Items that were open are incomplete now."""
+    """Return the items; those that were open are incomplete."""
     return with_status(item, "incomplete") if getattr(item, "status", UNSET) == "in_progress" else item
 
 
@@ -124,12 +123,11 @@ class StoredEnd(Struct, frozen=True):
 
 
 async def stored_end(
-    store: ResponseStore, response_id: str, owner: str, seen: int, seconds: float
+    store: ResponseStore, response_id: str, owner: str, seen: int, time_left: Callable[[], float]
 ) -> StoredEnd | None:
     """The events after `seen` of a response that another worker ends, which may take a while. A client that
     has seen more than is stored gets the stored end under its own next number. None if the response was
-    deleted, or has not ended after `seconds`."""
-    deadline = time.monotonic() + seconds
+    deleted, or has not ended when no seconds are left, which is asked each time."""
     while True:
         try:
             found = await store.standing(response_id, owner)
@@ -139,13 +137,13 @@ async def stored_end(
                 return await _read(store, response_id, owner, seen)
         except StoreError:
             pass  # it may be back in time
-        if time.monotonic() + _LOOK_AGAIN > deadline:
+        if time_left() < _LOOK_AGAIN:
             return None
         await asyncio.sleep(_LOOK_AGAIN)
 
 
 async def is_there(store: ResponseStore, response_id: str, owner: str, seconds: float) -> bool:
-    """Whether the response still exists, as far as that can be known within `seconds`."""
+    """Return True if the response still exists, as far as that can be known within `seconds`."""
     try:
         async with asyncio.timeout(seconds):
             return await store.standing(response_id, owner) is not None
@@ -181,14 +179,14 @@ _BEGINNINGS: Final = (ResponseCreated, ResponseInProgress)
 
 
 def shows_output(events: Iterable[Event]) -> bool:
-    """Whether these events contain more than that the response has begun, or has begun again."""
+    """Return True if these events contain more than that the response has begun, or has begun again."""
     return any(not (type(event) in _BEGINNINGS or _is_restart(event)) for event in events)
 
 
 async def previous_attempts(store: ResponseStore, record: StoredResponse) -> int | None:
-    """How often a background response has been started, 0 while it is queued; None if it can't be made again:
-    somebody may have seen some of its output, which is stored before it is sent, or its request is missing.
-    Raises StoreError."""
+    """Return how often a background response has been started, 0 while it is queued; None if it can't be made
+    again: somebody may have seen some of its output, which is stored before it is sent, or its request is
+    missing. Raises StoreError."""
     response = record.response
     if record.request is None or response.output or record.last_sequence > len(_BEGINNINGS) + MAX_ATTEMPTS:
         return None

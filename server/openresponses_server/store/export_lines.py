@@ -24,6 +24,7 @@ from openresponses_server.http.managed_keys import ManagedKey
 from openresponses_server.limits.owners import LIMIT_NAMES, KeyLimits, is_limit
 from openresponses_server.store.base import Lease, StoredConversation
 from openresponses_server.store.frames import Frames, joined
+from openresponses_server.store.idempotency import IdempotencyKey
 from openresponses_server.store.records import (
     HIDDEN,
     InputRow,
@@ -69,6 +70,7 @@ class _RecordLine(Struct, forbid_unknown_fields=True):
     hidden: bool = False
     last_sequence: int | None = None
     conversation_id: str | None = None
+    idempotency_key: IdempotencyKey | None = None
 
 
 class _FramesLine(Struct, forbid_unknown_fields=True):
@@ -126,6 +128,7 @@ class ReadRecord(Struct, frozen=True):
     response: Response
     input: list[InputRow]
     frames: Frames | None
+    key: IdempotencyKey | None = None
 
 
 class ReadFrames(Struct, frozen=True):
@@ -136,8 +139,8 @@ class ReadFrames(Struct, frozen=True):
 
 
 def is_record(line: bytes) -> bool:
-    """Whether this line of an export is a response's, and neither of further frames of the preceding one nor
-    of a conversation or key."""
+    """Return True if this line of an export is a response's, and neither of further frames of the preceding
+    one nor of a conversation or key."""
     return not line.startswith((_FRAMES_OF, _CONVERSATION, _ITEMS_OF, _KEY))
 
 
@@ -180,18 +183,23 @@ def in_lines(rows: Iterable[InputRow]) -> Iterator[list[InputRow]]:
         yield some
 
 
-def export_lines(row: Row, items: Iterable[bytes], frames: list[Frames]) -> Iterator[bytes]:
+def export_lines(
+    row: Row, items: Iterable[bytes], frames: list[Frames], key: IdempotencyKey | None = None
+) -> Iterator[bytes]:
     """The lines of a record with all of its frames."""
     if sum(len(each.data) for each in frames) <= FRAMES_IN_LINE:
-        yield record_line(row, items, joined(frames))
+        yield record_line(row, items, joined(frames), key)
         return
-    yield record_line(row, items, None)
+    yield record_line(row, items, None, key)
     for each in frames:
         yield frames_line(row.id, each)
 
 
-def record_line(row: Row, items: Iterable[bytes], frames: Frames | None) -> bytes:
-    """The line of a record with all of its frames, or with None if they follow in lines of their own."""
+def record_line(
+    row: Row, items: Iterable[bytes], frames: Frames | None, key: IdempotencyKey | None = None
+) -> bytes:
+    """The line of a record with all of its frames, or with None if they follow in lines of their own, and
+    with the key that stands for it."""
     fields = {
         "id": row.id,
         "owner": row.owner.removeprefix(HIDDEN),
@@ -207,6 +215,7 @@ def record_line(row: Row, items: Iterable[bytes], frames: Frames | None) -> byte
         "response": Raw(row.response),
         "last_sequence": row.last_sequence,
         **({} if row.conversation_id is None else {"conversation_id": row.conversation_id}),
+        **({} if key is None else {"idempotency_key": key}),
         "frames": "" if frames is None else frames.data.decode(),
     }
     return encode(fields) + b"\n"
@@ -256,7 +265,7 @@ def _key(line: _KeyLine) -> ManagedKey:
     texts = (line.key, line.name, line.owner, *(line.models or ()))
     if not all(map(can_be_id, texts)) or len(line.last_four) > 4 or "\0" in line.last_four:
         raise BadLine("has a text that can't be one of a key")
-    if len(line.hash) != _HASH or not set(line.hash) <= set("0123456789abcdef"):
+    if not _is_digest(line.hash):
         raise BadLine("hash is not a SHA-256")
     limits = {name: getattr(line.limits, name) for name in LIMIT_NAMES}
     if not all(limit is None or is_limit(name, limit) for name, limit in limits.items()):
@@ -264,6 +273,10 @@ def _key(line: _KeyLine) -> ManagedKey:
     _check_times(line)
     fields = {name: getattr(line, name) for name in line.__struct_fields__ if name != "key"}
     return ManagedKey(id=line.key, **fields)
+
+
+def _is_digest(text: str) -> bool:
+    return len(text) == _HASH and set(text) <= set("0123456789abcdef")
 
 
 def _items(line: _ItemsLine) -> ReadItems:
@@ -304,7 +317,12 @@ def _record(line: _RecordLine) -> ReadRecord:
     frames = _frames(last - count + 1, last, line.frames) if count else None
     if frames is not None and frames.first != 0:
         raise BadLine(f"has {count} frames, and its last event has the number {last}")
-    return ReadRecord(row, response, rows, frames)
+    key = line.idempotency_key
+    if key is not None and not (
+        _is_digest(key.name) and _is_digest(key.request) and 0 <= key.until < _LATEST
+    ):
+        raise BadLine("idempotency_key is not a key")
+    return ReadRecord(row, response, rows, frames, key)
 
 
 def _check_columns(line: _RecordLine) -> None:

@@ -36,7 +36,7 @@ class Frames(Struct, frozen=True, gc=False):
 
     @property
     def ended(self) -> bool:
-        """Whether the last event is a terminal one. Only that event is searched."""
+        """True if the last event is a terminal one. Only that event is searched."""
         before = self.data.rfind(_BLANK_LINE, 0, len(self.data) - len(_BLANK_LINE))
         return self.data.startswith(_ENDS, 0 if before < 0 else before + len(_BLANK_LINE))
 

@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -15,6 +15,7 @@ from openresponses_bridge.protocol.content import InputTextContent, OutputTextPa
 from openresponses_bridge.protocol.input_items import InputItem, ItemReference, MessageParam, items_of
 from openresponses_bridge.protocol.items import Item
 from openresponses_bridge.protocol.request import CreateResponse, conversation_of
+from openresponses_bridge.protocol.tools import Tool
 from openresponses_server.errors import HttpError
 from openresponses_server.limits.memory import Available, Reservation
 from openresponses_server.store.base import ResponseStore, StoredTurn, TooLarge, UpstreamResponse
@@ -35,21 +36,27 @@ class Conversation(Struct, frozen=True):
     responses: list[str] = []
     size: int = 0
     upstream: UpstreamResponse | None = None
+    instructions: str | None = None
+    """Those of the last response, which hold for itself alone but in a thread."""
+    tools: Sequence[Tool] = ()
+    """The same of its tools."""
 
     def with_turns(self, turns: Iterable[StoredTurn], size: int) -> Conversation:
-        """This conversation followed by these turns, oldest first, which have `size` bytes: the input of
-        each, then its output (specification, `previous_response_id`). Their instructions are not carried over
-        (field case 37)."""
+        """Return this conversation followed by these turns, oldest first, which have `size` bytes: the input
+        of each, then its output (specification, `previous_response_id`). Their instructions are not carried
+        over (field case 37)."""
         items, named, responses = list(self.items), dict(self.named), list(self.responses)
-        upstream = self.upstream
+        upstream, last = self.upstream, None
         for turn in turns:
+            last = turn.response
             output = turn.response.output
             items += (*turn.input, *output)
             responses.append(turn.response.id)
             upstream = turn.upstream
             named.update(zip(listed_ids(turn.response.id, turn.input), turn.input, strict=True))
             named.update((item.id, item) for item in output if item.id)
-        return Conversation(items, named, responses, self.size + size, upstream)
+        said: tuple[Any, ...] = () if last is None else (last.instructions, last.tools)
+        return Conversation(items, named, responses, self.size + size, upstream, *said)
 
 
 def own_input(request: CreateResponse) -> list[InputItem]:

@@ -58,7 +58,7 @@ class ListFilter(Struct, frozen=True):
     until: float | None = None
 
     def matches(self, row: Listed) -> bool:
-        """Whether the row meets the conditions that are not about columns of the database."""
+        """Return True if the row meets the conditions that are not about columns of the database."""
         needle = self.search.casefold()
         found = needle in row.id.casefold() or needle in row.asked.casefold()
         return found and (not self.model or row.model == self.model)

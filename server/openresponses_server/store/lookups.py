@@ -28,7 +28,7 @@ class ItemLocation(NamedTuple):
 
 
 def can_name(item_id: bytes) -> bool:
-    """Whether an item can be found under this id."""
+    """Return True if an item can be found under this id."""
     return 0 < len(item_id) <= LONGEST_NAME
 
 

@@ -28,6 +28,7 @@ _OF_STORE: Final = (
     "get",
     "input_items",
     "items",
+    "keyed",
     "missing",
     "put",
     "renew",

@@ -29,6 +29,7 @@ from openresponses_server.store.base import (
 )
 from openresponses_server.store.export_lines import conversation_line, export_lines, in_lines, items_line
 from openresponses_server.store.frames import Frames, Piece, pieces
+from openresponses_server.store.idempotency import IdempotencyKey, KeyedResponse, KeyTaken
 from openresponses_server.store.listing import HEAD_BYTES, ListFilter, ResponseRow
 from openresponses_server.store.lookups import (
     ItemIndex,
@@ -73,7 +74,7 @@ class MemoryRecord(Struct):
         return [row.item_id for row in self.input]
 
     def is_readable(self, now: float) -> bool:
-        """Whether the record may be read: not if it has ended and expired, swept or not."""
+        """Return True if the record may be read: not if it has ended and expired, swept or not."""
         expires_at = self.row.expires_at
         return expires_at is None or expires_at > now or self.row.lease_until is not None
 
@@ -124,7 +125,7 @@ class MemoryRecords:
             self._drop_with_context(kept)
 
     def _is_continued(self, kept: MemoryRecord) -> bool:
-        """Whether a later turn of the same owner continues it."""
+        """Return True if a later turn of the same owner continues it."""
         later = self._later.get(kept.row.id, set()) - {kept.row.id}
         return any(owner_of(self._records[each]) == owner_of(kept) for each in later)
 
@@ -170,7 +171,7 @@ class MemoryRecords:
         self._outputs.add(kept.row.owner, names, kept.row.id)
 
     def locate(self, owner: str, name: bytes, now: float) -> ItemLocation | None:
-        """Where the owner's item with this id is: the newest output, else the newest input."""
+        """Return the location of the owner's item with this id: the newest output, else the newest input."""
         made = self._readable(self._outputs.holders(owner, name), now)
         holders = made or self._readable(self._inputs.holders(owner, name), now)
         if not holders:
@@ -206,17 +207,17 @@ def owner_of(kept: MemoryRecord) -> str:
 
 
 def is_over(row: Row, now: float) -> bool:
-    """Whether the run is in progress and its lease had expired at `now`."""
+    """Return True if the run is in progress and its lease had expired at `now`."""
     return row.lease_until is not None and row.lease_until < now
 
 
 def is_made_by(row: Row, process: str) -> bool:
-    """Whether the run is in progress and its worker belongs to this process."""
+    """Return True if the run is in progress and its worker belongs to this process."""
     return row.lease_until is not None and (row.lease_worker or NOBODY).startswith(f"{process}-")
 
 
 def waits(row: Row) -> bool:
-    """Whether the run is queued for any worker."""
+    """Return True if the run is queued for any worker."""
     return row.lease_until is not None and row.lease_worker == NOBODY
 
 
@@ -292,6 +293,7 @@ class MemoryStore:
         self.name = f"memory-{secrets.token_hex(8)}"
         self._records = MemoryRecords(limit, max_bytes)
         self._used: dict[str, float] = {}
+        self._keys: dict[str, tuple[str, IdempotencyKey]] = {}
         self._clock = clock
         self.usage = MemoryUsage()
         self.listing = MemoryListing(self._records, clock)
@@ -311,17 +313,32 @@ class MemoryStore:
             return None
         return ResponseProgress(response_id, owner, lease_of(kept.row), kept.row.last_sequence)
 
-    async def put(self, record: StoredResponse, frames: Frames | None = None) -> None:
+    async def put(
+        self, record: StoredResponse, frames: Frames | None = None, *, key: IdempotencyKey | None = None
+    ) -> None:
         row = row_of(record, self._clock(), frames.last if frames else -1)
         there = self._records.get(row.id)
         if there is not None and there.row.owner != row.owner:
             raise StoreError(StoreError.CONFLICT, "A response with this id already exists.")
+        if key is not None:
+            taken = await self.keyed(key.name, record.owner)
+            if taken is not None and taken.response_id != row.id:
+                raise KeyTaken(taken)
+            self._keys[key.name] = row.id, key
         output = [] if record.lease else output_names(record.response)
-        had_ended = there is not None and there.row.lease_until is None
+        before = there.row.response if there is not None and there.row.lease_until is None else None
         kept = MemoryRecord(row, input_rows(record), {frames.first: frames} if frames else {}, output)
         self._records.add(kept)
-        if record.lease is None and not had_ended:
+        if record.lease is None and before != row.response:
             self._append_turn(kept, record.response, record.conversation)
+
+    async def keyed(self, name: str, owner: str = "") -> KeyedResponse | None:
+        response_id, key = self._keys.get(name, ("", None))
+        kept = self._of(response_id, owner)
+        if key is None or kept is None or key.until <= self._clock():
+            return None
+        failed = kept.row.status == "failed" and kept.row.lease_until is None
+        return None if failed else KeyedResponse(response_id, key.request)
 
     async def checkpoint(
         self,
@@ -331,7 +348,8 @@ class MemoryStore:
         frames: Frames | None = None,
     ) -> None:
         kept = self._held_by(response_id, lease.worker)
-        if kept.row.lease_until is None:
+        is_late = frames is not None and frames.last < kept.row.last_sequence
+        if kept.row.lease_until is None or is_late:
             raise LeaseLost(response_id, lease.worker)
         self._update(kept, response, frames, lease.until)
 
@@ -355,14 +373,16 @@ class MemoryStore:
         conversation: str | None = None,
     ) -> None:
         kept = self._held_by(response_id, worker)
-        if kept.row.lease_until is not None:
+        if kept.row.lease_until is not None or kept.row.response != encode(response):
             self._records.name_output(kept, output_names(response))
             self._update(kept, response, frames, None)
             self._append_turn(kept, response, conversation)
 
     async def acquire(self, response_id: str, lease: Lease, now: float) -> StoredResponse | None:
         kept = self._records.get(response_id)
-        if kept is None or not (is_over(kept.row, now) or waits(kept.row)):
+        if kept is None or kept.row.lease_until is None:
+            return None
+        if not (is_over(kept.row, now) or waits(kept.row) or kept.row.lease_worker == lease.worker):
             return None
         return self._claim(kept, lease)
 
@@ -383,6 +403,10 @@ class MemoryStore:
             kept = self._records.get(response_id)
             assert kept is not None
             kept.row = replace(kept.row, lease_worker=NOBODY)
+
+    @property
+    def folder(self) -> None:
+        return None
 
     def presence(self, process: str, lease: float) -> Presence:
         return SingleProcess()
@@ -498,13 +522,20 @@ class MemoryStore:
         for kept in reversed(expired):  # newest first: turns before it may be kept for it alone
             self._records.remove(kept)
         self._used = {name: until for name, until in self._used.items() if until > now}
+        self._keys = {
+            name: (of, key)
+            for name, (of, key) in self._keys.items()
+            if key.until > now and self._records.get(of) is not None
+        }
         await self.conversations.sweep(now)
         return len(expired)
 
     async def export(self) -> AsyncIterator[bytes]:
+        keys = dict(self._keys.values())
         for kept in self._records.all():
             frames = [kept.frames[first] for first in sorted(kept.frames)]
-            for line in export_lines(kept.row, [row.item for row in kept.input], frames):
+            items = [row.item for row in kept.input]
+            for line in export_lines(kept.row, items, frames, keys.get(kept.row.id)):
                 yield line
         for conversation, rows in self.conversations.all():
             yield conversation_line(conversation, len(rows))
@@ -517,6 +548,7 @@ class MemoryStore:
     async def close(self) -> None:
         self._records.clear()
         self._used.clear()
+        self._keys.clear()
         self.conversations.clear()
 
     def _of(self, response_id: str, owner: str) -> MemoryRecord | None:

@@ -29,6 +29,8 @@ class _Kept(Struct):
     items: dict[bytes, InputRow]
     """By their ids, in order."""
     size: int
+    turns: dict[str, list[bytes]]
+    """The ids of the items that a response's end has appended."""
 
 
 class MemoryConversations:
@@ -50,7 +52,7 @@ class MemoryConversations:
 
     def load(self, conversation: StoredConversation, rows: Sequence[InputRow]) -> None:
         """Keep a new conversation with these items."""
-        kept = self._kept[conversation.id] = _Kept(conversation, {}, len(conversation.metadata))
+        kept = self._kept[conversation.id] = _Kept(conversation, {}, len(conversation.metadata), {})
         self._bytes += kept.size
         self._append(kept, rows, conversation.expires_at)
 
@@ -110,15 +112,21 @@ class MemoryConversations:
         given: Sequence[InputRow],
         expires_at: float | None,
     ) -> None:
-        """Append what an ended response leaves, if the conversation still exists."""
+        """Append what an ended response leaves, in the place of what it has appended before, if the
+        conversation still exists."""
         kept = self._of(conversation_id, owner)
         if kept is not None:
             items = kept.items
+            for name in kept.turns.pop(response.id, ()):
+                if (before := items.pop(name, None)) is not None:
+                    self._grow(kept, -len(before.item))
 
             def taken(names: Collection[bytes]) -> set[bytes]:
                 return items.keys() & names
 
-            self._append(kept, turn_rows(response, given, taken), expires_at)
+            rows = turn_rows(response, given, taken)
+            kept.turns[response.id] = [row.item_id for row in rows]
+            self._append(kept, rows, expires_at)
 
     async def page(
         self,

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import math
-import time
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
-from typing import Any, Final
+from typing import Final
 from weakref import ref
 
 import structlog
+from msgspec import Struct
 from msgspec.structs import replace
 
 from openresponses_bridge.errors import BridgeError
@@ -30,10 +30,19 @@ from openresponses_server.store.base import (
     UpstreamResponse,
     no_answer,
 )
-from openresponses_server.store.endings import failed_instead, is_there, lost, shows_output, stored_end
+from openresponses_server.store.endings import (
+    closing_events,
+    failed,
+    failed_instead,
+    is_there,
+    lost,
+    shows_output,
+    stored_end,
+)
 from openresponses_server.store.frames import Frames, joined
+from openresponses_server.store.idempotency import IdempotencyKey
 from openresponses_server.store.logs.base import EventLog
-from openresponses_server.store.writers import LogWriter, RecordWriter
+from openresponses_server.store.writers import LogWriter, RecordWriter, StoringTimes
 
 _MOST: Final = 16 * 1024 * 1024  # bytes of frames; what is longer is shown from there on, as any other output
 _log = structlog.get_logger(__name__)
@@ -107,23 +116,36 @@ _OF_TIMEOUT: Final = 0.8  # how much of it the end waits for a checkpoint
 _CONFIRM_SECONDS: Final = 1.0  # for the store to say whether a record is still this run's
 
 
-class LeaseTerm:
-    """Until when the leases that a process renews together are surely its own, by `time.monotonic`."""
+def _nothing() -> None:
+    return None
 
-    until = -math.inf
+
+class RecordOptions(Struct, frozen=True, kw_only=True):
+    """One response's record, and what is called when it changes hands."""
+
+    wire: str = "openresponses"
+    stored: bool = False
+    """It exists, held under the run's name."""
+    shared: bool = True
+    """Other workers may make what this one releases."""
+    withheld: bool = False
+    """The output of a background response is shown only when it has ended."""
+    key: IdempotencyKey | None = None
+    """Stands for the response from its beginning on."""
+    upstream: Callable[[], UpstreamResponse | None] = _nothing
+    """Returns the response that the upstream itself has stored."""
+    wake: Callable[[], None] = _nothing
+    """Is called when a checkpoint is due now."""
+    on_lost: Callable[[], None] = _nothing
+    """Is called when the record is no longer this run's."""
 
 
 class ResponseSessionPersistenceTransformer:
     """Stores one run's response.
 
     `record` is everything stored besides the response: input, owner, request, expiry. `snapshot` returns the
-    current response; `worker` is this run's own name (see `Lease`). A checkpoint is due `interval` seconds
-    after the last one and at each finished item. The owner of this object then calls `checkpoint()`; `wake`
-    notifies it that one is due now, and `on_lost` that the record is no longer this run's. `timeout` is the
-    number of seconds that storing the end may take before the response is reported as not stored. `stored`:
-    the record already exists, held under `worker`. `shared`: other workers may make what this one releases.
-    `term` is updated when the leases of all runs are renewed.
-    `withheld`: the output of a background response is shown only when it has ended.
+    current response; `worker` is this run's own name (see `Lease`). A checkpoint is due some time after the
+    last one and at each finished item. The owner of this object then calls `checkpoint()`.
     """
 
     def __init__(
@@ -133,19 +155,8 @@ class ResponseSessionPersistenceTransformer:
         store: ResponseStore,
         log: EventLog,
         worker: str,
-        *,
-        wire: str = "openresponses",
-        interval: float = 1.0,
-        lease: float = 10.0,
-        timeout: float = 5.0,
-        stored: bool = False,
-        shared: bool = True,
-        withheld: bool = False,
-        wake: Callable[[], None] = lambda: None,
-        on_lost: Callable[[], None] = lambda: None,
-        term: LeaseTerm | None = None,
-        upstream: Callable[[], UpstreamResponse | None] = lambda: None,
-        clock: Callable[[], float] = time.monotonic,
+        times: StoringTimes,
+        options: RecordOptions,
     ) -> None:
         self.response_id = record.response.id
         self.worker = worker
@@ -154,32 +165,32 @@ class ResponseSessionPersistenceTransformer:
         self.lost = False
         """Another worker has settled the run, or it was deleted: nothing more can be stored. The client is
         sent the stored end, if there is one."""
-        self.upstream = upstream
+        self._options = options
+        self.upstream = options.upstream
         self._in_background = record.request is not None
-        self._withheld = EventBuffer(self.response_id, wanted=withheld and self._in_background)
-        given: dict[str, Any] = {"lease": lease, "timeout": timeout, "stored": stored, "clock": clock}
-        shown = self._withheld.of(snapshot)
-        self._record = RecordWriter(record, shown, store, worker, upstream=upstream, **given)
-        self._was_queued = stored
-        this = ref(self)  # so that neither keeps the other
-
-        async def look() -> None:
-            """A log that is gone was closed by another worker, which settles the run, unless it was lost."""
-            if (found := this()) is not None:
-                await found.checkpoint()
-
-        self._log = LogWriter(log, self.response_id, look)
-        self._lease = lease
-        self._term = LeaseTerm() if term is None else term
+        withheld = options.withheld and self._in_background
+        self._withheld = EventBuffer(self.response_id, wanted=withheld)
+        self._shown = self._withheld.of(snapshot)
+        self._record = RecordWriter(
+            record,
+            self._shown,
+            store,
+            worker,
+            times,
+            stored=options.stored,
+            upstream=options.upstream,
+            key=options.key,
+        )
+        self._log = self._log_writer(log)
+        self._lease = times.lease
+        self._term = times.term
         self._held_until = -math.inf  # by the last checkpoint
         self._where = store, self.response_id, record.owner
-        self._timeout = timeout
-        self._wire = wire
-        self._interval = interval
-        self._wake = wake
-        self._on_lost = on_lost
-        self._clock = clock
-        self._shared = shared
+        self._timeout = times.timeout
+        self._settling = times.settling
+        self._in_haste = times.in_haste
+        self._interval = times.interval
+        self._clock = times.clock
         self.seen = False
         """A part of the response is stored that may have been sent; for a background response, a part of its
         output."""
@@ -190,13 +201,41 @@ class ResponseSessionPersistenceTransformer:
         self._made_elsewhere = False
         self.ended_elsewhere = False
         """The end that was sent is that of another worker."""
-        self._next_at = clock() + interval
+        self._next_at = self._clock() + self._interval
         self._writing = asyncio.Lock()
+
+    def _log_writer(self, log: EventLog) -> LogWriter:
+        this = ref(self)  # so that neither keeps the other
+
+        async def look() -> None:
+            """A log that is gone was closed by another worker, which settles the run, unless it was lost."""
+            if (found := this()) is not None:
+                await found.checkpoint()
+
+        async def store_instead() -> None:
+            """Store what the log does not have before it is sent."""
+            if (found := this()) is not None:
+                await found.checkpoint(always=True)
+                if found.lost:
+                    raise LeaseLost(found.response_id, found.worker)
+
+        return LogWriter(log, self.response_id, look, store_instead)
 
     @property
     def held(self) -> bool:
         """The record exists and is this run's: it has a lease."""
         return self._record.stored and not self.saved and not self.lost
+
+    @property
+    def only_reserves(self) -> bool:
+        """The record stands for a key, and nothing of the response is stored or sent yet."""
+        return self._options.key is not None and self.held and not (self.seen or self._in_background)
+
+    @property
+    def unsettled(self) -> bool:
+        """The record may be stored without this run knowing it, and say something else than the client was
+        sent."""
+        return self._record.unsure and not self.saved and not self.lost
 
     @property
     def saved(self) -> bool:
@@ -243,7 +282,7 @@ class ResponseSessionPersistenceTransformer:
     async def release(self) -> bool:
         """Release the response to other workers if nobody can have seen any of its output; returns whether
         they may make it. After that, this run stores nothing more."""
-        if self.seen or not (self._in_background and self._shared):
+        if self.seen or not (self._in_background and self._options.shared):
             return False
         async with self._writing:
             if not self.held:
@@ -254,6 +293,17 @@ class ResponseSessionPersistenceTransformer:
                 return False
             self._give_up()
         return True
+
+    async def withdraw(self) -> None:
+        """Delete the record of a request that was refused, so that its key may be used again. If that fails,
+        the response ends as failed when its lease runs out."""
+        store, response_id, owner = self._where
+        async with self._writing:
+            with suppress(StoreError, TimeoutError):
+                async with asyncio.timeout(max(self._timeout, _CONFIRM_SECONDS)):
+                    await store.delete(response_id, owner)
+            self.lost = True
+        await self._log.give_up(keep=False)
 
     async def persist(self, events: list[Event], unsent: list[Event] | None = None) -> list[Event]:
         """Store a batch; returns the events to send instead, which differ if the end could not be stored.
@@ -286,7 +336,7 @@ class ResponseSessionPersistenceTransformer:
         if self.seen:
             if OutputItemDone in map(type, events):
                 self._next_at = 0.0
-                self._wake()
+                self._options.wake()
             now = self._clock()
             if now > self._held_until and now > self._term.until:
                 return self._append_if_held()
@@ -318,10 +368,18 @@ class ResponseSessionPersistenceTransformer:
         if not self.lost:
             await self._log.written(self.batch)
 
+    def retract(self) -> None:
+        """The request was refused, and the store may have its response all the same: store that it failed."""
+        if self._final is None:
+            self._final = failed(self._shown(), no_answer())
+            events = closing_events(self._final, -1)
+            self._record.pending[:] = [Frames(0, len(events) - 1, encode_sse(events))]
+        self._next_at = 0.0
+
     def due(self, now: float) -> bool:
-        """Whether a checkpoint has anything to do: store frames, or the end after a failure. It does not
-        renew the lease of a run without new events (`Keeper` does)."""
-        kept = self.held or (self.sends_only_at_end and not self.saved)
+        """Return True if a checkpoint has anything to do: store frames, or the end after a failure. It does
+        not renew the lease of a run without new events (`Keeper` does)."""
+        kept = self.held or self.unsettled or (self.sends_only_at_end and not self.saved)
         return kept and now >= self._next_at and (bool(self._record.pending) or self._final is not None)
 
     async def checkpoint(self, *, always: bool = False) -> None:
@@ -366,10 +424,15 @@ class ResponseSessionPersistenceTransformer:
         if self.lost:
             events = await self._lost(events, seen)
         else:
-            if self._was_queued and not self._log.opened:
+            if self._options.stored and not self._log.opened:
                 await self._log.open()  # whoever queued it has done so, and readers wait in it
             if self._log.opened and (len(self.batch.data) <= _LARGEST_LOGGED or not self.saved):
-                await self._log.written(self.batch)
+                try:
+                    await self._log.written(self.batch)
+                except StoreError:
+                    pass  # neither can have it now: the failure that is sent is stored once one of them can
+                except LeaseLost:
+                    events = await self._lost(events, seen)
         await self._end_log()
         return events
 
@@ -404,7 +467,13 @@ class ResponseSessionPersistenceTransformer:
     async def _lost(self, events: list[Event], seen: int) -> list[Event]:
         """The end of a run that now belongs to another worker: the one that it has stored, so that all
         clients get the same, after the event `seen`."""
-        found = await stored_end(*self._where, seen, self._timeout)
+        lost_at = self._clock()
+
+        def time_left() -> float:
+            most = self._timeout if self._in_haste() else self._timeout + self._settling
+            return lost_at + most - self._clock()
+
+        found = await stored_end(*self._where, seen, time_left)
         if found is None:
             self._made_elsewhere = await is_there(*self._where, self._timeout)
             return self._failed(events, lost())
@@ -415,7 +484,7 @@ class ResponseSessionPersistenceTransformer:
     def _failed(self, events: list[Event], error: BridgeError) -> list[Event]:
         """The end to send if the real one could not be stored. It is stored as soon as that is possible
         again."""
-        failed = failed_instead(events, error, self._wire)
+        failed = failed_instead(events, error, self._options.wire)
         self.batch = self._withheld.batch(failed)
         self._final = failed[-1].response  # type: ignore[union-attr]
         return failed
@@ -425,5 +494,5 @@ class ResponseSessionPersistenceTransformer:
             self.lost = True
             self._record.pending.clear()
             _log.warning("run.lost", response_id=self.response_id)
-            self._on_lost()
-            self._wake()
+            self._options.on_lost()
+            self._options.wake()

@@ -61,21 +61,12 @@ class ProcessFiles:
 
     def _appear(self) -> None:
         try:
-            self._check_folder()
+            make_own_folder(self._folder)
             self._held = _locked(self._file)
         except OSError as error:
             if not self._warned:
                 _log.warning("presence.failed", folder=str(self._folder), reason=error.strerror)
             self._warned = True
-
-    def _check_folder(self) -> None:
-        """Make the folder if it is missing. Raises PermissionError if it is another user's or a link, which
-        others can make in a folder that all may write."""
-        with suppress(FileExistsError):
-            self._folder.mkdir(mode=0o700)
-        found = self._folder.lstat()
-        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
-            raise PermissionError(errno.EPERM, "it is not a folder of this user alone")
 
     def _departed(self) -> set[str]:
         if self._held is None:
@@ -99,6 +90,16 @@ class ProcessFiles:
         finally:
             os.close(file)
         return True
+
+
+def make_own_folder(folder: Path) -> None:
+    """Make the folder if it is missing. Raises OSError, also if it is another user's or a link, which others
+    can make in a folder that all may write."""
+    with suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
+        raise PermissionError(errno.EPERM, "it is not a folder of this user alone")
 
 
 def _locked(file: Path) -> int:

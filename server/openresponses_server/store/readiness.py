@@ -22,7 +22,7 @@ from openresponses_server.tasks import jittered
 _INTERVAL: Final = 1.0  # seconds between two checks
 _TIMEOUT: Final = 3.0  # seconds after which a store that does not answer counts as out
 _LONGEST: Final = 15.0  # seconds for one check: longer than the wait for a connection or a lock
-_LOG_TIMEOUT: Final = 1.0
+_STOP_TIMEOUT: Final = 1.0  # seconds for checks that are cancelled at the end
 _log = structlog.get_logger(__name__)
 
 
@@ -31,11 +31,14 @@ class OutageCause(NamedTuple):
 
     code: str
     message: str
+    """For anyone: a probe is answered without a key."""
+    reason: str
+    """The message with its details, such as the address, for the log."""
 
     @classmethod
     def of(cls, outage: Outage) -> OutageCause:
-        """That of this error."""
-        return cls(outage.code, outage.message)
+        """Return the outage of this error."""
+        return cls(outage.code, outage.message, outage.in_full)
 
 
 _SILENT: Final = OutageCause.of(no_answer())
@@ -79,7 +82,7 @@ class StoreMonitor:
             enough.cancel()
             for look in looks:
                 look.cancel()
-            await asyncio.wait(looks, timeout=_LOG_TIMEOUT)
+            await asyncio.wait(looks, timeout=_STOP_TIMEOUT)
 
     async def seen(self) -> None:
         """Wait until the first checks are done, or have taken too long."""
@@ -109,30 +112,30 @@ class StoreMonitor:
             self._store_outage = _SILENT
         finally:
             self._asked_at = None
-        if (before is None) != (self._store_outage is None) and before is not _UNKNOWN:
-            state = "ready" if self._store_outage is None else self._store_outage.code
-            _log.warning("readiness.changed", store=state)
+        if before is not _UNKNOWN:
+            _report("store", before, self._store_outage)
 
     async def _look_at_log(self) -> None:
+        before = self.log_outage
         try:
-            await check_log(self._log)
+            await self._log.check()
             self.log_outage = None
         except LogError as error:
             self.log_outage = OutageCause.of(error)
+        _report("event_log", before, self.log_outage)
 
 
-async def check_log(log: EventLog) -> None:
-    """Ask whether the event log's server answers. Raises LogError."""
-    try:
-        async with asyncio.timeout(_LOG_TIMEOUT):
-            await log.check()
-    except TimeoutError as error:
-        raise LogError from error
+def _report(part: str, before: OutageCause | None, now: OutageCause | None) -> None:
+    """Log that the part went out or came back, with the address that a probe is not shown."""
+    if now is None and before is not None:
+        _log.warning("readiness.changed", **{part: "ready"})
+    elif now is not None and before is None:
+        _log.warning("readiness.changed", **{part: now.code}, reason=now.reason)
 
 
 async def check_before_start(settings: Settings) -> list[Outage]:
-    """What is out now and may come back. Raises Outage for what no waiting mends. A store that has to be
-    brought up to date is waited for."""
+    """Return the outages that may end by themselves. Raises Outage for what no waiting mends. A store that
+    has to be brought up to date is waited for."""
     found = [await _outage(_check_store(settings)), await _outage(_check_log(settings))]
     return [each for each in found if each is not None]
 
@@ -148,9 +151,9 @@ async def _check_store(settings: Settings) -> None:
 
 
 async def _check_log(settings: Settings) -> None:
-    log = open_event_log(settings.event_log)
+    log = open_event_log(settings.event_log, build_store(settings).folder)
     try:
-        await check_log(log)
+        await log.check()
     finally:
         await log.shutdown()
 

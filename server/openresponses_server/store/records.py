@@ -81,7 +81,7 @@ class InputRow(Struct, frozen=True):
 
 
 def can_be_id(text: str) -> bool:
-    """Whether a store can use this as an id; a store has no records of other ids."""
+    """Return True if a store can use this as an id; a store has no records of other ids."""
     if not 0 < len(text) <= LONGEST_ID or "\0" in text:
         return False
     try:
@@ -135,7 +135,7 @@ def _upstream_of(body: bytes) -> UpstreamResponse | None:
 
 
 def is_hidden(owner: str) -> bool:
-    """Whether this is the owner of deleted records."""
+    """Return True if this is the owner of deleted records."""
     return owner.startswith(HIDDEN)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from importlib.util import find_spec
@@ -15,10 +16,11 @@ from openresponses_server.settings.files import about, did_you_mean
 from openresponses_server.store.base import ResponseStore
 from openresponses_server.store.frames import Piece
 from openresponses_server.store.logs.base import EventLog
+from openresponses_server.store.logs.file import FileLog
 from openresponses_server.store.logs.memory import MemoryLog
 from openresponses_server.store.memory import MemoryStore
-from openresponses_server.store.presence import Presence
-from openresponses_server.store.sql.sqlite_file import file_at, file_in_order, name_of_file, presence_at
+from openresponses_server.store.presence import Presence, file_presence
+from openresponses_server.store.sql.sqlite_file import file_at, file_in_order, folder_beside, name_of_file
 
 _PAUSE: Final = 0.1  # seconds, in which the server that makes the first call comes to listen
 
@@ -57,8 +59,12 @@ class _LaterStore(_MeasuredCalls):
         self._pause = pause
         self._loading: asyncio.Task[ResponseStore] | None = None
 
+    @property
+    def folder(self) -> Path:
+        return folder_beside(self._path)
+
     def presence(self, process: str, lease: float) -> Presence:
-        return presence_at(self._path, process)
+        return file_presence(self.folder, process)
 
     async def frames(self, response_id: str, owner: str = "", after: int = -1) -> AsyncIterator[Piece]:
         async for piece in (await self._loaded()).frames(response_id, owner, after):
@@ -97,8 +103,7 @@ class _LaterStore(_MeasuredCalls):
 
 def build_store(settings: Settings) -> ResponseStore:
     """The store of these settings."""
-    with about("$.store"):
-        return open_store(settings.store, settings.stored_responses)
+    return open_store(settings.store, settings.stored_responses)
 
 
 def serving_store(settings: Settings) -> ResponseStore:
@@ -118,7 +123,7 @@ def open_store(address: str, limit: int = 1000) -> ResponseStore:
     build = _STORES.get(scheme.partition("+")[0])
     if build is None:
         close = did_you_mean(scheme, _STORES)
-        raise SettingsError(f"store {scheme}: is not one of: {', '.join(_STORES)}{close}")
+        raise SettingsError(f"{scheme!r} is not one of: {', '.join(_STORES)}{close}", "$.store")
     return build(address, limit)
 
 
@@ -154,18 +159,56 @@ _STORES: Final[dict[str, Callable[[str, int], ResponseStore]]] = {
 }
 
 
-def open_event_log(address: str) -> EventLog:
-    """`memory:`, `redis://host/0` or `rediss://…`. Nothing is connected yet.
+def open_event_log(address: str | None, folder: Path | None, process: str | None = None) -> EventLog:
+    """Return the log at `memory:`, `file:` (in `folder`, the store's), `file:///FOLDER`, either of these with
+    `?fsync=SECONDS`, `redis://host/0` or `rediss://…`. None is `file:` if there is a folder, else `memory:`.
+    Others send messages to this process under the name `process`. Nothing is opened yet.
 
     Raises SettingsError when the log is unknown or its driver is not installed.
     """
+    if address is None:
+        return FileLog(folder, process) if folder is not None and _HAS_PIPES else MemoryLog()
     scheme = address.partition(":")[0]
+    if scheme == "file":
+        with about("$.event_log"):
+            return _file(address, folder, process)
     build = _LOGS.get(scheme)
     if build is None:
-        known = f"{', '.join(_LOGS)}{did_you_mean(scheme, _LOGS)}"
-        raise SettingsError(f"event log {scheme}: is not one of: {known}", "$.event_log")
+        known = f"{', '.join(('file', *_LOGS))}{did_you_mean(scheme, ('file', *_LOGS))}"
+        raise SettingsError(f"{scheme!r} is not one of: {known}", "$.event_log")
     with about("$.event_log"):
         return build(address)
+
+
+def _file(address: str, folder: Path | None, process: str | None) -> EventLog:
+    if not _HAS_PIPES:
+        raise SettingsError("this system has no named pipes: memory: or redis://…")
+    address, _, query = address.partition("?")
+    fsync = _fsync_in(query)
+    if address.strip("/") != "file:":
+        path = address.removeprefix("file://")
+        if not path.startswith("/"):
+            raise SettingsError("it is not an address as file: or file:///FOLDER")
+        return FileLog(Path(path), process, fsync=fsync)
+    if folder is None:
+        raise SettingsError("the store is in memory and has no folder for it: name one, file:///FOLDER")
+    return FileLog(folder, process, fsync=fsync)
+
+
+def _fsync_in(query: str) -> float | None:
+    """Return the seconds in `fsync=SECONDS`; None without a query."""
+    if not query:
+        return None
+    name, _, number = query.partition("=")
+    if name != "fsync":
+        raise SettingsError(f"{name!r} is not an option of file:{did_you_mean(name, ('fsync',))}")
+    try:
+        seconds = float(number)
+    except ValueError:
+        seconds = 0.0
+    if not 0.01 <= seconds <= 3600:
+        raise SettingsError(f"fsync is a number of seconds from 0.01 to 3600, not {number!r}")
+    return seconds
 
 
 def _redis(address: str) -> EventLog:
@@ -173,7 +216,7 @@ def _redis(address: str) -> EventLog:
         from openresponses_server.store.logs.redis import RedisLog
     except ModuleNotFoundError as error:
         raise SettingsError(
-            f"event log redis: {error.name} is not installed (pip install 'openresponses-bridge[redis]')"
+            f"it needs {error.name}, which is not installed: pip install 'openresponses-bridge[redis]'"
         ) from error
     try:
         database = urlsplit(address).path.strip("/")
@@ -181,9 +224,10 @@ def _redis(address: str) -> EventLog:
             raise ValueError(f"the path is the number of a database, not {database!r}")
         return RedisLog(address)
     except ValueError as error:
-        raise SettingsError(f"event log {address.partition(':')[0]}: {error}") from error
+        raise SettingsError(f"it is not an address as redis://HOST:PORT/0: {error}") from error
 
 
+_HAS_PIPES: Final = hasattr(os, "mkfifo")
 _LOGS: Final[dict[str, Callable[[str], EventLog]]] = {
     "memory": lambda _address: MemoryLog(),
     "redis": _redis,

@@ -7,10 +7,11 @@ A killed process loses its counts since the last batch. The counts of a stored r
 from __future__ import annotations
 
 import asyncio
+import math
 import secrets
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -51,7 +52,7 @@ class UsageKeeper:
         self._number = 0
         self._batch = UsageRows()
         self._one_at_a_time = asyncio.Lock()
-        self._forgotten_at = 0.0
+        self._forgotten_at = -math.inf
         self._outage = False
 
     @asynccontextmanager
@@ -81,6 +82,9 @@ class UsageKeeper:
         """The report of one owner since a day (`2026-01-31`): sums, rows by day and model, agents. Raises
         StoreError."""
         async with self._one_at_a_time:
+            if self._batch:  # it would count twice here if only the answer was lost
+                with suppress(Outage):
+                    await self._send()
             found = await self._store.usage_of(owner, since)
             here = [self._batch, self.book.of(owner, since)]
         sums = UsageSums()
@@ -113,9 +117,9 @@ class UsageKeeper:
             took = time.monotonic() - begun_at
 
     async def _remove(self) -> None:
-        now = time.time()
+        now = time.monotonic()
         if self._retention is not None and now - self._forgotten_at > _FORGOTTEN_EVERY:
-            await self._store.remove_usage(now - self._retention)
+            await self._store.remove_usage(time.time() - self._retention)
             self._forgotten_at = now
 
 

@@ -1,15 +1,19 @@
 """Writers of one run: to its event log and to its record in the store.
 
-The event log is optional: when it fails, the run continues, and readers are served from the store.
+When the event log fails, the run continues, and readers are served from the store: that of one machine is
+tried again with the next frames, and meanwhile frames are stored before they are sent.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
+import time
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final
 
 import structlog
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from openresponses_bridge.protocol.response import Response
@@ -23,6 +27,7 @@ from openresponses_server.store.base import (
     no_answer,
 )
 from openresponses_server.store.frames import Frames, joined
+from openresponses_server.store.idempotency import IdempotencyKey, KeyTaken
 from openresponses_server.store.logs.base import CHUNK_BYTES, Appender, EventLog, LogError, LogGone
 from openresponses_server.store.records import linked
 
@@ -36,15 +41,25 @@ _log = structlog.get_logger(__name__)
 
 class LogWriter:
     """Appends frames to one log, in order. While the log works, the run waits for its frames to be appended.
-    After a failure a separate task retries; new frames are buffered there and the run does not wait."""
+    After a failure of a log that is not at hand, a separate task retries; new frames are buffered there and
+    the run does not wait."""
 
-    def __init__(self, log: EventLog, run_id: str, on_gone: Callable[[], Awaitable[None]]) -> None:
-        """`on_gone` is waited for when the log turns out to be gone, before the run goes on without it."""
+    def __init__(
+        self,
+        log: EventLog,
+        run_id: str,
+        on_gone: Callable[[], Awaitable[None]],
+        store: Callable[[], Awaitable[None]],
+    ) -> None:
+        """`on_gone` is waited for when the log turns out to be gone, before the run goes on without it;
+        `store` for frames that a log at hand does not have."""
         self._log = log
         self._run_id = run_id
         self._on_gone = on_gone
+        self._store = store
         self.opened = False
         self._gone = False
+        self._warned = False
         self._ended = False
         self._waiting: list[Frames] = []
         self._waiting_bytes = 0
@@ -61,12 +76,15 @@ class LogWriter:
         """Open the log."""
         self.opened = True
         self._failing = not await self._tried(self._log.open(self._run_id))
+        if self._failing and self._log.at_hand:
+            self.opened = self._failing = False  # it is tried again with the next frames
+            return
         self._resume()
 
     def append(self, frames: Frames) -> Awaitable[object] | None:
         """Append frames, unless the log is gone. Returns None if they are appended, or buffered for a failing
-        log; else an awaitable that is done then. It ends soon and without an error; once the log was opened
-        it is a future, which needs no task."""
+        log; else an awaitable that is done then. A future, which needs no task, ends soon and without an
+        error; a coroutine may store the frames instead, and raise what `store` does."""
         add, last = self._add, self._answer
         if add is None or (last is not None and (not last.done() or last.cancelled())):
             return self._append_behind(frames)
@@ -74,7 +92,10 @@ class LogWriter:
             answer = add(frames, self._failed)
         except LogGone:
             self._leave()
-            return None
+            return self._store()
+        except LogError as error:
+            self._warn(error)
+            return self._store()
         if answer is None:
             return None
         loop = asyncio.get_running_loop()
@@ -103,12 +124,12 @@ class LogWriter:
         makes the run, and a shared log belongs to it."""
         if self.opened:
             self._leave()
-            if self._log.at_hand or not keep:
+            if not (keep and self._log.shared):
                 await self._tried(self._log.discard(self._run_id))
 
     async def _begin(self, frames: Frames) -> None:
         await self.open()
-        await self.written(frames)
+        await (self.written(frames) if self.opened else self._store())
 
     def _append_behind(self, frames: Frames) -> Awaitable[object] | None:
         """Append these frames to a log that is to be opened, or after the buffered ones and those that the
@@ -116,7 +137,7 @@ class LogWriter:
         if not self.opened:
             return self._begin(frames)
         if self._gone:
-            return None
+            return self._store() if self._log.at_hand else None
         self._undo()
         self._wait_with(frames)
         if self._failing:
@@ -132,7 +153,7 @@ class LogWriter:
             self._begin_to_catch_up(0.0)
 
     def _look(self) -> None:
-        """Whether an answer takes too long."""
+        """Check whether an answer takes too long."""
         self._timer = None
         if self._asked is None or self._answer is None or self._answer.done():
             return
@@ -141,7 +162,7 @@ class LogWriter:
         if left > 0:
             self._timer = loop.call_later(left, self._look)
             return
-        _log.warning("event_log.failed", response_id=self._run_id)
+        self._warn()
         self._undo()
         self._begin_to_catch_up(_FIRST_PAUSE)
         self._go_on()
@@ -219,12 +240,13 @@ class LogWriter:
 
     def _leave(self) -> None:
         self._gone = True
+        self._log.leave(self._run_id)
         self._add = self._asked = None
         self._waiting.clear()
         self._go_on()
 
     async def _tried(self, call: Awaitable[None]) -> bool:
-        """Whether the call succeeded in time."""
+        """Return True if the call succeeded in time."""
         try:
             async with asyncio.timeout(_TIMEOUT):
                 await call
@@ -232,27 +254,64 @@ class LogWriter:
             self._gone = True
             await self._on_gone()
             self._leave()
-        except (LogError, TimeoutError):
-            _log.warning("event_log.failed", response_id=self._run_id)
+        except (LogError, TimeoutError) as error:
+            self._warn(error)
             return False
         return True
+
+    def _warn(self, error: Exception | None = None) -> None:
+        """Warn that the log failed: once for a run if the log is at hand, since it is tried again with each
+        batch."""
+        if self._log.at_hand and self._warned:
+            return
+        self._warned = True
+        reason = {"reason": error.in_full} if isinstance(error, LogError) and error.details else {}
+        _log.warning("event_log.failed", response_id=self._run_id, **reason)
 
 
 WAITING: Final = 60.0
 """Seconds after which any worker may acquire a queued run, whatever the queue says."""
+
+SETTLING: Final = 40.0
+"""Seconds for which a run that is settled is held, at least: its log may be slow, and so may its store."""
 
 _BEGINNING: Final = 15.0  # seconds for the first write: nothing has been sent, so there is time
 _FIRST_RETRY: Final = 0.05  # seconds before the end is stored again
 _SHORTEST: Final = 1.0  # seconds for each attempt
 
 
+class LeaseTerm:
+    """Until when the leases that a process renews together are surely its own, by `time.monotonic`."""
+
+    until = -math.inf
+
+
+class StoringTimes(Struct, frozen=True, kw_only=True):
+    """The times at which a run's response is stored, in seconds; `clock` is what they are measured by."""
+
+    interval: float = 1.0
+    """Between a checkpoint and the next one."""
+    lease: float = 10.0
+    timeout: float = 5.0
+    """For storing the end, before the response is reported as not stored."""
+    certainty: float = 15.0
+    """More of it while the end may be stored, since readers may have it."""
+    settling: float = SETTLING
+    """More of it for the end of a run that another worker settles."""
+    in_haste: Callable[[], bool] = lambda: False
+    """Return True once the process is to end, which leaves no time for either."""
+    term: LeaseTerm = field(default_factory=LeaseTerm)
+    """Is updated when the leases of all runs are renewed."""
+    clock: Callable[[], float] = time.monotonic
+
+
 class RecordWriter:
     """Writes one run's record in the store: its progress, then its end.
 
-    Stores the `pending` frames with the response that `snapshot` returns. A lease lasts `lease` seconds;
-    storing the end may take `timeout` seconds; `upstream` returns the upstream's own record of the response,
-    if it keeps one, to be stored with the end. Every call raises StoreError, and LeaseLost if `worker` does
-    not hold the run; each may be repeated.
+    Stores the `pending` frames with the response that `snapshot` returns. `stored`: the record exists;
+    `upstream` returns the upstream's own record of the response, if it keeps one, to be stored with the end;
+    `key` stands for the response from its beginning on. Every call raises StoreError, and LeaseLost if
+    `worker` does not hold the run; each may be repeated.
     """
 
     def __init__(
@@ -261,33 +320,37 @@ class RecordWriter:
         snapshot: Callable[[], Response],
         store: ResponseStore,
         worker: str,
+        times: StoringTimes,
         *,
-        lease: float,
-        timeout: float,
         stored: bool,
-        clock: Callable[[], float],
         upstream: Callable[[], UpstreamResponse | None],
+        key: IdempotencyKey | None,
     ) -> None:
         self._record = record
+        self._key = key
         self._snapshot = snapshot
         self._store = store
         self._worker = worker
-        self._lease = lease
-        self._timeout = timeout
-        self._clock = clock
+        self._lease = times.lease
+        self._timeout = times.timeout
+        self._certainty = times.certainty
+        self._in_haste = times.in_haste
+        self._clock = times.clock
         self._upstream = upstream
         self._refusal: StoreError | None = None
         self.stored = stored
         """The record is stored."""
         self.saved = False
         """The end is durable."""
+        self.unsure = False
+        """The record may be stored or not: the store's answer is not known."""
         self.pending: list[Frames] = []
         """The frames since the last checkpoint, in order."""
 
     async def offer(self) -> None:
         """Store the response for the worker that acquires its run."""
         lease = Lease(NOBODY, await self._store.now() + WAITING)
-        await self._store.put(replace(self._record, response=self._snapshot(), lease=lease))
+        await self._put(lease)
 
     async def progress(self) -> None:
         """Store the run's progress and renew its lease."""
@@ -299,12 +362,29 @@ class RecordWriter:
             await self._store.checkpoint(self._record.response.id, lease, response, frames)
         else:
             try:
-                await self._store.put(replace(self._record, response=self._snapshot(), lease=lease), frames)
+                await self._put(lease, frames)
             except StoreError as error:
                 self._refusal = error
                 raise
             self.stored = True
         del self.pending[:passed]
+
+    async def _put(
+        self, lease: Lease | None, frames: Frames | None = None, response: Response | None = None
+    ) -> None:
+        self.unsure, was = True, self.unsure  # also if this is cancelled
+        record = replace(self._record, response=response or self._snapshot(), lease=lease)
+        # an end that is stored by itself is a failure, for which no key stands
+        named = {} if self._key is None or lease is None else {"key": self._key}
+        try:
+            await self._store.put(record, frames, **named)
+        except KeyTaken:
+            self.unsure = was
+            raise
+        except StoreError as error:
+            self.unsure = was or error.uncertain
+            raise
+        self.unsure = False
 
     def check(self) -> None:
         """Raises StoreError if the store refused the beginning."""
@@ -342,27 +422,35 @@ class RecordWriter:
                 self._record.response.id, self._worker, response, frames, conversation=conversation
             )
         else:
-            await self._store.put(replace(self._record, response=response, lease=None), frames)
+            await self._put(None, frames, response)
         self.pending.clear()
         self.saved = True
 
     async def insist_on_end(self, response: Response, deadline: float) -> None:
         """Retry storing the end until then; try once if it is also the beginning, of which nothing was sent,
-        since then the request can be refused."""
-        if not self.stored:
-            return await self._in_time(self.end(response), max(self._timeout, _BEGINNING))
+        since then the request can be refused. Once it is not known whether it is stored, retry for longer: a
+        reader may have it, and the store says in the end that it is stored."""
         pause = _FIRST_RETRY
+        seconds = deadline - self._clock() if self.stored else max(self._timeout, _BEGINNING)
+        certain_at: float | None = None
         while True:
             try:
-                return await self._in_time(self.end(response), deadline - self._clock())
-            except StoreError:
-                if self._clock() + pause > deadline:
+                return await self._in_time(self.end(response), seconds)
+            except StoreError as error:
+                if error.uncertain and certain_at is None:
+                    certain_at = max(deadline, self._clock()) + self._certainty
+                if certain_at is not None and not self._in_haste():
+                    until = certain_at
+                else:
+                    until = deadline if self.stored else -math.inf
+                if self._clock() + pause > until:
                     raise
             await asyncio.sleep(pause)
             pause *= 2
+            seconds = until - self._clock()
 
     async def _in_time(self, storing: Coroutine[Any, Any, None], seconds: float) -> None:
-        """Treat a store that does not answer as unreachable; a call that it made after all is repeated."""
+        """Treat a store that does not answer as unreachable."""
         try:
             async with asyncio.timeout(max(seconds, _SHORTEST)):
                 await storing

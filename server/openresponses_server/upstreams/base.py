@@ -14,9 +14,6 @@ from openresponses_server.http.flow import Content, Source
 from openresponses_server.settings import Timeouts
 from openresponses_server.upstreams.catalog import ReportedModel
 
-LOSSES_HEADER: Final = "openresponses-losses"
-"""The header of an answer that lists the losses of its request on the way to the model."""
-
 DRAIN_SECONDS: Final = 0.2
 """Seconds to wait for the bytes after a stream's end."""
 
@@ -53,6 +50,8 @@ class UpstreamRequest(Struct, frozen=True):
     """The client's name for its conversation, or "": for upstreams that keep conversations."""
     clean: Callable[[str], str] = str
     """Takes out of an error's text what the client gave for the upstream alone."""
+    dialect: str = ""
+    """The dialect of `body`."""
     upload: Upload | None = None
     """Sent instead of `body`, as it is. Its answer is given as it is too, for an upstream that `forwards`."""
     operation: str = "chat"
@@ -93,7 +92,7 @@ class Upstream(Protocol):
 
     @property
     def forwards(self) -> bool:
-        """Whether it has the other endpoints of OpenAI's API, so that uploads can be sent to it."""
+        """True if the upstream has the other endpoints of OpenAI's API, so that uploads can be sent to it."""
         ...
 
     def open(self, request: UpstreamRequest) -> AbstractAsyncContextManager[UpstreamReply]:
@@ -106,8 +105,8 @@ class Upstream(Protocol):
         ...
 
     def key_refused(self, client_key: str | None = None) -> str:
-        """What a client reads if the upstream refuses the key of a request with this client's key; "" if that
-        is the client's own, or there is none."""
+        """The message to a client if the upstream refuses the key of a request with this client's key; "" if
+        that is the client's own, or there is none."""
         ...
 
     def account(self, client_key: str | None = None) -> str:
@@ -175,13 +174,35 @@ class HttpClient(Protocol):
     """Makes the requests of one upstream."""
 
     async def request(
-        self, method: str, url: str, *, headers: Mapping[str, str], data: bytes | Upload = b""
+        self,
+        method: str,
+        url: str,
+        *,
+        headers: Mapping[str, str],
+        data: bytes | Upload = b"",
+        session: str = "",
     ) -> HttpResponse:
         """Send a request; returns when the head of the answer was received. Redirects are not followed.
+        Requests of different `session`s share nothing that the server keeps for a connection.
         Raises OSError; TimeoutError if the head takes too long; and what reading an `Upload` raises."""
         ...
 
     async def close(self) -> None: ...
+
+
+class SocketCounts:
+    """Counts what becomes of the requests to an upstream that has WebSockets."""
+
+    def __init__(self) -> None:
+        self.observe: Callable[[str], None] = _ignore
+        """Is called with the way of each request: `continued`, as the difference to the last one, `whole`, or
+        `http` if it goes over HTTP instead."""
+        self.open = 0
+        """Open connections."""
+
+
+def _ignore(_way: str) -> None:
+    return None
 
 
 HttpClientFactory = Callable[[str, Timeouts], HttpClient]

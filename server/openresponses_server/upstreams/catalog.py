@@ -20,7 +20,7 @@ from openresponses_bridge.errors import WireError
 from openresponses_bridge.models.identity import model_identity, nearest_model
 from openresponses_bridge.protocol.codec import decode_json
 from openresponses_server.settings import Capabilities, Price, SettingsError
-from openresponses_server.settings.files import as_toml, did_you_mean, located, read_config, wrong_fields
+from openresponses_server.settings.files import as_toml, converted, did_you_mean, located, read_config
 
 # Servers' lists agree on `data[].id` and on little else: each has its own names for limits and abilities.
 # Lists are untrusted, so values of unexpected types are ignored.
@@ -209,6 +209,7 @@ class FiledModel(Capabilities, frozen=True, forbid_unknown_fields=True, omit_def
     """A model in a file of them: its capabilities and its price."""
 
     price: Price | None = None
+    """Its price."""
 
 
 class UnusableDump(ValueError):
@@ -322,12 +323,7 @@ def read_models(path: Path) -> dict[str, FiledModel]:
 
 
 def _filed(name: str, fields: Any) -> FiledModel:
-    try:
-        return msgspec.convert(fields, FiledModel)
-    except msgspec.ValidationError as error:
-        wrong = wrong_fields(error, FiledModel)
-        wrong.at = f"$.{name}{wrong.at.removeprefix('$')}"
-        raise wrong from error
+    return converted(fields, FiledModel, f"$.{name}")
 
 
 def written_models(models: Mapping[str, FiledModel]) -> bytes:
@@ -446,7 +442,7 @@ def best_match(name: str, patterns: Iterable[str]) -> str | None:
 
 
 def is_pattern(text: str) -> bool:
-    """Whether it matches more than one name."""
+    """Return True if the pattern matches more than one name."""
     return any(sign in text for sign in _WILD)
 
 

@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 from openresponses_bridge.dialects.base import Dialect, Endpoint, UpstreamSide
+from openresponses_bridge.dialects.base.dialect import MODEL
 from openresponses_bridge.dialects.table import dialects
 
 _VERSION: Final = "/v1"
@@ -64,14 +65,14 @@ class HttpDialect(NamedTuple):
     dialect: Dialect
     side: UpstreamSide
     endpoint: Endpoint
+    path: Callable[..., str]
+    """`Endpoint.path_of`: the path of a request to a model, relative to the upstream's address."""
     address: Callable[[str], str] = base_url
     """Makes the base of the paths from the address in the settings; raises ValueError."""
     key_header: KeyHeader = KeyHeader("authorization", "Bearer ")
     headers: Mapping[str, str] = MappingProxyType({})
-
-    def path(self, model: str, *, stream: bool = True) -> str:
-        """Of a request to this model, relative to the upstream's address."""
-        return self.endpoint.path_of(model, stream=stream)
+    fixed_path: str = ""
+    """That path, if it depends neither on the model nor on whether the answer is streamed; else ""."""
 
 
 class ProcessDialect(NamedTuple):
@@ -79,6 +80,7 @@ class ProcessDialect(NamedTuple):
 
     dialect: Dialect
     side: UpstreamSide
+    fixed_path: str = ""
 
     def path(self, model: str, *, stream: bool = True) -> str:
         """Empty: there is no address."""
@@ -94,6 +96,11 @@ class ProcessDialect(NamedTuple):
 UpstreamDialect = HttpDialect | ProcessDialect
 
 
+def has_sockets(dialect: UpstreamDialect) -> bool:
+    """Return True if the dialect can be spoken over WebSockets."""
+    return isinstance(dialect, HttpDialect) and dialect.endpoint.socket is not None
+
+
 def http_dialect(dialect: Dialect) -> HttpDialect:
     """Make the row of a dialect that is spoken over HTTP."""
     assert dialect.upstream is not None
@@ -103,9 +110,11 @@ def http_dialect(dialect: Dialect) -> HttpDialect:
         dialect,
         dialect.upstream,
         endpoint,
+        endpoint.path_of,
         partial(versioned_base_url if endpoint.versioned else base_url, version=endpoint.version),
         KeyHeader(endpoint.key_header, endpoint.key_prefix),
         endpoint.headers,
+        endpoint.path if endpoint.whole_path is None and MODEL not in endpoint.path else "",
     )
 
 

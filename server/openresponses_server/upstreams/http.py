@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, closing, suppress
 from copy import copy
 from functools import lru_cache, partial
@@ -15,19 +15,21 @@ from urllib.parse import urlencode, urlsplit
 import structlog
 from msgspec import Struct
 
+from openresponses_bridge.diagnostics import LOSSES_HEADER
+from openresponses_bridge.dialects.base import Framing
 from openresponses_bridge.errors import WireError
 from openresponses_bridge.protocol.codec import decode_frame, encode
-from openresponses_server.errors import UpstreamError
+from openresponses_server.errors import FailureFacts, UpstreamError, unreadable
 from openresponses_server.http.client.body import ResponseBody
 from openresponses_server.http.client.failures import cause_of, is_permanent, public_reason
 from openresponses_server.http.client.pool import ConnectionPool
 from openresponses_server.http.flow import BodyReader, Content, Discard, Sink
 from openresponses_server.observation.recordings.masking import Secrets
 from openresponses_server.settings import Timeouts
+from openresponses_server.upstreams.aws_signing import AwsSigner, Sign
 from openresponses_server.upstreams.base import (
     DRAIN_SECONDS,
     FAILURES,
-    LOSSES_HEADER,
     HttpClient,
     HttpClientFactory,
     HttpResponse,
@@ -38,7 +40,7 @@ from openresponses_server.upstreams.base import (
 from openresponses_server.upstreams.catalog import ReportedModel, reported_models
 from openresponses_server.upstreams.dialects import FORWARDING, HttpDialect, KeyHeader, without_password
 from openresponses_server.upstreams.key_command import KeyCommand
-from openresponses_server.upstreams.refusals import cleaner, in_band_refusal, refusal, refused_by, said_in
+from openresponses_server.upstreams.refusals import cleaner, refusal, refused_by, refused_in_band, said_in
 
 _log = structlog.get_logger(__name__)
 _IDLE_CHECKS: Final = 4
@@ -90,23 +92,20 @@ class HttpReply:
 
     def end(self, error: Exception | None) -> None:
         """The body has ended."""
-        sink = self._close()
+        self._timer.cancel()
+        # else this object and the sink refer to each other until the next garbage collection
+        sink, self._sink, self.feed = self._sink, None, _ignore
         if sink is not None:
             sink.end(None if error is None else self._as_error(error))
 
     def close(self) -> None:
         """Stop feeding the sink."""
-        self._close()
+        self._timer.cancel()
+        self._sink, self.feed = None, _ignore
         self._content.pause()
         # which refers to this object, and they to each other until the next garbage collection
         self._content = _CLOSED
         self.pause = self.resume = _CLOSED.pause
-
-    def _close(self) -> Sink | None:
-        self._timer.cancel()
-        # else this object and the sink refer to each other until the next garbage collection
-        sink, self._sink, self.feed = self._sink, None, _ignore
-        return sink
 
     def _check_idle(self) -> None:
         """End the body if the upstream sent nothing for too long, time for a slow client not counted."""
@@ -136,7 +135,7 @@ def _ignore(_data: bytes) -> None:
 
 
 class _ClosedContent:
-    """What a closed reply has left of its content."""
+    """The rest of the content of a closed reply."""
 
     has_received = False
     is_waiting = False
@@ -170,8 +169,8 @@ Recognises = Callable[[Mapping[str, Any]], bool]
 
 
 def is_whole_answer(body: bytes, recognises: Recognises) -> bool:
-    """Whether a body is JSON that `recognises` accepts as an answer of its dialect, or an array of the chunks
-    of one, as a proxy gives it that leaves out the query."""
+    """Return True if a body is JSON that `recognises` accepts as an answer of its dialect, or an array of the
+    chunks of one, as a proxy gives it that leaves out the query."""
     try:
         value = decode_frame(body.removeprefix(_BOM))
     except WireError:
@@ -224,6 +223,61 @@ class WholeReply:
             sink.end(error)
 
 
+# A stream in a form of its own, as its dialect says. It becomes server-sent events, as its bytes arrive.
+
+
+class FramedReply:
+    """A stream that is not of server-sent events, as one that is."""
+
+    whole = False
+
+    __slots__ = ("_frames", "_reply", "_sink", "losses", "pause", "resume")
+
+    def __init__(self, reply: HttpReply, framing: Framing) -> None:
+        self._reply = reply
+        self._frames = framing.reader()
+        self._sink: Sink | None = None
+        self.losses = reply.losses
+        self.pause, self.resume = reply.pause, reply.resume
+
+    def start(self, sink: Sink) -> None:
+        self._sink = sink
+        self._reply.start(self)
+
+    def feed(self, data: bytes) -> None:
+        """The next bytes of the stream."""
+        sink = self._sink
+        if sink is None:
+            return
+        try:
+            frames = self._frames.feed(data)
+        except WireError as error:
+            self._sink = None
+            sink.end(unreadable(error.message))
+            return
+        if frames:
+            sink.feed(frames)
+
+    def end(self, error: Exception | None) -> None:
+        """The stream has ended."""
+        sink, self._sink = self._sink, None
+        if sink is None:
+            return
+        try:
+            if error is None:
+                self._frames.close()
+        except WireError as cut:
+            error = unreadable(cut.message)
+        sink.end(error)
+
+
+async def _send_signed(
+    connections: HttpClient, sign: Sign, url: str, headers: Mapping[str, str], body: bytes
+) -> HttpResponse:
+    signed = {**headers, **await sign("POST", url, headers, body)}
+    return await connections.request("POST", url, headers=signed, data=body)
+
+
 _MAX_REFUSAL: Final = 64 * 1024  # bytes read of a refusal's body
 _MAX_LIST: Final = 8 * 1024 * 1024  # bytes read of a list of models
 _MAX_LOOK: Final = 1024 * 1024  # bytes read of an engine's facts: their templates are long
@@ -239,6 +293,43 @@ _PAGE_TYPES: Final = ("html", "xml", "script")
 _NON_STREAM_TYPES: Final = ("text/html", _JSON_TYPE, "application/xml", "text/xml", "image/")
 
 
+class UpstreamKey(Struct, frozen=True, kw_only=True):
+    """The key that requests to an upstream carry."""
+
+    value: str | None = None
+    """Is sent in the dialect's header."""
+    command: KeyCommand | None = None
+    """Prints the key, which is then sent instead of `value`."""
+    header: str | None = None
+    """Has the key and nothing else, instead of the dialect's header."""
+    pass_through: bool = False
+    """The client's key is sent instead, if it has one."""
+    signer: AwsSigner | None = None
+    """Signs the requests, which carry no key then."""
+    is_ours: bool = True
+    """It is not the client's, so its refusal is not about the client's key."""
+
+
+class AddressOptions(Struct, frozen=True, kw_only=True):
+    """The options of an upstream's address: what requests carry beside their body and key, and how it is
+    shown."""
+
+    headers: Mapping[str, str] = MappingProxyType({})
+    """Are sent with every request."""
+    query: Mapping[str, str] = MappingProxyType({})
+    """Parameters of the address of each request."""
+    secrets: Sequence[str] = ()
+    """The parts of these that errors and logs must not show."""
+    shown_as: str | None = None
+    """The address for the operator, if it differs from that of the requests."""
+    plays: bool = False
+    """It is a recording, which has answers of its dialect only."""
+
+
+_NO_KEY: Final = UpstreamKey()
+_PLAIN: Final = AddressOptions()
+
+
 class HttpUpstream:
     """An upstream at one HTTP address."""
 
@@ -248,54 +339,37 @@ class HttpUpstream:
         url: str,
         dialect: HttpDialect,
         timeouts: Timeouts,
-        *,
-        api_key: str | None = None,
-        pass_through: bool = False,
-        headers: Mapping[str, str] | None = None,
-        secrets: Iterable[str] = (),
+        key: UpstreamKey = _NO_KEY,
+        address: AddressOptions = _PLAIN,
         connect: HttpClientFactory = ConnectionPool,
-        shown_as: str | None = None,
-        key_is_ours: bool = True,
-        key_command: KeyCommand | None = None,
-        key_header: str | None = None,
-        query: Mapping[str, str] = MappingProxyType({}),
-        plays: bool = False,
     ) -> None:
-        """`url`: the address in the form of the dialect's own clients.
-        `api_key`: sent in the dialect's header; with `pass_through`, the client's key is sent instead, if it
-        has one.
-        `headers`: sent with every request; `secrets`: those parts of them that errors and logs must not show.
-        `connect`: makes the HTTP client.
-        `shown_as`: the address for the operator, if it differs from that of the requests.
-        `key_is_ours`: the key is not the client's, so its refusal is not about the client's key.
-        `key_command`: prints the key, which is then sent instead of `api_key`.
-        `key_header`: has the key and nothing else, instead of the dialect's header.
-        `query`: parameters of the address of each request.
-        `plays`: it is a recording, which has answers of its dialect only."""
+        """`url`: the address in the form of the dialect's own clients. `connect`: makes the HTTP client."""
         self.name = name
         self._base = dialect.address(url)
-        self.address = shown_as or without_password(self._base)
-        self._key_header = dialect.key_header if key_header is None else KeyHeader(key_header.lower())
-        self._query = urlencode(query)
-        self.key_command = key_command
+        self.address = address.shown_as or without_password(self._base)
+        self._key_header = dialect.key_header if key.header is None else KeyHeader(key.header.lower())
+        self._framing = dialect.endpoint.framing
+        self._query = urlencode(address.query)
+        self.key_command = key.command
+        self.signer = key.signer
         if (
             without_password(self._base) != self._base
-            and (api_key or pass_through or key_command)
+            and (key.value or key.pass_through or key.command)
             and self._key_header[0] == "authorization"
         ):
             raise ValueError(
                 "a user name in the address and a key exclude each other: both are authorization"
             )
-        self.forwards = dialect.dialect.name in FORWARDING and not plays
+        self.forwards = dialect.dialect.name in FORWARDING and not address.plays
         self._recognises = dialect.side.whole
-        self._headers = {**dialect.headers, **(headers or {})}
+        self._headers = {**dialect.headers, **address.headers}
         self._timeouts = timeouts
-        self._api_key = api_key
-        self._pass_through = pass_through
-        self._key_is_ours = key_is_ours
-        self._own_headers = self._with_key(api_key)
-        self._secrets = list(secrets)
-        self._commands = [] if key_command is None else [key_command]
+        self._api_key = key.value
+        self._pass_through = key.pass_through
+        self._key_is_ours = key.is_ours
+        self._own_headers = self._with_key(key.value)
+        self._secrets = list(address.secrets)
+        self._sources = [each for each in (key.command, key.signer) if each is not None]
         self._connect = connect
         self._client: HttpClient | None = None
         self._first: HttpUpstream | None = None  # whose connections it uses
@@ -304,7 +378,7 @@ class HttpUpstream:
         """The same upstream with another key, over the same connections."""
         other = copy(self)
         other._first = self
-        other._api_key, other.key_command = api_key, key_command
+        other._api_key, other.key_command, other.signer = api_key, key_command, None
         other._own_headers = other._with_key(api_key)
         return other
 
@@ -312,10 +386,10 @@ class HttpUpstream:
         """Take the keys of all of these out of the texts of each, too."""
         everyone = (self, *others)
         keys = [each._api_key for each in everyone if each._api_key is not None]
-        commands = [each.key_command for each in everyone if each.key_command is not None]
+        sources = [each for one in everyone for each in (one.key_command, one.signer) if each is not None]
         for each in everyone:
             each._secrets = [*dict.fromkeys([*each._secrets, *keys])]
-            each._commands = commands
+            each._sources = sources
 
     def key_end(self) -> str:
         """The last four characters of its key; "" if it has none, or a short one."""
@@ -327,38 +401,47 @@ class HttpUpstream:
         return _ReplyContext(self, request)
 
     async def ask(
-        self, request: UpstreamRequest, printed: str | None = None
-    ) -> tuple[HttpResponse, HttpReply | None, bytes | None]:
-        """Send the request. Returns the answer, which has to be closed; the source of its body, unless the
-        body has been read; and the bytes of a whole JSON answer. `printed` is the key of the command, for an
-        upstream that has one. Raises UpstreamError."""
+        self, context: _ReplyContext, printed: str | None = None, *, sign: Sign | None = None
+    ) -> UpstreamReply:
+        """Send the request of this context, which closes what is kept in it; return the reply. `printed` is
+        the key of the command, for an upstream that has one, and `sign` signs. Raises UpstreamError."""
+        request = context.request
+        assert request is not None
         try:
-            response = await self._send(request, printed)
+            response = await self._send(request, printed, sign)
         except FAILURES as error:
             raise self._failure(error) from error
         try:
             kind = _media_type(response.headers.get("content-type", "")[:_LONGEST_TYPE])
-            whole = None
+            whole, is_read = None, False
             if request.upload is not None:
                 await self._check_forwarded(response, kind, request)
             elif not 200 <= response.status < 300 or _non_stream_type(kind) is not None:
                 whole = await self._read_json_body(response, kind, request)
-                if isinstance(response.content, ResponseBody) and response.content.is_complete:
-                    return response, None, whole
+                is_read = isinstance(response.content, ResponseBody) and response.content.is_complete
             losses = response.headers.get(LOSSES_HEADER, "")
-            return response, HttpReply(self.name, response, self._timeouts.idle, losses), whole
+            reply = None if is_read else HttpReply(self.name, response, self._timeouts.idle, losses)
         except BaseException:
             response.close()
             raise
+        context.answer, context.reply = response, reply
+        context.request = None  # its body is not needed any more
+        if reply is not None and whole is None:
+            framed = self._framing is not None and kind == self._framing.content_type
+            return FramedReply(reply, self._framing) if framed and self._framing is not None else reply
+        return WholeReply(whole or b"", losses, reply)
 
-    def _send(self, request: UpstreamRequest, printed: str | None) -> Awaitable[HttpResponse]:
+    def _send(
+        self, request: UpstreamRequest, printed: str | None, sign: Sign | None
+    ) -> Awaitable[HttpResponse]:
         if printed is not None:
             own = self._with_key(printed)
         elif self._pass_through:
             own = self._with_key(self._key_for(request.client_key))
         else:
             own = self._own_headers
-        accepted = "*/*" if request.upload is not None else _STREAM_TYPE if request.stream else _JSON_TYPE
+        stream_type = _STREAM_TYPE if self._framing is None else self._framing.content_type
+        accepted = "*/*" if request.upload is not None else stream_type if request.stream else _JSON_TYPE
         headers = {
             "content-type": _JSON_TYPE if request.upload is None else request.upload.content_type,
             "accept": accepted,
@@ -368,24 +451,28 @@ class HttpUpstream:
         for name in request.headers:
             value = request.headers[name]
             headers[name] = f"{headers[name]},{value}" if name in headers else value
-        url = self._address(request.path)
+        url = self._address(request.path) if self._query else self._base + request.path
         connections = self._client or self._http_client()
-        return connections.request("POST", url, headers=headers, data=request.upload or request.body)
+        if sign is not None:
+            return _send_signed(connections, sign, url, headers, request.body)
+        return connections.request(
+            "POST", url, headers=headers, data=request.upload or request.body, session=request.owner
+        )
 
     def _address(self, path: str) -> str:
-        """The URL of a path, which may have a query, with the parameters of each request."""
-        if not self._query:
-            return self._base + path
-        return f"{self._base}{path}{'&' if '?' in path else '?'}{self._query}"
+        """Return the URL of a path, which may have a query, with the parameters of each request."""
+        separator = "&" if "?" in path else "?"
+        return f"{self._base}{path}{separator}{self._query}" if self._query else self._base + path
 
     def clean(self, text: str, client_key: str | None = None) -> str:
         passed = client_key if self._pass_through else None
-        printed = (each for command in self._commands for each in command.secrets)
+        printed = (each for source in self._sources for each in source.secrets)
         return Secrets([self._api_key, passed, *printed, *self._secrets]).out_of(text)
 
     def account(self, client_key: str | None = None) -> str:
         headers = self._with_key(self._key_for(client_key))
-        command = [] if self.key_command is None else [self.key_command.argv]
+        command: list[Any] = [] if self.key_command is None else [self.key_command.argv]
+        command += [] if self.signer is None else [self.signer.account]
         shown = encode([self.name, self._base, sorted(headers.items()), *command])
         return hashlib.sha256(shown).hexdigest()[:_ACCOUNT_LENGTH]
 
@@ -400,7 +487,7 @@ class HttpUpstream:
         # the upstream's text is for the operator only: it may show a part of the key
         if not self._key_is_ours or (self._pass_through and client_key is not None):
             return ""
-        shown = self.key_command or self._own_headers.get(self._key_header[0])
+        shown = self.key_command or self.signer or self._own_headers.get(self._key_header[0])
         if shown is None and without_password(self._base) == self._base:
             return f"the {called(self.name)} asks for a key, and this server has none for it"
         return f"the {called(self.name)} does not accept this server's key for it"
@@ -418,7 +505,7 @@ class HttpUpstream:
                 f"the {called(self.name)} {what}",
                 code=UpstreamError.INVALID_RESPONSE,
                 cause=f"it {what}",
-                permanent=True,
+                facts=FailureFacts(permanent=True),
             )
 
     async def _read_json_body(self, response: HttpResponse, kind: str, request: UpstreamRequest) -> bytes:
@@ -441,15 +528,14 @@ class HttpUpstream:
                 return body  # no error is that long
             if is_whole_answer(body, self._recognises):
                 return body
-        meant = in_band_refusal(body, partial(refused_by, self, request))
+        meant = refused_in_band(self, request, body)
         clean, wrong = cleaner(self, request), _non_stream_type(kind)
         raise meant or UpstreamError(
             502,
             f"the {called(self.name)} answered with {wrong} where an event stream was asked for",
             code=UpstreamError.INVALID_RESPONSE,
             cause=f"it answered with {wrong} where an event stream was asked for",
-            said=said_in(body, clean),
-            permanent=True,
+            facts=FailureFacts(said=said_in(body, clean), permanent=True),
         )
 
     def _failure(self, error: BaseException) -> UpstreamError:
@@ -463,7 +549,7 @@ class HttpUpstream:
             f"the {called(self.name)} can't be reached: {public_reason(error)}",
             code=UpstreamError.UNREACHABLE,
             cause=self.clean(cause_of(error)),
-            permanent=is_permanent(error),
+            facts=FailureFacts(permanent=is_permanent(error)),
         )
 
     def _http_client(self) -> HttpClient:
@@ -517,8 +603,9 @@ class HttpUpstream:
                 )
 
     async def close(self) -> None:
-        if self.key_command is not None:
-            await self.key_command.close()
+        for source in (self.key_command, self.signer):
+            if source is not None:
+                await source.close()
         if self._client is not None:
             await self._client.close()
             self._client = None
@@ -533,22 +620,14 @@ class _ReplyContext(Struct, eq=False):
     answer: HttpResponse | None = None
     reply: HttpReply | None = None
 
-    async def __aenter__(self) -> UpstreamReply:
+    def __aenter__(self) -> Coroutine[Any, Any, UpstreamReply]:
+        command, ask = self.upstream.key_command, self.upstream.ask
+        if (signer := self.upstream.signer) is not None:
+            return signer.try_with(lambda sign: ask(self, sign=sign))
+        if command is None:
+            return ask(self)
         assert self.request is not None
-        command = self.upstream.key_command
-        asked = (
-            self.upstream.ask(self.request)
-            if command is None
-            else command.try_with(
-                partial(self.upstream.ask, self.request), again=_can_be_repeated(self.request)
-            )
-        )
-        answer, reply, whole = await asked
-        self.answer, self.reply = answer, reply
-        self.request = None  # its body is not needed any more
-        if reply is not None and whole is None:
-            return reply
-        return WholeReply(whole or b"", answer.headers.get(LOSSES_HEADER, ""), reply)
+        return command.try_with(partial(ask, self), again=_can_be_repeated(self.request))
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         assert self.answer is not None

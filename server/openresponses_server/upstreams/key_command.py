@@ -17,7 +17,7 @@ from openresponses_bridge.errors import WireError
 from openresponses_bridge.protocol.codec import decode_json
 from openresponses_server.errors import UpstreamError
 from openresponses_server.observation.recordings.masking import Secrets
-from openresponses_server.processes import kill_group
+from openresponses_server.processes import EndingProtocol, kill_group
 from openresponses_server.upstreams.base import called
 from openresponses_server.upstreams.refusals import said_in
 
@@ -25,11 +25,13 @@ _log = structlog.get_logger(__name__)
 _KEY_SECONDS: Final = 30.0  # the time in which the program must have ended
 _KEY_BYTES: Final = 64 * 1024  # of what it prints, and of its standard error that is logged
 _READ: Final = 8 * 1024
+_LAST_WORDS: Final = 0.5  # seconds for reading what an ended program has written, if others hold its output
 _EARLY: Final = 60.0  # seconds before a key expires, at most a tenth of its life
 _REFUSED_AGAIN: Final = 60.0  # seconds for which a refused key is not asked for once more
 _FAILED_AGAIN: Final = 1.0  # seconds for which a failure of the program is answered without running it
 _KEPT_KEYS: Final = 4  # that texts of the upstream are cleaned of
 _PRINTED: Final = re.compile(r"[!-~]{1,16384}")  # the characters of a header's value without spaces
+_NO_KEYS: Final = ("{", "[", '"', "<", "(")  # how JSON and pages begin, and no key
 _KEY_FIELDS: Final = ("accessToken", "access_token", "token", "key")  # az, OAuth, Copilot
 _TIME_FIELDS: Final = ("expires_on", "expires_at", "expiresAt", "expiry", "expirationTimestamp", "expiration")
 _T = TypeVar("_T")
@@ -46,8 +48,9 @@ def printed_key(output: bytes, now: float) -> PrintedKey | None:
     """The key that a program printed, alone or in a JSON object; None if it printed something else. A JSON
     Web Token says itself when it expires (RFC 7519, section 4.1.4)."""
     text = output.decode("utf-8", "replace").strip()
-    fields = _object(text) if text.startswith("{") else {}
-    key = next((fields[name] for name in _KEY_FIELDS if name in fields), None) if fields else text
+    is_key = not text.startswith(_NO_KEYS)
+    fields = {} if is_key else _object(text)
+    key = text if is_key else next((fields[name] for name in _KEY_FIELDS if name in fields), None)
     if not isinstance(key, str) or not _PRINTED.fullmatch(key):
         return None
     times = (_time(fields[name]) for name in _TIME_FIELDS if name in fields)
@@ -78,7 +81,7 @@ def _claims(token: str) -> dict[str, Any]:
 
 
 def _time(value: Any) -> float | None:
-    """Seconds of the epoch, from a number, its digits or a time with its zone."""
+    """Return the seconds of the epoch, from a number, its digits or a time with its zone."""
     if isinstance(value, str):
         try:
             at = datetime.fromisoformat(value)
@@ -107,7 +110,7 @@ class KeyCommand:
         self._run: asyncio.Task[str] | None = None
 
     async def try_with(self, work: Callable[[str], Awaitable[_T]], *, again: bool = True) -> _T:
-        """Do this with the key, and once more with another one if the upstream refuses it. Without `again`
+        """Run this with the key, and once more with another one if the upstream refuses it. Without `again`
         the other key is only for what comes next. Raises what `work` raises, and UpstreamError if there is no
         key."""
         key = await self._key()
@@ -157,25 +160,7 @@ class KeyCommand:
     async def _print(self) -> str:
         """Run the program and keep its key. Raises OSError if it can't be started, TimeoutError, and
         ValueError if it prints no key."""
-        process = await asyncio.create_subprocess_exec(
-            *self.argv,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            start_new_session=True,  # its own process group, to be ended with its children
-        )
-        assert process.stdout is not None
-        assert process.stderr is not None
-        try:
-            async with asyncio.timeout(_KEY_SECONDS):
-                output, said = await asyncio.gather(_beginning(process.stdout), _beginning(process.stderr))
-                code = await process.wait()
-        except TimeoutError:
-            await _kill(process)
-            raise TimeoutError(f"it did not end within {_KEY_SECONDS:g} seconds") from None
-        except BaseException:
-            await _kill(process)
-            raise
+        code, output, said = await self._run_program()
         now = self._clock()
         found = printed_key(output, now) if code == 0 and len(output) <= _KEY_BYTES else None
         known = [*self.secrets, *([] if found is None else [found.key]), output.decode("utf-8", "replace")]
@@ -189,6 +174,37 @@ class KeyCommand:
             self.secrets = [*self.secrets[1 - _KEPT_KEYS :], found.key]
         return found.key
 
+    async def _run_program(self) -> tuple[int | None, bytes, bytes]:
+        """Run the program to its end; returns its code and the beginnings of what it has written. Raises
+        OSError if it can't be started, and TimeoutError."""
+        loop = asyncio.get_running_loop()
+        transport, protocol = await loop.subprocess_exec(
+            lambda: EndingProtocol(loop),
+            *self.argv,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            start_new_session=True,  # its own process group, to be ended with its children
+        )
+        assert protocol.stdout is not None
+        assert protocol.stderr is not None
+        output, said = bytearray(), bytearray()
+        reading = asyncio.gather(_read(protocol.stdout, output), _read(protocol.stderr, said))
+        try:
+            async with asyncio.timeout(_KEY_SECONDS):
+                await protocol.ended.wait()
+            await asyncio.wait((reading,), timeout=_LAST_WORDS)
+        except TimeoutError:
+            raise TimeoutError(f"it did not end within {_KEY_SECONDS:g} seconds") from None
+        finally:
+            if transport.get_returncode() is None:
+                kill_group(transport.get_pid())
+                await protocol.ended.wait()
+            reading.cancel()
+            await asyncio.wait((reading,))
+            transport.close()
+        return transport.get_returncode(), bytes(output), bytes(said)
+
     async def close(self) -> None:
         """End the program if it runs."""
         if self._run is not None:
@@ -197,15 +213,7 @@ class KeyCommand:
                 await self._run
 
 
-async def _beginning(stream: asyncio.StreamReader) -> bytes:
-    """The first bytes of a stream that is read to its end, one more than are used."""
-    found = bytearray()
+async def _read(stream: asyncio.StreamReader, beginning: bytearray) -> None:
+    """Read a stream to its end, and keep its first bytes, one more than are used."""
     while data := await stream.read(_READ):
-        found += data[: _KEY_BYTES + 1 - len(found)]
-    return bytes(found)
-
-
-async def _kill(process: asyncio.subprocess.Process) -> None:
-    """End the program and what it has started."""
-    kill_group(process.pid)
-    await process.wait()
+        beginning += data[: _KEY_BYTES + 1 - len(beginning)]

@@ -19,7 +19,7 @@ from openresponses_bridge.protocol.codec import encode
 from openresponses_server.errors import UpstreamError
 from openresponses_server.upstreams.base import Upstream
 from openresponses_server.upstreams.catalog import ReportedModel
-from openresponses_server.upstreams.routing import Router
+from openresponses_server.upstreams.routing.models import Router
 
 # Models as Codex CLI describes them to itself (its `ModelInfo`), so that it offers the tools that fit.
 #
@@ -239,7 +239,7 @@ def _calls_tools(capabilities: Any) -> bool:
 
 
 async def _ask(upstream: Upstream) -> list[ReportedModel] | None:
-    """None if the list does not say."""
+    """Ask the upstream for its list; None if the list does not say."""
     try:
         return await upstream.models()
     except UpstreamError as error:

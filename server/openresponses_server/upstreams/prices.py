@@ -61,7 +61,7 @@ class _Tariff(Struct, frozen=True):
     request: int | None
 
     def counts(self, what: Counted) -> bool:
-        """Whether the cost of a request is known once this is counted, as far as it has to be."""
+        """Return True if the cost of a request is known once this is counted, as far as it has to be."""
         if what == "seconds" and self.second is not None:
             return self.unreported_seconds is not None
         if self.request is not None:
@@ -113,7 +113,7 @@ class Prices:
         self._of = lru_cache(_MOST_NAMES)(self._find)
 
     def has(self, model: str, upstream_models: Iterable[str], what: Counted = "tokens") -> bool:
-        """Whether there is a price for this model, whichever of these names it has upstream."""
+        """Return True if there is a price for this model, whichever of these names it has upstream."""
         tariffs = (self._of(model, each) for each in upstream_models)
         return all(tariff is not None and tariff.counts(what) for tariff in tariffs)
 

@@ -9,14 +9,26 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Generic, Literal, NamedTuple, TypeVar
 
-from openresponses_bridge.dialects.base import LONGEST_NAME
-from openresponses_bridge.errors import WireError
-from openresponses_bridge.protocol.codec import decode_json
+from msgspec.structs import replace
+
+from openresponses_bridge.dialects.base import (
+    LONGEST_NAME,
+    Cause,
+    Refusal,
+    ReportedError,
+    cause_of,
+    native_error,
+    refusal_for,
+    reported_in,
+    status_of,
+)
+from openresponses_bridge.dialects.base.refusals import CODE_OF, STATUS_OF, STATUSES, code_for
+from openresponses_bridge.models.information import EnrichedModelData
 from openresponses_bridge.protocol.response import ErrorPayload
-from openresponses_bridge.text import printable, repair_surrogates
-from openresponses_server.errors import UpstreamError, status_of
+from openresponses_bridge.text import each_text, printable
+from openresponses_server.errors import FailureFacts, UpstreamError
 from openresponses_server.upstreams.base import Upstream, UpstreamRequest
 
 # `retry-after` as an upstream gives it: seconds or a date (RFC 9110, 10.2.3), or something else.
@@ -28,7 +40,7 @@ _LONGEST_DATE: Final = 64  # characters
 
 
 def seconds_of(header: str | None) -> float | None:
-    """Seconds to wait, at most `LONGEST`; None for a value that is neither seconds nor a date."""
+    """Return the seconds to wait, at most `LONGEST`; None for a value that is neither seconds nor a date."""
     text = (header or "").strip()
     if not text.isascii():
         return None
@@ -72,8 +84,8 @@ _MOST_DETAILS: Final = 32
 
 
 def limit_seconds(headers: Mapping[str, str], fields: Mapping[str, Any], now: float) -> float | None:
-    """Seconds until the limit is over, at most `LONGEST`; None if the answer does not say. `fields` are those
-    of its error, `now` is in seconds of the epoch."""
+    """Return the seconds until the limit is over, at most `LONGEST`; None if the answer does not say.
+    `fields` are those of its error, `now` is in seconds of the epoch."""
     asked = headers.get("retry-after-ms", "").strip()
     if _SECONDS.fullmatch(asked):
         return min(float(asked) / 1000, float(LONGEST))
@@ -129,58 +141,11 @@ def _retry_delay(fields: Mapping[str, Any]) -> float | None:
     return None
 
 
-# Recognising that an input is too long for a model: every server words it in its own way, clients know one
-# code. With `truncation` "disabled" no input is shortened, so its overflow must be reported (specification).
+# What it is about is in the library's table of refusals.
 
-CODE: Final = "context_length_exceeded"
-_STATUSES: Final = frozenset({400, 413, 422})
-_CODES: Final = frozenset({"exceed_context_size_error", "context_window_exceeded"})
-_WORDS: Final = re.compile(
-    r"maximum (context|prompt) length"  # OpenAI, vLLM, DeepSeek, Mistral, OpenRouter, xAI
-    r"|prompt is too long|exceeds? (the )?(context|available context)"  # Anthropic, llama.cpp
-    r"|input token count .{0,200} exceeds"  # Gemini
-    r"|context (window|length|size) (is |was )?(exceeded|overflow)"
-    r"|reduce the length of the (messages|prompt|input)",  # Groq
-    re.IGNORECASE,
-)
-
-
-def overflow_code(status: int, reported: str | None, message: str) -> str | None:
-    """`context_length_exceeded` if the refusal means that, else None. `reported` is the code or type in
-    it."""
-    if status not in _STATUSES or reported == CODE:
-        return None
-    return CODE if reported in _CODES or _WORDS.search(message) else None
-
-
-# Where servers put an error's text without an `error` object: Mistral, FastAPI and vLLM, others.
-_MESSAGE_FIELDS: Final = ("message", "detail", "error_description", "reason")
-_UNDECRYPTABLE: Final = "invalid_encrypted_content"
-_UNSIGNED: Final = re.compile(
-    r"invalid `?signature`? in `?(redacted_)?thinking`? block"  # Anthropic, also for another of its models
-    r"|(corrupted|invalid) thought[_ ]signature|thought[_ ]signature is not valid",  # Google
-    re.IGNORECASE,
-)
-_REFUSED: Final = 400
-_BLIND_STATUSES: Final = frozenset({400, 404, 415, 422, 500})
-_BLIND: Final = re.compile(
-    r"unknown variant `?image"  # DeepSeek
-    r"|not support (image|vision|multimodal)|support image input"  # OpenAI, xAI; OpenRouter
-    r"|images? (input )?(is|are) not (supported|allowed)|not a multimodal model"  # Groq; vLLM
-    r"|image input is not supported|missing mmproj",  # llama.cpp
-    re.IGNORECASE,
-)
-_FORMAT_STATUSES: Final = frozenset({400, 422})
+CODE: Final = CODE_OF[Cause.TOO_LONG]
 _FORMAT_PARAMS: Final = frozenset(
     {"response_format", "text", "output_config", "output_format", "tool_choice"}
-)
-_FORMAT: Final = re.compile(
-    r"response_format|json_schema|json_object|json mode|text\.format|output_config|output_format"
-    r"|response_?(json_?)?schema|structured output|guided|grammar|tool_choice",
-    re.IGNORECASE,
-)
-_TOO_MUCH: Final = re.compile(
-    r"max[_ ]?(completion_|output_|new_)?tokens|maxOutputTokens|completion|output tokens", re.IGNORECASE
 )
 _THOUSANDS: Final = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 _NUMBER: Final = re.compile(r"(?<![\w.-])\d{1,9}(?![\w-]|\.\d)")
@@ -195,88 +160,137 @@ _ASKED: Final = re.compile(rb'"(?:max_tokens|max_completion_tokens|max_output_to
 _BYTES_A_TOKEN: Final = 3  # of a request's body, about; few enough that its input is rather overestimated
 _LEAST_PART: Final = 8  # of the window that an answer gets whose input is not counted
 REMEMBERED: Final = 600.0  # seconds
-MOST_REMEMBERED: Final = 256  # models; the one refused longest ago is forgotten first
+MOST_REMEMBERED: Final = 64  # models of one owner; the one refused longest ago is forgotten first
+MOST_OWNERS: Final = 1024  # with such models; the one that was refused longest ago is forgotten first
+_A_DAY: Final = 86_400.0  # seconds
 _FORGOTTEN: Final = "previous_response_not_found"
 _LINKS: Final = ("previous_response_id", "response_id")  # what an error about the link names as its parameter
 _NOT_THERE: Final = (404, 405)  # without an API's error: most often another API answered
 _WRONG_KEY: Final = (401, 403, 407)
-# what servers call it in a 403
-_KEY_ERRORS: Final = frozenset(
-    {
-        "access_denied",
-        "authentication_error",
-        "forbidden",
-        "invalid_api_key",
-        "permission_denied",
-        "permission_error",
-        "unauthorized",
-    }
-)
-# what another upstream may answer
-_NO_MONEY: Final = frozenset({"insufficient_quota", "billing_hard_limit_reached", "billing_not_active"})
-_NO_CREDIT: Final = re.compile(r"Your credit balance is too low")  # Anthropic, with the status 400
-_ASKS_TOO_MUCH: Final = re.compile(r"Request too large|.{0,200}(can only afford|fewer max_tokens)", re.DOTALL)
-_MODEL_CODES: Final = frozenset(
-    {"model_not_found", "model_not_available", "model_decommissioned", "DeploymentNotFound"}
-)
+_SAYING_SO: Final = (401, 402, 403, 407, 429)  # statuses under which a refusal of a key or limit is one
 _NAMES_MODEL: Final = re.compile(r"\b(model|deployment)s?\b", re.IGNORECASE)
-_ELSEWHERE: Final = re.compile(
-    r"(country|region|territory|location|subscription|plan|tier)\b|not (enabled|allowed) to use",
-    re.IGNORECASE,
-)
 _KEY_CAUSES: Final = frozenset({"401", "402", "403"})
-_LONGEST_MESSAGE: Final = 2000  # characters
+_FAILOVER: Final = {
+    Cause.MONEY: "402",
+    Cause.MODEL: "404",
+    Cause.KEY: "401",
+    Cause.REGION: "403",
+    Cause.RATE: "429",
+    Cause.OVERLOAD: "5xx",
+}
+"""The cause of failover, as in the setting `failover_on`, of a refusal whose status does not say it."""
+_SHOWN_LENGTH: Final = 2000  # characters of a message
 _LONGEST_SAID: Final = 500
+_REFUSED: Final = 400  # the status of an error in a stream
+_UNSAID: Final = "the upstream answered with an error without a message"
+_TEXT_TYPE: Final = "text/plain"
+_TYPE_HEADER: Final = "x-amzn-errortype"
 
 Clean = Callable[[str], str]
+_Whose = TypeVar("_Whose", bound=tuple[str, ...])
+_Learned = TypeVar("_Learned")
 
 
 def refusal(
-    status: int, headers: Mapping[str, str], body: bytes, clean: Clean = str, ours: str = ""
+    status: int,
+    headers: Mapping[str, str],
+    body: bytes,
+    clean: Clean = str,
+    ours: str = "",
+    dialect: str = "",
 ) -> UpstreamError:
     """The error for a status other than 2xx. Status, type, code, message, param and retry-after are the
     upstream's own where it gave them; each text of it passes through `clean`, which takes secrets out.
 
     `ours` is what a client reads in its place when the upstream refuses a key that is not the client's, which
-    would look as if that were wrong: 502 with a code of its own."""
-    # a redirect would carry the key elsewhere, so it is not followed and no client can use it
-    answered = status if 400 <= status <= 599 else 502
-    fields = _error_fields(body)
-    message = clean((_text(fields, "message") or _no_message(status, headers, body))[: 2 * _LONGEST_MESSAGE])
-    kind, code, param = (_name(fields, name, clean) for name in ("type", "code", "param"))
-    reported = code or kind
-    said = said_in(body, clean)
-    cause = _failover_cause(status, fields, reported, message)
-    counts = cause not in ("403", "404") and _ASKS_TOO_MUCH.match(message) is None
-    if ours and _is_about_the_key(status, fields, reported):
+    would look as if that were wrong: a code of its own, under a status that no client repeats. Clients of the
+    upstream's `dialect` get the other fields of its error, too."""
+    unsaid = _no_message(status, headers, body)
+    reported = _with_type(reported_in(body), headers)
+    return _refused(status, headers, reported, said_in(body, clean), unsaid, clean, ours, dialect=dialect)
+
+
+def _with_type(reported: ReportedError | None, headers: Mapping[str, str]) -> ReportedError | None:
+    """Return the error with the type that Amazon's services have in a header, before an address."""
+    named = headers.get(_TYPE_HEADER, "").partition(":")[0].strip()
+    if not named or (reported is not None and reported.type is not None):
+        return reported
+    return (reported or ReportedError())._replace(type=named[:LONGEST_NAME])
+
+
+def _refused(
+    status: int | None,
+    headers: Mapping[str, str],
+    reported: ReportedError | None,
+    said: str,
+    unsaid: str,
+    clean: Clean,
+    ours: str,
+    *,
+    otherwise: int = 502,
+    dialect: str = "",
+) -> UpstreamError:
+    """The error that is `reported`; `status` is None if the answer's own is that of success, and `otherwise`
+    the one where the error means none. `unsaid` is what clients read where it has no words."""
+    error = reported or ReportedError()
+    words = error.message or unsaid
+    known = cause_of(status, error.codes, words)
+    cause = "it answered with an error under a status that means success"
+    if status is not None:
+        cause = f"it answered with status {status}"
+    else:
+        status = _status_meant(error) or (known and STATUS_OF[known.cause]) or otherwise
+    if known is not None and known.cause is Cause.TOO_LONG and (status == 429 or status >= 500):
+        status = STATUS_OF[Cause.TOO_LONG]  # any other says that the same request may succeed
+    kind, code, param = (_name(each, clean) for each in (error.type, error.code, error.param))
+    is_key = _is_about_the_key(status, error, known)
+    failover = _failover_cause(status, reported, known, is_key)
+    counts = failover not in ("403", "404") and not (known and known.cause is Cause.ASKS_TOO_MUCH)
+    # words alone may be those of the request
+    if known is not None and not known.is_certain and failover in _KEY_CAUSES and status not in _SAYING_SO:
+        counts = False
+    if ours and is_key:
         return UpstreamError(
-            502,
+            400,  # any other but 429 is repeated by Codex, 429 and 5xx by others
             ours,
             code=UpstreamError.AUTHENTICATION,
-            cause=f"it answered with status {status}",
-            said=said,
-            permanent=True,
-            failover=cause,
-            counts=counts,
+            error_type="server_error",
+            cause=cause,
+            facts=FailureFacts(said=said, permanent=True, failover=failover, counts=counts),
         )
-    retry_after = passed_on(headers.get("retry-after"))
-    if retry_after is None and (wait := _limit_wait(status, headers, fields)) is not None:
-        retry_after = str(math.ceil(wait))
+    retry_after = _retry_after(status, headers, error)
     return UpstreamError(
-        answered,
-        message[:_LONGEST_MESSAGE],
-        code=overflow_code(answered, reported, message) or code,
+        # a redirect would carry the key elsewhere, so it is not followed and no client can use it
+        status if 400 <= status <= 599 else 502,
+        clean(words[: 2 * _SHOWN_LENGTH])[:_SHOWN_LENGTH],
+        code=code_for(code, known),
         error_type=kind,
         param=param,
         headers={"retry-after": retry_after} if retry_after else None,
-        cause=f"it answered with status {status}",
-        said=said,
-        permanent=status in (*_NOT_THERE, *_WRONG_KEY)
-        or status < 400
-        or headers.get("x-should-retry", "").strip().lower() == "false",
-        failover=cause,
-        counts=counts,
+        cause=cause,
+        facts=FailureFacts(
+            said=said,
+            permanent=failover in _KEY_CAUSES or _is_permanent(status, headers),
+            failover=failover,
+            counts=counts,
+            native=each_text(native_error(dialect, error.fields) or {}, clean) if dialect else None,
+            reported=error._replace(message=words),
+        ),
     )
+
+
+def _retry_after(status: int, headers: Mapping[str, str], error: ReportedError) -> str | None:
+    """Return the seconds after which the request may be repeated, as a header; None if nothing says so."""
+    given = passed_on(headers.get("retry-after"))
+    if given is None and (wait := _limit_wait(status, headers, error.fields)) is not None:
+        return str(math.ceil(wait))
+    return given
+
+
+def _is_permanent(status: int, headers: Mapping[str, str]) -> bool:
+    """Return True if the status or the upstream says that the same request is refused again."""
+    says_so = headers.get("x-should-retry", "").strip().lower() == "false"
+    return status in (*_NOT_THERE, *_WRONG_KEY) or status < 400 or says_so
 
 
 def cleaner(upstream: Upstream, request: UpstreamRequest) -> Clean:
@@ -289,7 +303,24 @@ def refused_by(
 ) -> UpstreamError:
     """The `refusal` of this request, as its client may see it."""
     clean, ours = cleaner(upstream, request), upstream.key_refused(request.client_key)
-    refused = refusal(status, headers, body, clean, ours)
+    refused = refusal(status, headers, body, clean, ours, request.dialect)
+    return refused if ours else _about_the_client(refused)
+
+
+def refused_in_band(upstream: Upstream, request: UpstreamRequest, body: bytes) -> UpstreamError | None:
+    """The same for an answer with a good status; None if it reports no error."""
+    clean, ours = cleaner(upstream, request), upstream.key_refused(request.client_key)
+    refused = in_band_refusal(body, clean, ours, request.dialect)
+    return refused if ours or refused is None else _about_the_client(refused)
+
+
+def refused_in_stream(upstream: Upstream, request: UpstreamRequest, frame: bytes) -> UpstreamError:
+    """The same for the frame of a stream that is an error."""
+    clean, ours = cleaner(upstream, request), upstream.key_refused(request.client_key)
+    reported, said = reported_in(frame) or ReportedError(), said_in(frame, clean)
+    refused = _refused(
+        None, {}, reported, said, _UNSAID, clean, ours, otherwise=_REFUSED, dialect=request.dialect
+    )
     return refused if ours else _about_the_client(refused)
 
 
@@ -308,25 +339,28 @@ def _limit_wait(status: int, headers: Mapping[str, str], fields: Mapping[str, An
     return limit_seconds(headers if status == 429 else {}, fields, time.time())
 
 
-def _failover_cause(status: int, fields: Mapping[str, Any], reported: str | None, message: str) -> str:
-    """Why another upstream may answer what this one has refused, as in the setting `failover_on`; "" if the
-    request is why."""
-    if reported in _NO_MONEY or status == 402 or _NO_CREDIT.match(message):
+def _failover_cause(status: int, reported: ReportedError | None, known: Refusal | None, is_key: bool) -> str:
+    """Return why another upstream may answer what this one has refused, in the words of the setting
+    `failover_on`; "" if the request is why."""
+    cause = None if known is None else known.cause
+    if cause is Cause.MONEY or status == 402:
         return "402"
-    if reported in _MODEL_CODES:
+    if cause is Cause.MODEL:
         return "404"
     if status in _NOT_THERE:
-        if reported == _FORGOTTEN or fields.get("param") in _LINKS:
+        said = reported or ReportedError()
+        if said.code == _FORGOTTEN or said.param in _LINKS:
             return ""
-        return "404" if not fields or _NAMES_MODEL.search(message) else ""
+        return "404" if reported is None or _NAMES_MODEL.search(said.message or "") else ""
     if status == 403:
-        elsewhere = _ELSEWHERE.search(f"{reported} {message}") is not None
-        return "403" if elsewhere or _is_about_the_key(status, fields, reported) else ""
-    if status in _WRONG_KEY:
+        return "403" if is_key or cause is Cause.REGION else ""
+    if is_key:
         return "401"
     if status in (408, 429):
         return str(status)
-    return "5xx" if status < 400 or status >= 500 else ""
+    if status < 400 or status >= 500:
+        return "5xx"
+    return "" if cause is None else _FAILOVER.get(cause, "")
 
 
 def said_in(body: bytes, clean: Clean = str) -> str:
@@ -335,57 +369,54 @@ def said_in(body: bytes, clean: Clean = str) -> str:
     return printable(" ".join(text[: 2 * _LONGEST_SAID].split()))[:_LONGEST_SAID]
 
 
-def _is_about_the_key(status: int, fields: Mapping[str, Any], reported: str | None) -> bool:
-    """Whether the refusal is about the key. A 403 may be about the request instead: then its error says
-    so."""
-    if status != 403:
-        return status in _WRONG_KEY
-    return not fields or reported is None or reported.lower() in _KEY_ERRORS
+def _is_about_the_key(status: int, error: ReportedError, known: Refusal | None) -> bool:
+    """Return True if the refusal is about the key. A 403 may be about the request instead: then its error
+    says so, and one of another status may be about the key."""
+    if status in (401, 407):
+        return known is None or known.cause is not Cause.MONEY
+    if known is not None and known.cause is Cause.KEY:
+        return True
+    return status == 403 and error.code is None and error.type is None
 
 
 def has_forgotten(error: UpstreamError, response_id: str) -> bool:
-    """Whether the upstream refuses to continue its response with this id: it does not know the response any
-    more, or may not use it."""
+    """Return True if the upstream refuses to continue its response with this id: it does not know the
+    response any more, or may not use it."""
     if error.code == _FORGOTTEN:
         return True
     named = error.param in _LINKS or response_id in error.message
     return error.http_status in (400, 404) and named
 
 
+def is_about(cause: Cause, error: UpstreamError) -> Refusal | None:
+    """The statement of the refusal about this cause, None if it is about another."""
+    if error.code == UpstreamError.AUTHENTICATION:
+        return None
+    said = error.reported or ReportedError(error.message, error.error_type, error.code)
+    return refusal_for(cause, error.http_status, said.codes, said.message or "", said.fields)
+
+
 def is_too_long(error: UpstreamError) -> bool:
-    """Whether the upstream's model has no room for the input."""
+    """Return True if the upstream's model has no room for the input."""
     return error.code == CODE
 
 
-def cannot_decrypt(error: UpstreamError) -> bool:
-    """Whether the upstream refuses reasoning that it has not encrypted or signed, or for another key or
-    model."""
-    return error.code == _UNDECRYPTABLE or (
-        error.http_status == _REFUSED and _UNSIGNED.search(error.message) is not None
-    )
-
-
-def sees_no_images(error: UpstreamError) -> bool:
-    """Whether the upstream refuses images as such: its model takes text only."""
-    return error.http_status in _BLIND_STATUSES and _BLIND.search(error.message) is not None
-
-
 def refuses_format(error: UpstreamError) -> bool:
-    """Whether the upstream refuses the format of the answer, its schema, or a function that is forced for
-    it."""
-    if error.http_status not in _FORMAT_STATUSES:
-        return False
+    """Return True if the upstream refuses the format of the answer, its schema, or a function that is forced
+    for it."""
     named = (error.param or "").partition(".")[0] in _FORMAT_PARAMS
-    return named or _FORMAT.search(error.message[:_LONGEST_MESSAGE]) is not None
+    if named and error.http_status in STATUSES[Cause.FORMAT]:
+        return True
+    return is_about(Cause.FORMAT, error) is not None
 
 
 def output_room(error: UpstreamError, sent: bytes) -> int | None:
-    """How many tokens of an answer the upstream has room for, by its refusal of a request with this body for
-    asking for too many; None if it is refused for something else, or its refusal names no limit."""
+    """Return how many tokens of an answer the upstream has room for, by its refusal of a request with this
+    body for asking for too many; None if it is refused for something else, or its refusal names no limit."""
     asked = _ASKED.search(sent)
-    text = _THOUSANDS.sub("", error.message[:_LONGEST_MESSAGE])
-    if asked is None or error.http_status not in _STATUSES or _TOO_MUCH.search(text) is None:
+    if asked is None or is_about(Cause.OUTPUT, error) is None:
         return None
+    text = _THOUSANDS.sub("", error.message)
     most = int(asked[1])
     added, window, given = _SUM.search(text), _WINDOW.search(text), _GIVEN.search(text)
     if added is not None:
@@ -406,90 +437,122 @@ class OwnersModel(NamedTuple):
     model: str
 
 
-class ImageRefusals:
-    """Which models have refused images of a key lately, so that later turns of a conversation are not refused
-    first. One per worker; `clock` gives seconds."""
+class RecentRefusals(Generic[_Whose, _Learned]):
+    """The refusals of the last `seconds` seconds, by owner and model: of each owner at most `MOST_REMEMBERED`
+    models, so that no owner's requests push out what another's have taught. One per worker; `clock` gives
+    seconds."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic, seconds: float = REMEMBERED) -> None:
+        self._clock = clock
+        self._seconds = seconds
+        self.known: dict[str, dict[_Whose, tuple[float, _Learned]]] = {}
+        """By owner, the ends of their times and what they taught, the latest refusal last."""
+
+    def find(self, whose: _Whose) -> _Learned | None:
+        """Return what was learned lately; None for nothing."""
+        mine = self.known.get(whose[0])
+        found = None if mine is None else mine.get(whose)
+        if found is None:
+            return None
+        until, learned = found
+        if until > self._clock():
+            return learned
+        self.evict(whose)
+        return None
+
+    def keep(self, whose: _Whose, learned: _Learned) -> None:
+        """Remember this from now on, in the place of what was learned before."""
+        owner = whose[0]
+        mine = self.known.pop(owner, {})
+        if len(self.known) == MOST_OWNERS:
+            del self.known[next(iter(self.known))]
+        self.known[owner] = mine
+        mine.pop(whose, None)
+        if len(mine) == MOST_REMEMBERED:
+            del mine[next(iter(mine))]
+        mine[whose] = self._clock() + self._seconds, learned
+
+    def evict(self, whose: _Whose) -> None:
+        """Drop what was learned."""
+        mine = self.known.get(whose[0])
+        if mine is not None and mine.pop(whose, None) is not None and not mine:
+            del self.known[whose[0]]
+
+
+class LearnedLimits(RecentRefusals[tuple[str, str], int]):
+    """The most tokens that models take of a key's input, as their refusals have named them: what a refusal
+    says may be what the key's own request made it say. They are known by (owner, model as its clients call
+    it) for a day after the last refusal."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self.until: dict[OwnersModel, float] = {}
-        """The ends of their times, the latest refusal last."""
+        super().__init__(clock, _A_DAY)
+
+    def learn(self, owner: str, model: str, error: UpstreamError) -> None:
+        """Keep the limit that a refusal of this model names, if it names one."""
+        found = is_about(Cause.TOO_LONG, error) if error.code == CODE else None
+        if found is not None and found.limit is not None:
+            self.keep((owner, model), found.limit)
+
+    def of(self, owner: str, model: EnrichedModelData) -> EnrichedModelData:
+        """The model with the limit that this owner's requests have met."""
+        limit = self.find((owner, model.id))
+        if limit is None:
+            return model
+        window, most = min(model.context_window, limit), min(model.max_input_tokens, limit)
+        return replace(model, context_window=window, max_input_tokens=most, limits_known=True)
+
+
+class ImageRefusals(RecentRefusals[OwnersModel, Literal["images"]]):
+    """The models that have refused images of a key lately, so that later turns of a conversation are not
+    refused first."""
 
     def __contains__(self, model: OwnersModel) -> bool:
-        """Whether this model has refused images in the last `REMEMBERED` seconds."""
-        return self.until.get(model, 0.0) > self._clock()
+        """Return True if this model has refused images in the last `REMEMBERED` seconds."""
+        return self.find(model) is not None
 
     def record(self, model: OwnersModel, *, accepted: bool) -> None:
         """The model has accepted a request with images, or only without them."""
-        self.until.pop(model, None)
-        if not accepted:
-            if len(self.until) == MOST_REMEMBERED:
-                del self.until[next(iter(self.until))]
-            self.until[model] = self._clock() + REMEMBERED
+        if accepted:
+            self.evict(model)
+        else:
+            self.keep(model, "images")
 
 
 def in_band_refusal(
-    body: bytes, refused: Callable[[int, Mapping[str, str], bytes], UpstreamError] = refusal
+    body: bytes, clean: Clean = str, ours: str = "", dialect: str = ""
 ) -> UpstreamError | None:
-    """The error in the JSON body of an answer with a good status, made by `refused`; None if there is
-    none."""
-    fields = _error_fields(body)
-    if not fields:
+    """The error in the body of an answer with a good status; None if there is none."""
+    reported = reported_in(body, within_answer=True)
+    if reported is None:
         return None
-    error = refused(status_in_band(fields) or 502, {}, body)
-    error.cause = "it answered with an error under a status that means success"
-    return error
+    return _refused(None, {}, reported, said_in(body, clean), _UNSAID, clean, ours, dialect=dialect)
 
 
-def status_in_band(error: Mapping[str, Any]) -> int | None:
-    """The status that the fields of an error mean where the answer's own is that of success."""
-    given = (_text(error, name) for name in ("code", "status", "type"))
-    return next((status for each in given if each and (status := status_of(each)) is not None), None)
+def _status_meant(error: ReportedError) -> int | None:
+    """The status that an error means where the answer's own is that of success."""
+    return next((status for each in error.codes if each and (status := status_of(each)) is not None), None)
 
 
 def is_about_the_key(error: ErrorPayload) -> bool:
-    """Whether an error within a stream is the refusal of the request's key."""
-    fields = {"code": error.code, "type": error.type}
-    status = status_in_band(fields)
-    return status is not None and _is_about_the_key(status, fields, error.code or error.type)
+    """Return True if an error within a stream is the refusal of the request's key."""
+    reported = ReportedError(error.message, error.type, error.code)
+    known = cause_of(None, reported.codes, error.message)
+    status = _status_meant(reported)
+    if status is None:
+        return known is not None and known.cause is Cause.KEY and known.is_certain
+    return _is_about_the_key(status, reported, known)
 
 
-def _error_fields(body: bytes) -> dict[str, Any]:
-    """The error object, wherever it is in the body."""
-    try:
-        value = decode_json(body)
-    except WireError:
-        return {}
-    if isinstance(value, list) and value:
-        value = value[0]  # Gemini wraps its errors in a list
-    if not isinstance(value, dict):
-        return {}
-    error = value.get("error")
-    if isinstance(error, dict):
-        return error
-    if isinstance(error, str):
-        return {"message": error}
-    for field in _MESSAGE_FIELDS:
-        if isinstance(value.get(field), str):
-            return {**value, "message": value[field]}
-    return {}
-
-
-def _text(fields: Mapping[str, Any], name: str) -> str | None:
-    value = fields.get(name)
-    if isinstance(value, bool) or not isinstance(value, str | int) or value == "":
-        return None
-    return repair_surrogates(str(value))
-
-
-def _name(fields: dict[str, Any], name: str, clean: Clean) -> str | None:
+def _name(text: str | None, clean: Clean) -> str | None:
     """A code for programs: one longer than any real code is cut."""
-    text = _text(fields, name)
-    return None if text is None else clean(text[:_LONGEST_MESSAGE])[:LONGEST_NAME]
+    return None if text is None else clean(text)[:LONGEST_NAME]
 
 
 def _no_message(status: int, headers: Mapping[str, str], body: bytes) -> str:
     kind = headers.get("content-type", "").partition(";")[0].strip() or "no content type"
+    text = printable(" ".join(body[: 4 * _SHOWN_LENGTH].decode("utf-8", "replace").split()))
+    if kind == _TEXT_TYPE and text and status not in _NOT_THERE:
+        return text  # its own words
     what = f"a body of type {printable(kind)}" if body.strip() else "an empty body"
     why = "; does it speak the dialect that it is set up with?" if status in _NOT_THERE else ""
     return f"the upstream answered with status {status} and {what}{why}"

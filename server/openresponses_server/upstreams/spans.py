@@ -80,9 +80,16 @@ class _PropagatingClient:
         self._client = client
 
     async def request(
-        self, method: str, url: str, *, headers: Mapping[str, str], data: bytes | Upload = b""
+        self,
+        method: str,
+        url: str,
+        *,
+        headers: Mapping[str, str],
+        data: bytes | Upload = b"",
+        session: str = "",
     ) -> HttpResponse:
-        return await self._client.request(method, url, headers={**headers, **outgoing()}, data=data)
+        traced = {**headers, **outgoing()}
+        return await self._client.request(method, url, headers=traced, data=data, session=session)
 
     async def close(self) -> None:
         await self._client.close()

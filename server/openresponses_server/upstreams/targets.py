@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -20,18 +21,21 @@ from openresponses_server.observation.recordings.writer import Tap
 from openresponses_server.observation.tracing import is_installed
 from openresponses_server.settings import (
     SOCKET,
+    AwsSettings,
     Capabilities,
     CodexSettings,
     Retries,
     Settings,
     SettingsError,
+    Timeouts,
     UpstreamSettings,
     api_key,
     recording_path,
 )
+from openresponses_server.settings.data_folder import ServerSealer
 from openresponses_server.settings.files import did_you_mean, expanded
-from openresponses_server.upstreams.base import UNNAMED, HttpClientFactory, Upstream, called
-from openresponses_server.upstreams.choice import Candidate, Route
+from openresponses_server.upstreams.base import UNNAMED, HttpClientFactory, SocketCounts, Upstream, called
+from openresponses_server.upstreams.choices import SharedUpstream
 from openresponses_server.upstreams.demo.upstream import MODELS, DemoUpstream
 from openresponses_server.upstreams.dialects import (
     CHAT,
@@ -39,13 +43,19 @@ from openresponses_server.upstreams.dialects import (
     DIALECTS,
     HttpDialect,
     UpstreamDialect,
+    has_sockets,
     without_password,
 )
-from openresponses_server.upstreams.profiles import DialectOptions, Profile, profile
-from openresponses_server.upstreams.shared import SharedUpstream
+from openresponses_server.upstreams.profiles import DialectOptions, Profile, ProfileDialect, profile
+from openresponses_server.upstreams.routing.states import Candidate, Route
+from openresponses_server.upstreams.sessions import PURPOSE, SessionHeaders, checked_templates
 
 if TYPE_CHECKING:
+    from openresponses_server.http.client.pool import ConnectionPool
+    from openresponses_server.upstreams.aws_signing import AwsSigner
+    from openresponses_server.upstreams.http import HttpUpstream, UpstreamKey
     from openresponses_server.upstreams.key_command import KeyCommand
+    from openresponses_server.upstreams.recording.played import PlayedUpstream
 
 _PART_FOR_OUTPUT: Final = 4  # of a context window, where nobody says how long an answer may be
 _OF_ADDRESSES: Final = (
@@ -59,8 +69,9 @@ _OF_ADDRESSES: Final = (
         "headers",
         "query",
         "pass_through",
+        "aws",
     ),
-    *("proxy", "socket", "verify", "ca_file", "client_cert", "client_key"),
+    *("proxy", "socket", "verify", "ca_file", "client_cert", "client_key", "websocket", "websockets"),
 )
 """Fields that don't apply to an upstream without an address."""
 
@@ -100,6 +111,16 @@ class Target(NamedTuple):
     """As in `Dialect`."""
     counts: bool = True
     """Whether reported input tokens are those of the request, by the model's tokenizer."""
+    passes_key: bool = False
+    """True if the upstream is sent the client's key, where it has one."""
+    has_own_key: bool = False
+    """True if it is sent a key of the settings where the client has none."""
+    session_headers: SessionHeaders | None = None
+    """The headers that name the session, if it wants any."""
+
+    def checks_key_of(self, owner: str) -> bool:
+        """Return True if the upstream is asked with nothing but the key of this owner."""
+        return self.passes_key and (bool(owner) or not self.has_own_key)
 
     def bound(self, owner: str) -> Target:
         """The same for requests of this owner: its seals can be opened by this owner only."""
@@ -168,7 +189,8 @@ class Target(NamedTuple):
 
 
 def _output_room(able: Capabilities) -> int | None:
-    """How many tokens an answer may have, most of the window left to its input; None if no limit is known."""
+    """Return how many tokens an answer may have, most of the window left to its input; None if no limit is
+    known."""
     window = able.context_window
     limits = [able.max_output_tokens, None if window is None else max(window // _PART_FOR_OUTPUT, 1)]
     return min((limit for limit in limits if limit), default=None)
@@ -188,6 +210,12 @@ class Configured(NamedTuple):
     """The same with its other keys."""
     key_ends: tuple[Callable[[], str], ...] = ()
     """Give the last characters of each of its keys."""
+    has_own_key: bool = False
+    """As in `Target`."""
+    sockets: SocketCounts | None = None
+    """Counts its WebSockets, if it has some."""
+    session_headers: SessionHeaders | None = None
+    """As in `Target`."""
 
     @property
     def upstreams(self) -> tuple[Upstream, ...]:
@@ -227,6 +255,9 @@ class Configured(NamedTuple):
             if self.settings.text_after_tools is None
             else self.settings.text_after_tools,
             counts=self.counts,
+            passes_key=self.settings.pass_through,
+            has_own_key=self.has_own_key,
+            session_headers=self.session_headers,
         )
 
 
@@ -246,26 +277,8 @@ def configured(
     folder = None if settings.profiles is None else Path(settings.profiles)
     known = None if given.profile is None else profile(given.profile, folder)
     name = given.name or given.profile or UNNAMED
-    if given.pass_through and given.api_key_command:
-        raise SettingsError(
-            f"{called(name)}: pass_through and api_key_command exclude each other", ".api_key_command"
-        )
-    if given.api_key_command and (given.api_key or given.api_key_env):
-        raise SettingsError(f"{called(name)}: it has a key already", ".api_key_command")
-    if given.api_keys and (given.api_key or given.api_key_env or given.api_key_command or given.pass_through):
-        raise SettingsError(f"{called(name)}: api_keys is instead of another key", ".api_keys")
-    if given.pass_through and settings.asks_for_keys:
-        raise SettingsError(
-            f"{called(name)}: pass_through and api_keys exclude each other: clients have one key"
-        )
-    source = None
-    if (path := recording_path(given.url)) is not None:
-        from openresponses_server.upstreams.recording.played import PlayedUpstream
-
-        try:
-            source = PlayedUpstream(path, given.dialect)
-        except SettingsError as error:
-            raise SettingsError(f"{called(name)}: {error.message}", ".url") from error
+    _check_keys(given, settings, name)
+    source = _played(given, name)
     spoken = given.dialect or (source and source.dialect) or (known.dialect if known else DEFAULT)
     dialect = DIALECTS.get(spoken)
     if dialect is None:
@@ -276,6 +289,9 @@ def configured(
     options = DialectOptions(dialect.side.options, [*layers, (given.options, given.model_options)])
     options.check(f"{called(name)}: ")
     if not isinstance(dialect, HttpDialect):
+        if given.session_headers:
+            what = f"session_headers are for HTTP, not for the dialect {spoken}"
+            raise SettingsError(f"{called(name)}: {what}", ".session_headers")
         process = _process(given, settings, name, taps, spoken)
         return Configured(given, name, process, dialect, options, sealer, counts=False)  # the agent's, too
     if given.codex is not None:
@@ -283,11 +299,80 @@ def configured(
     url = given.url or (expanded(at.url, ".profile") if at and at.url else None)
     if url is None:
         raise SettingsError(f"{called(name)}: profile {given.profile} has no address for dialect {spoken!r}")
-    from openresponses_server.upstreams.http import HttpUpstream  # the demo model and `--help` don't need it
+    sockets = _sockets(given, at, name, dialect, source)
+    client, others, has_own_key = _client(given, settings, known, name, url, dialect, source, taps, sockets)
+    key_ends = tuple(each.key_end for each in (client, *others))
+    sessions = _session_headers(given, settings, known, name, dialect)
+    return Configured(
+        given,
+        name,
+        client,
+        dialect,
+        options,
+        sealer,
+        source is None,
+        others,
+        key_ends,
+        has_own_key,
+        sockets,
+        sessions,
+    )
+
+
+def _session_headers(
+    given: UpstreamSettings, settings: Settings, known: Profile | None, name: str, dialect: HttpDialect
+) -> SessionHeaders | None:
+    """Return the headers that name the session; None if there are none. Raises SettingsError."""
+    templates = given.session_headers or (known.session_headers if known else {})
+    if not templates:
+        return None
+    key_header = given.api_key_header or (known and known.api_key_header) or dialect.key_header.name
+    taken = {**dialect.headers, **given.headers}
+    checked = checked_templates(templates, called(name), taken, key_header)
+    return SessionHeaders(
+        name, checked, partial(ServerSealer(settings.sealing_key_env).derived_keys, PURPOSE)
+    )
+
+
+def _sockets(
+    given: UpstreamSettings,
+    at: ProfileDialect | None,
+    name: str,
+    dialect: HttpDialect,
+    source: PlayedUpstream | None,
+) -> SocketCounts | None:
+    """The counts of the upstream's WebSockets; None if its requests go over HTTP alone. Raises
+    SettingsError."""
+    # what a profile says of its own address says nothing of another
+    usual = at is not None and at.websocket and given.url is None
+    if source is not None or not (usual if given.websocket is None else given.websocket):
+        return None
+    if not has_sockets(dialect):
+        what = f"dialect {dialect.dialect.name!r} has no WebSockets"
+        raise SettingsError(f"{called(name)}: {what}", ".websocket")
+    return SocketCounts()
+
+
+def _client(
+    given: UpstreamSettings,
+    settings: Settings,
+    known: Profile | None,
+    name: str,
+    url: str,
+    dialect: HttpDialect,
+    source: PlayedUpstream | None,
+    taps: Sequence[Tap],
+    sockets: SocketCounts | None,
+) -> tuple[HttpUpstream, tuple[HttpUpstream, ...], bool]:
+    """Return the upstream at this address, the same with each other key, and True if it has a key or another
+    secret of its own. Raises SettingsError."""
+    from openresponses_server.upstreams.http import AddressOptions, HttpUpstream
+    # the demo model and `--help` don't need it
 
     keys = _keys(given, known, name)
     secrets = [*header_secrets(given.headers), *(each for each in keys[1:] if isinstance(each, str))]
     key, key_command = _split(keys[0])
+    signer = None if source is not None else _signer(given, known, name, url, dialect)
     address = None
     try:
         if source is not None:
@@ -298,6 +383,8 @@ def configured(
             connect, hidden = _connecting(given, name, dialect.address(url), socket)
             secrets = [*secrets, *hidden]
             address = None if socket is None else f"{SOCKET}{socket}"
+            if sockets is not None:
+                connect = _over_sockets(connect, dialect, given, sockets)
         for tap in taps:
             from openresponses_server.upstreams.recording.played import recorded_connect
 
@@ -311,17 +398,15 @@ def configured(
             url,
             dialect,
             given.timeouts or settings.timeouts,
-            api_key=key,
-            key_command=key_command,
-            key_header=given.api_key_header
-            or (known.api_key_header if known is not None and key_command is None else None),
-            query={parameter: expanded(value) for parameter, value in given.query.items()},
-            pass_through=given.pass_through,
-            headers={header.lower(): expanded(value) for header, value in given.headers.items()},
-            secrets=secrets,
-            connect=connect,
-            shown_as=address,
-            plays=source is not None,
+            _key_of(given, known, key, key_command, signer),
+            AddressOptions(
+                headers={header.lower(): expanded(value) for header, value in given.headers.items()},
+                query={parameter: expanded(value) for parameter, value in given.query.items()},
+                secrets=secrets,
+                shown_as=address,
+                plays=source is not None,
+            ),
+            connect,
         )
     except SettingsError:
         raise  # the error names its field
@@ -329,17 +414,93 @@ def configured(
         raise SettingsError(f"{called(name)}: {error}", ".url") from error
     others = tuple(client.with_key(*_split(each)) for each in keys[1:])
     client.share_secrets(others)
-    return Configured(
-        given,
-        name,
-        client,
-        dialect,
-        options,
-        sealer,
-        source is None,
-        others,
-        tuple(each.key_end for each in (client, *others)),
+    return client, others, key is not None or signer is not None or bool(secrets)
+
+
+def _signer(
+    given: UpstreamSettings, known: Profile | None, name: str, url: str, dialect: HttpDialect
+) -> AwsSigner | None:
+    """Return what signs the requests of an upstream without a key, None if nothing does. Raises
+    SettingsError."""
+    signature = dialect.endpoint.signature
+    if not signature or not _is_signed(given, known):
+        if given.aws is not None:
+            why = (
+                "it has a key" if signature else f"requests of dialect {dialect.dialect.name} are not signed"
+            )
+            raise SettingsError(f"{called(name)}: {why}", ".aws")
+        return None
+    from openresponses_server.upstreams.aws_signing import signer_of
+
+    return signer_of(signature, name, url, given.aws or AwsSettings())
+
+
+def _is_signed(given: UpstreamSettings, known: Profile | None) -> bool:
+    """Return True if requests of an upstream whose dialect has a signature are signed: it has no key."""
+    has_key = (
+        given.api_key or given.api_keys or given.api_key_env or given.api_key_command or given.pass_through
     )
+    if has_key or any(header.lower() == "authorization" for header in given.headers):
+        return False
+    usual = known.api_key_env if known is not None and given.url is None else None
+    return given.aws is not None or usual is None or not os.environ.get(usual)
+
+
+def _over_sockets(
+    connect: Callable[[str, Timeouts], ConnectionPool],
+    dialect: HttpDialect,
+    given: UpstreamSettings,
+    counts: SocketCounts,
+) -> HttpClientFactory:
+    from openresponses_server.upstreams.sockets import over_sockets
+
+    framing = dialect.endpoint.socket
+    assert framing is not None
+    return over_sockets(connect, dialect.endpoint.path, framing, given.websockets, counts)
+
+
+def _key_of(
+    given: UpstreamSettings,
+    known: Profile | None,
+    value: str | None,
+    command: KeyCommand | None,
+    signer: AwsSigner | None,
+) -> UpstreamKey:
+    from openresponses_server.upstreams.http import UpstreamKey
+
+    usual = known.api_key_header if known is not None and command is None else None
+    header = given.api_key_header or usual
+    return UpstreamKey(
+        value=value, command=command, header=header, signer=signer, pass_through=given.pass_through
+    )
+
+
+def _check_keys(given: UpstreamSettings, settings: Settings, name: str) -> None:
+    """Raises SettingsError for keys that exclude each other."""
+    if given.pass_through and given.api_key_command:
+        raise SettingsError(
+            f"{called(name)}: pass_through and api_key_command exclude each other", ".api_key_command"
+        )
+    if given.api_key_command and (given.api_key or given.api_key_env):
+        raise SettingsError(f"{called(name)}: it has a key already", ".api_key_command")
+    if given.api_keys and (given.api_key or given.api_key_env or given.api_key_command or given.pass_through):
+        raise SettingsError(f"{called(name)}: api_keys is instead of another key", ".api_keys")
+    if given.pass_through and settings.asks_for_keys:
+        raise SettingsError(
+            f"{called(name)}: pass_through and api_keys exclude each other: clients have one key"
+        )
+
+
+def _played(given: UpstreamSettings, name: str) -> PlayedUpstream | None:
+    """Return the recording that these settings name in the place of an address. Raises SettingsError."""
+    if (path := recording_path(given.url)) is None:
+        return None
+    from openresponses_server.upstreams.recording.played import PlayedUpstream
+
+    try:
+        return PlayedUpstream(path, given.dialect)
+    except SettingsError as error:
+        raise SettingsError(f"{called(name)}: {error.message}", ".url") from error
 
 
 def _place(given: UpstreamSettings, url: str, dialect: HttpDialect) -> tuple[str, str | None]:
@@ -366,7 +527,7 @@ def _place(given: UpstreamSettings, url: str, dialect: HttpDialect) -> tuple[str
 
 def _connecting(
     given: UpstreamSettings, name: str, base: str, socket: str | None
-) -> tuple[HttpClientFactory, Sequence[str]]:
+) -> tuple[Callable[[str, Timeouts], ConnectionPool], Sequence[str]]:
     """The factory of the HTTP client of an upstream at this address, and the secrets that its proxy gets.
     Raises SettingsError for settings that don't allow connections, ValueError for the address."""
     from openresponses_server.http.client.connect_options import (
@@ -486,9 +647,15 @@ def _key(given: UpstreamSettings, known: Profile | None) -> str | None:
         return own
     if given.api_key_command:
         return None
-    if given.pass_through:
+    if given.pass_through or (_has_signature(given, known) and _is_signed(given, known)):
         return None
     return api_key(msgspec.structs.replace(given, api_key_env=known.api_key_env))
+
+
+def _has_signature(given: UpstreamSettings, known: Profile) -> bool:
+    """Return True if requests without a key can be signed."""
+    dialect = DIALECTS.get(given.dialect or known.dialect)
+    return isinstance(dialect, HttpDialect) and bool(dialect.endpoint.signature)
 
 
 def _key_command(given: UpstreamSettings, known: Profile | None, name: str) -> KeyCommand | None:

@@ -17,7 +17,7 @@ from openresponses_bridge.protocol.request import CreateResponse
 from openresponses_server.http.auth import NOBODY
 from openresponses_server.requests.composition import compose, service_lifespan
 from openresponses_server.requests.prepare import new_run, prepare
-from openresponses_server.requests.prepared import PreparedRequest
+from openresponses_server.requests.prepared import Received
 from openresponses_server.requests.service import Service
 from openresponses_server.runs.client import Batch
 from openresponses_server.runs.run import Run
@@ -42,7 +42,7 @@ class ServiceBackend:
         Raises InvalidRequestError and HttpError for what is refused or fails before the first event.
         """
         name = f"req_{secrets.token_hex(12)}"
-        prepared = PreparedRequest(request, _NO_HEADERS, name, self._owner, input_param="messages")
+        prepared = Received(request, _NO_HEADERS, name, self._owner, input_param="messages")
         run = new_run(await prepare(prepared, self._service), self._service)
         into, out = anyio.create_memory_object_stream[Batch](0)
 

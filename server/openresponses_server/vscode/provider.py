@@ -176,6 +176,7 @@ class LanguageModelChatProvider:
             no_response=True,
             model=chat.model,
             include_encrypted_thinking=chat.include_encrypted_thinking is True,
+            repair=True,
             trace=self._trace,
         )
         return await process_stream(self._backend.stream(request, cancel), recording, cancel, decoder=decoder)

@@ -10,7 +10,7 @@ from openresponses_server.settings import UpstreamSettings
 from openresponses_server.upstreams.dialects import RESPONSES
 from openresponses_server.upstreams.listing import Listing
 from openresponses_server.upstreams.profiles import DialectOptions
-from openresponses_server.upstreams.routing import Router
+from openresponses_server.upstreams.routing.models import Router
 from openresponses_server.upstreams.targets import Configured
 from openresponses_server.vscode.provider import LanguageModelChatProvider, ProviderOptions
 

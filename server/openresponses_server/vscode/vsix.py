@@ -52,7 +52,7 @@ def extension_files() -> dict[str, bytes]:
 
 
 def vsix_name(files: dict[str, bytes]) -> str:
-    """What the file is called: `NAME-VERSION.vsix`."""
+    """Return the file's name: `NAME-VERSION.vsix`."""
     package = msgspec.json.decode(files["package.json"])
     return f"{package['name']}-{package['version']}.vsix"
 

@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 
 import click
 
-from openresponses_server.commands.cli import main as commands
+from openresponses_cli.commands.cli import main as commands
 from tests.benchmarks.served.clients import Load
 from tests.benchmarks.served.subjects import SUBJECTS, Subject, free_port, model_side, ours, running
 from tests.benchmarks.served.works import Work, load_of, measured

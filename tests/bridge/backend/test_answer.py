@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from openresponses_bridge import HttpError, SSEDecoder, StreamValidator, Usage
+from openresponses_bridge import HttpError, Usage
 from openresponses_bridge.backend import (
     Answer,
     Finish,
@@ -25,10 +25,11 @@ from openresponses_bridge.backend import (
     chat_request,
     refusal,
 )
+from openresponses_bridge.dialects.table import surfaces
 from openresponses_bridge.emitter.failures import outcome
 from openresponses_bridge.errors import BridgeError, InvalidRequestError, LocalError
 from openresponses_bridge.protocol.codec import encode
-from openresponses_bridge.sse import DONE, is_done
+from tests.support.event_streams import events_of, violations
 
 ASKED = {"model": "m", "input": "Hello"}
 ASKED_OF_CHAT = {"model": "m", "messages": [{"role": "user", "content": "Hello"}]}
@@ -74,19 +75,6 @@ def answer_to(**more: Any) -> Answer:
 
 def spoken(answer: Answer, outputs: Iterable[Output]) -> bytes:
     return b"".join([*map(answer.feed, outputs), answer.end()])
-
-
-def events_of(stream: bytes) -> list[dict[str, Any]]:
-    assert stream.endswith(DONE)
-    return [json.loads(frame.data) for frame in SSEDecoder().feed(stream) if not is_done(frame)]
-
-
-def violations(stream: bytes) -> list[str]:
-    validator = StreamValidator()
-    for frame in SSEDecoder().feed(stream):
-        validator.feed_frame(frame)
-    validator.close()
-    return [str(each) for each in validator.violations]
 
 
 @pytest.mark.parametrize("outputs", SCRIPTS.values(), ids=SCRIPTS.keys())
@@ -444,8 +432,90 @@ def test_a_body_may_be_bytes_text_or_parsed(kind: Callable[[bytes], Any]) -> Non
 
 
 def test_a_dialect_that_does_not_exist_is_named() -> None:
-    with pytest.raises(LocalError, match="one of responses, chat, anthropic, not 'open'"):
-        Answer(ASKED, dialect="open")  # type: ignore[arg-type]
+    with pytest.raises(
+        LocalError, match="one of chat, responses, anthropic, interactions, gemini, vscode, not 'open'"
+    ):
+        Answer(ASKED, dialect="open")
+
+
+CONTENTS = {"contents": [{"role": "user", "parts": [{"text": "Hello"}]}]}
+AT_GOOGLE = "/v1beta/models/mine%2Fbest"
+PLAIN = {
+    **REQUESTS,
+    "gemini": CONTENTS,
+    "interactions": {"model": "m", "input": "Hello"},
+    "vscode": {"model": "m", "messages": [{"role": 1, "content": "Hi"}]},
+}
+
+
+@pytest.mark.parametrize("dialect", surfaces())
+def test_each_api_of_clients_has_its_form_of_answers_and_errors(dialect: str) -> None:
+    answer = Answer(PLAIN[dialect], dialect=dialect)
+    begun = answer.keep_alive()
+    sent = begun + answer.feed("Hello") + answer.end()
+    head, body = (answer.head, sent) if answer.streamed else answer.whole()
+    assert head.status == 200
+    assert head.headers["content-type"].startswith(("application/json", "application/jsonl"))
+    assert b"Hello" in body
+    with pytest.raises(InvalidRequestError):
+        Answer(b"[]", dialect=dialect)
+    head, body = refusal(HttpError(429, "Later.", headers={"retry-after": "3"}), dialect)
+    assert (head.status, head.headers["retry-after"]) == (429, "3")
+    assert body == surfaces()[dialect].error(HttpError(429, "Later.", headers={"retry-after": "3"}))
+
+
+@pytest.mark.parametrize("mount", ["", "/google", "/v1"])
+def test_a_path_of_gemini_has_the_model_and_says_whether_to_stream(mount: str) -> None:
+    def asked(call: str) -> Answer:
+        return Answer(CONTENTS, dialect="gemini", target=f"{mount}{AT_GOOGLE}:{call}")
+
+    for call in ("generateContent", "generateContent?alt=sse&key=secret"):
+        assert (asked(call).request.model, asked(call).streamed) == ("mine/best", False)
+    events = asked("streamGenerateContent?alt=sse")
+    assert events.feed("Hel").startswith(b'data: {"candidates":')
+    assert events.keep_alive() == b"\n\n"
+    array = asked("streamGenerateContent")
+    assert (array.streamed, array.head.headers["content-type"]) == (True, "application/json; charset=utf-8")
+    chunks = json.loads(array.feed("Hel") + array.feed("lo") + array.end())
+    texts = [part["text"] for chunk in chunks for part in chunk["candidates"][0]["content"].get("parts", ())]
+    assert "".join(texts) == "Hello"
+    with pytest.raises(HttpError, match="only gives answers, not tokens"):
+        asked("countTokens")
+
+
+@pytest.mark.parametrize(
+    ("target", "model", "streamed"),
+    [
+        ("?alt=sse", None, False),
+        ("%" * 1000, None, False),
+        ("/v1beta/models/:streamGenerateContent", "", True),
+        ("/v1beta/models/%ff%00:generateContent?%zz&=&a", "\ufffd\x00", False),
+        ("/x/v1beta/models/a/v1beta/models/b:generateContent", "a/v1beta/models/b", False),
+    ],
+)
+def test_no_path_breaks_an_answer(target: str, model: str | None, streamed: bool) -> None:
+    answer = Answer(CONTENTS, dialect="gemini", target=target)
+    assert (answer.request.model, answer.streamed) == (model, streamed)
+    assert answer.feed("Hi") + answer.end() != b"" or b"Hi" in answer.whole()[1]
+
+
+def test_several_choices_are_refused_in_each_api() -> None:
+    for dialect, body in (
+        ("chat", {**ASKED_OF_CHAT, "n": 2}),
+        ("gemini", {**CONTENTS, "generationConfig": {"candidateCount": 2}}),
+    ):
+        with pytest.raises(InvalidRequestError, match="this backend gives one choice"):
+            Answer(body, dialect=dialect)
+
+
+def test_parts_for_vs_code_end_with_a_line_of_the_error_where_asked() -> None:
+    answer = Answer(PLAIN["vscode"], dialect="vscode", target="/vscode/v1/chat?errors=line")
+    lines = (answer.feed("Hel") + answer.fail(HttpError(429, "Later."))).splitlines()
+    assert answer.head.headers["content-type"] == "application/jsonl; charset=utf-8"
+    assert json.loads(lines[0])["value"] == "Hel"
+    assert json.loads(lines[-1])["error"]["code"] == "Blocked"
+    with pytest.raises(InvalidRequestError, match="errors: expected one of"):
+        Answer(PLAIN["vscode"], dialect="vscode", target="/vscode/v1/chat?errors=loud")
 
 
 TEXTS = st.text(st.characters(exclude_categories=[]), max_size=8)
@@ -484,3 +554,36 @@ def test_whatever_is_yielded_gives_a_stream_that_keeps_every_rule(outputs: list[
     assert made[1][1] == b""
     if dialect == "responses":
         assert violations(made[0][1]) == []
+
+
+LOSING = {"input": "Hi", "top_k": 3, "truncation": "auto"}
+LOST = "truncation: a conversation that is too long is not shortened; top_k: can't be expressed"
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_t4_what_a_chat_request_loses_is_in_the_header_and_the_log(
+    stream: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "openresponses_bridge.backend")
+    answer = Answer({**LOSING, "stream": stream})
+    assert "openresponses-losses" not in answer.head.headers
+    chat_request(answer.request)
+    answer.feed("Hello")
+    answer.end()
+    head = answer.head if stream else answer.whole()[0]
+    assert head.headers["openresponses-losses"] == LOST
+    assert all(f"loss: {each}" in caplog.text for each in LOST.split("; "))
+
+
+def test_t4_what_a_client_of_another_api_loses_is_in_the_header_too() -> None:
+    asked = {"messages": [{"role": "user", "content": "Hello", "odd": 1}], "modalities": ["audio"]}
+    answer = Answer({**ASKED_OF_CHAT, "stream": True, **asked}, dialect="chat")
+    assert answer.head.headers["openresponses-losses"] == "messages[0].odd: can't be expressed"
+    # what Chat alone has is passed to a model of Chat
+    assert chat_request(answer.request)["modalities"] == ["audio"]
+
+
+def test_t4_of_a_request_of_ones_own_it_is_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "openresponses_bridge.backend")
+    chat_request(Answer(LOSING).request)  # whose answer is gone
+    assert "chat_request: loss: top_k: can't be expressed" in caplog.text

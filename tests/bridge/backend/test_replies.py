@@ -10,7 +10,7 @@ import pytest
 
 from openresponses_bridge import CreateResponse, HttpError
 from openresponses_bridge.backend import AsyncReply, Finish, Output, Reply, ToolCall, async_reply, reply
-from tests.bridge.backend.test_answer import events_of, violations
+from tests.support.event_streams import events_of, violations
 
 ASKED = {"model": "m", "input": "Hello"}
 STREAMED = ASKED | {"stream": True}

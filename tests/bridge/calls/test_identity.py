@@ -172,3 +172,50 @@ def test_e11_any_names_are_legal_unique_and_reversible(tools: list[tuple[ToolKin
         assert (identity.namespace, identity.name) == (namespace, name)
         assert identities.resolve(identity.upstream_name) is identity
         assert identities.upstream_name(name, namespace) == identity.upstream_name
+
+
+@pytest.mark.parametrize(
+    "called",
+    [
+        "look<|channel|>commentary",
+        "look <|channel|>commentary json",
+        "<|start|>look",
+        "default_api:look",
+        "default_api.look",
+        "functions.look",
+        "functions.look:0",
+        "to=functions.look<|message|>",
+        " look",
+        "look\n",
+    ],
+)
+def test_e11_a_name_with_tokens_of_the_models_own_is_the_tools(called: str) -> None:
+    tools = ToolIdentityMap()
+    look = tools.declare(ToolKind.FUNCTION, "look")
+    tools.declare(ToolKind.FUNCTION, "find")
+    assert tools.resolve(called) is look
+    assert not tools.is_spelled(called)
+
+
+def test_e11_a_function_that_keeps_its_name_is_known_without_being_declared() -> None:
+    tools = ToolIdentityMap()
+    for _ in range(2):
+        tools.know("look")
+    for called in ("look", "look<|channel|>commentary", "functions.look"):
+        found = tools.resolve(called)
+        assert found is not None
+        assert (found.kind, found.name, found.upstream_name) == (ToolKind.FUNCTION, "look", "look")
+    assert tools.resolve("find") is None
+    assert (tools.has_tools, len(tools)) == (False, 0)
+
+
+def test_e11_a_name_with_tokens_that_may_be_two_tools_is_none() -> None:
+    tools = ToolIdentityMap()
+    tools.declare(ToolKind.FUNCTION, "look")
+    tools.declare(ToolKind.FUNCTION, "look:0")
+    exact = tools.declare(ToolKind.FUNCTION, "functions.look")
+    assert tools.resolve("functions.look") is exact
+    assert tools.resolve("functions.look:0") is None
+    assert [tools.resolve(each) for each in ("lookup", "other.look", "functions.", "", "x" * 9999)] == [
+        None
+    ] * 5

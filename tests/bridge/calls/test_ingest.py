@@ -7,6 +7,7 @@ import pytest
 
 from openresponses_bridge import ToolCallAggregator
 from openresponses_bridge.errors import ToolError
+from tests.support.costs import assert_at_most
 
 CALL = {"type": "function_call", "id": "fc_a", "call_id": "call_a", "name": "find"}
 
@@ -166,7 +167,7 @@ def test_saying_again_what_is_whole_costs_no_more_than_what_is_said() -> None:
             calls.ingest_delta(whole("x"))
         return process_time() - begin
 
-    assert min(seconds(900_000) for _ in range(3)) < 10 * max(seconds(9) for _ in range(3))
+    assert_at_most(10, lambda: seconds(900_000), lambda: seconds(9))
 
 
 @pytest.mark.no_cover
@@ -181,4 +182,4 @@ def test_draining_costs_what_is_drained_and_not_what_is_open() -> None:
             assert len(calls.drain_completed_calls()) == 1
         return process_time() - begin
 
-    assert min(seconds(5_000) for _ in range(2)) < 5 * max(seconds(300) for _ in range(3))
+    assert_at_most(5, lambda: seconds(5_000), lambda: seconds(300))

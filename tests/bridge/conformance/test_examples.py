@@ -7,7 +7,7 @@ import pytest
 
 from openresponses_bridge.conformance import RULES, StreamValidator
 from openresponses_bridge.conformance.examples import EXAMPLES, completed, explanation, failed
-from tests.support.judge import judge
+from tests.support.reference_validator import judge
 
 
 @pytest.mark.parametrize("stream", [completed, failed])

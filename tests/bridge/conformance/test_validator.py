@@ -15,6 +15,7 @@ from openresponses_bridge.conformance import StreamValidator, Violation
 from openresponses_bridge.protocol import content, events
 from openresponses_bridge.protocol.codec import decode_event
 from openresponses_bridge.sse import Frame
+from tests.support.costs import assert_proportional
 from tests.support.scripts import Event, Script, clean_streams, everything, renumber
 
 Feed = Callable[[Event], Any]
@@ -287,9 +288,7 @@ def test_s10_events_cost_the_same_however_many_items_there_are(event: str) -> No
             validator.feed(event % ((number,) * event.count("%d")))
         return time.process_time() - begun
 
-    few = min(cost(1_000) for _ in range(3))
-    # 8 where it is linear, 40 and more where each looks at all before it; once more before it counts
-    assert cost(8_000) < 24 * few or min(cost(8_000) for _ in range(2)) < 24 * few
+    assert_proportional(cost, 1_000, 8_000)  # where each looks at all before it: five times as much and more
 
 
 def test_e12_text_is_kept_once() -> None:

@@ -10,7 +10,8 @@ from openresponses_bridge.decoder import ResponseAccumulator
 from openresponses_bridge.protocol.codec import event_from
 from openresponses_bridge.protocol.response import Response
 from tests.support.machines import plain
-from tests.support.parts import (
+from tests.support.scripts import clean_streams
+from tests.support.vscode_parts import (
     Raw,
     added,
     arguments_delta,
@@ -26,7 +27,6 @@ from tests.support.parts import (
     said,
     text_delta,
 )
-from tests.support.scripts import clean_streams
 
 STREAMS = dict(clean_streams())
 OPEN: dict[str, Any] = {"status": "in_progress"}

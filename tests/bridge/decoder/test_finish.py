@@ -2,13 +2,14 @@
 27, 29)."""
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from openresponses_bridge.decoder import PREMATURE_END, LanguageModelDataPart, LanguageModelTextPart
 from openresponses_bridge.protocol.response import ResponseError
-from tests.support.parts import (
+from tests.support.vscode_parts import (
     Decoded,
     Raw,
     added,
@@ -24,6 +25,7 @@ from tests.support.parts import (
     text_delta,
 )
 
+CANCELLED = "**Note:** The response was cancelled before it was complete."
 USAGE = {
     "input_tokens": 10,
     "output_tokens": 5,
@@ -69,7 +71,8 @@ def error(code: str | None = "server_error", message: str = "it broke") -> Raw:
         (incomplete("unknown"), "other"),
         (incomplete(None), "other"),
         (failed(), "error"),
-        (failed("request_cancelled"), "cancelled"),
+        (failed("request_cancelled"), "error"),
+        (failed("499"), "error"),
         (completed(status="failed", error=None), "error"),
         (completed() | {"type": "response.done"}, "stop"),
     ],
@@ -86,7 +89,7 @@ def test_e8_a_response_cancelled_on_the_openai_wire_is_cancelled() -> None:
     end = completed(status="incomplete")
     end["response"]["status"] = "cancelled"
     decoded = Decoded([text_delta("a"), end])
-    assert (decoded.text, decoded.result.finish_reason) == ("a", "cancelled")
+    assert (decoded.text, decoded.result.finish_reason) == (f"a\n\n{CANCELLED}", "cancelled")
 
 
 @pytest.mark.parametrize(
@@ -127,10 +130,19 @@ def test_what_went_wrong_is_reported_after_what_was_said(end: Raw, words: str) -
     assert Decoded([text_delta("a"), end], errors="none").text == "a"
 
 
-@pytest.mark.parametrize("end", [incomplete("cancelled"), failed("cancelled"), error("cancelled")])
-def test_a_cancellation_is_no_error(end: Raw) -> None:
-    decoded = Decoded([text_delta("a"), end])
-    assert (decoded.text, decoded.result.error, decoded.result.finish_reason) == ("a", None, "cancelled")
+def test_a_cancellation_that_is_not_the_users_is_noted_and_no_error() -> None:
+    decoded = Decoded([text_delta("a"), incomplete("cancelled")])
+    assert (decoded.text, decoded.result.error) == (f"a\n\n{CANCELLED}", None)
+    assert decoded.result.finish_reason == "cancelled"
+
+
+@pytest.mark.parametrize("code", ["abort", "aborted", "cancelled", "canceled", "request_cancelled", "499"])
+@pytest.mark.parametrize("made", [failed, error])
+def test_a_failure_whose_code_is_a_word_for_cancelling_is_shown(made: Callable[..., Raw], code: str) -> None:
+    """An upstream's own words: nobody here has cancelled, and partial text alone would pass for an answer."""
+    decoded = Decoded([text_delta("a"), made(code)])
+    assert decoded.text == "a\n\n**Error:** it broke"
+    assert (decoded.result.finish_reason, decoded.result.error) == ("error", ResponseError(code, "it broke"))
 
 
 @pytest.mark.parametrize("shape", ["nested", "top"])

@@ -7,7 +7,7 @@ import pytest
 
 from openresponses_bridge.decoder import LanguageModelDataPart, PartDecoder
 from openresponses_bridge.protocol.codec import event_from
-from tests.support.parts import Decoded, added, completed, done, function, kinds, said, text_delta
+from tests.support.vscode_parts import Decoded, added, completed, done, function, kinds, said, text_delta
 
 PNG = b"\x89PNG\r\n\x1a\nrest"
 

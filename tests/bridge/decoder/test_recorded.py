@@ -12,8 +12,8 @@ from openresponses_bridge.protocol.content import OutputTextContent, ReasoningTe
 from openresponses_bridge.protocol.events import Event
 from openresponses_bridge.protocol.items import CustomToolCall, FunctionCall, Item, Message, ReasoningItem
 from tests.support.machines import plain
-from tests.support.parts import Decoded, recorded
 from tests.support.shared import shared_files
+from tests.support.vscode_parts import Decoded, recorded
 
 STREAMS = [
     parameter

@@ -13,7 +13,8 @@ from openresponses_bridge.decoder import (
 )
 from openresponses_bridge.protocol.codec import decode_event, encode
 from tests.support.machines import WIRES, Run
-from tests.support.parts import Decoded, compact
+from tests.support.scale import with_many_examples
+from tests.support.vscode_parts import Decoded, compact
 
 pieces = st.text(st.characters(codec="utf-8"), min_size=1, max_size=8)
 values = st.dictionaries(
@@ -121,3 +122,7 @@ def test_case_25_a_call_that_the_machine_calls_cut_never_runs(at: list[int], val
         run("tool_call", index, f"call_{index}", "look", arguments[: max(1, cut)])
     run("finish", "tool_calls")
     assert Decoded(run.events).calls == []
+
+
+test_many_calls_as_parts = with_many_examples(test_parts_equal_what_was_called, steps, st.sampled_from(WIRES))
+test_many_events_over_the_wire = with_many_examples(test_events_over_the_wire_decode_to_the_same_parts, steps)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from openresponses_bridge.decoder.prose import link
-from tests.support.parts import (
+from tests.support.vscode_parts import (
     Decoded,
     Raw,
     added,
@@ -271,3 +271,11 @@ def test_a_citation_closes_thinking_and_refusals_like_text() -> None:
 def test_text_after_thinking_in_the_final_response_keeps_order() -> None:
     decoded = Decoded([completed(reasoning("hm"), message(output_text("a")))])
     assert kinds(decoded.parts) == ["Thinking", "Thinking", "Text", "Data"]
+
+
+@pytest.mark.parametrize("numbered", [{}, {"sequence_number": 0}, {"sequence_number": 1}])
+def test_the_same_delta_twice_is_one_where_its_number_says_so(numbered: Raw) -> None:
+    stream = [created(), text_delta("ha"), text_delta("ha"), text_delta("ha"), completed()]
+    assert Decoded([event | numbered for event in stream]).text == "hahaha"
+    counted = [event | {"sequence_number": at} for at, event in enumerate(stream)]
+    assert Decoded([each for event in counted for each in (event, event)]).text == "hahaha"

@@ -6,7 +6,7 @@ import pytest
 from msgspec import UNSET
 
 from openresponses_bridge.decoder import LanguageModelThinkingPart
-from tests.support.parts import (
+from tests.support.vscode_parts import (
     Decoded,
     Raw,
     added,

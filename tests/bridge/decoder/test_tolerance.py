@@ -10,14 +10,15 @@ from hypothesis import strategies as st
 from openresponses_bridge.decoder import (
     PartDecoder,
     ResponseAccumulator,
-    decode_part,
     encode_part,
     encode_parts,
 )
 from openresponses_bridge.protocol import events as ev
 from openresponses_bridge.protocol.codec import encode, event_from
 from openresponses_bridge.protocol.events import Event
-from tests.support.parts import (
+from tests.support.parts import decode_part
+from tests.support.scripts import Script, everything
+from tests.support.vscode_parts import (
     Decoded,
     Raw,
     added,
@@ -29,7 +30,6 @@ from tests.support.parts import (
     output_text,
     reasoning,
 )
-from tests.support.scripts import Script, everything
 
 CUSTOM = Script().custom_call("a", "b").finish()[2:]
 EVENTS: list[Raw] = [

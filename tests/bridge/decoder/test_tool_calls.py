@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
+from openresponses_bridge.calls.coercion import READ_JSON, READ_SCALARS
 from openresponses_bridge.decoder import namespace_call_id, strip_call_id
 from openresponses_bridge.decoder.part_decoder import UNREADABLE_CALL
 from openresponses_bridge.decoder.tool_calls import unique_call_id
 from openresponses_bridge.protocol.codec import event_from
-from tests.support.parts import (
+from tests.support.vscode_parts import (
     Decoded,
     Raw,
     added,
@@ -335,6 +336,53 @@ ENDINGS: dict[str, Callable[[str], list[Raw]]] = {
     "both": lambda text: [added(function()), arguments_done(text), done(function(0, text))],
     "completed": lambda text: [],
 }
+
+
+LOOK = {
+    "type": "function",
+    "name": "look",
+    "description": None,
+    "strict": None,
+    "parameters": {
+        "type": "object",
+        "properties": {
+            "startLine": {"type": "integer"},
+            "deep": {"type": "boolean"},
+            "edits": {"type": "array"},
+            "content": {"type": "string"},
+        },
+    },
+}
+
+
+@pytest.mark.parametrize("where", ["first", "last", "both"])
+def test_texts_in_the_input_are_read_as_the_declared_schema_wants_them(where: str) -> None:
+    text = '{"startLine":"1","deep":"true","edits":"[1]","content":"[1]"}'
+    first, last = created(), completed(function(0, text))
+    if where != "last":
+        first["response"]["tools"] = [LOOK]
+    last["response"]["tools"] = [LOOK] if where != "first" else []
+    events = [arguments_delta(text), arguments_done(text)] if where != "last" else []
+    decoded = Decoded([first, *([added(function())] if events else []), *events, last])
+    read = {"startLine": 1, "deep": True, "edits": [1], "content": "[1]"}
+    assert decoded.calls == [("gw-call_0", "look", read)]
+    noted = [each.what for each in decoded.result.diagnostics if each.kind == "repair"]
+    assert noted == [READ_SCALARS, READ_JSON]
+
+
+def test_input_of_a_tool_that_was_not_declared_stays_as_it_is() -> None:
+    first = created()
+    first["response"]["tools"] = [{**LOOK, "name": "other"}, {"type": "custom", "name": "look"}]
+    decoded = Decoded([first, done(function(0, '{"startLine":"1"}')), completed()])
+    assert decoded.calls == [("gw-call_0", "look", {"startLine": "1"})]
+
+
+def test_arguments_that_are_not_json_are_repaired_with_the_option() -> None:
+    broken, cut = function(0, "{'a': 1,}"), function(1, '{"a": [1')
+    decoded = Decoded([created(), done(broken), done(cut, 1), completed(broken, cut)], repair=True)
+    assert decoded.calls == [("gw-call_0", "look", {"a": 1})]
+    assert decoded.notes("repair")["tool_call.arguments"] == "arguments were not JSON and were repaired"
+    assert decoded.notes("loss")["tool_call.arguments"] == UNREADABLE
 
 
 @pytest.mark.parametrize("named", [True, False])

@@ -2,6 +2,7 @@
 
 import inspect
 import json
+from contextlib import suppress
 from importlib import import_module
 from typing import Any, is_typeddict
 
@@ -10,11 +11,21 @@ from msgspec.structs import replace
 
 from openresponses_bridge.calls.identity import ToolIdentityMap
 from openresponses_bridge.conformance.validator import StreamValidator
-from openresponses_bridge.dialects.base import AnswerContext, Dialect, RequestContext, Traits
+from openresponses_bridge.dialects.base import (
+    AnswerContext,
+    AnswerForm,
+    Asked,
+    Dialect,
+    FormContext,
+    RequestContext,
+    RequestHead,
+    Traits,
+)
+from openresponses_bridge.dialects.responses import Inbound as ResponsesInbound
 from openresponses_bridge.dialects.table import TABLE, dialects
 from openresponses_bridge.emitter.machine import ResponseStreamStateMachine
-from openresponses_bridge.errors import InvalidRequestError
-from openresponses_bridge.protocol.codec import decode_request
+from openresponses_bridge.errors import HttpError, InvalidRequestError
+from openresponses_bridge.protocol.codec import decode_request, encode
 from openresponses_bridge.protocol.events import Event, OutputTextDelta
 from openresponses_bridge.seal import Sealer
 from tests.support.model_frames import frames
@@ -24,8 +35,14 @@ from tests.support.shared import REPOSITORY
 ENTRIES = list(dialects().values())
 UPSTREAMS = [entry for entry in ENTRIES if entry.upstream is not None]
 CLIENTS = [entry for entry in ENTRIES if entry.client is not None]
-WHOLE = [entry for entry in CLIENTS if entry.client is not None and entry.client.whole is not None]
-ASKED = [entry for entry in CLIENTS if entry.client is not None and entry.client.request is not None]
+ASKED = [entry for entry in ENTRIES if entry.surface is not None]
+PLAIN = (
+    {"model": "m", "input": "Hi"},
+    {"model": "m", "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 9},
+    {"contents": [{"role": "user", "parts": [{"text": "Hi"}]}]},
+    {"model": "m", "messages": [{"role": 1, "content": "Hi"}]},
+    {"model": "m", "said": ["Hi"]},
+)
 SENT = {each.name: frames(each.package, SCRIPTS["text"]) for each in TABLE}
 
 
@@ -144,26 +161,51 @@ def test_what_a_client_gets_is_read_again(entry: Dialect) -> None:
     assert list(outbound.diagnostics) == []
 
 
-@pytest.mark.parametrize("entry", WHOLE, ids=name_of)
-def test_a_whole_answer_or_none_for_a_failed_one(entry: Dialect) -> None:
-    assert entry.client is not None
-    assert entry.client.whole is not None
-    good, bad = machine(), machine()
-    good.start(), good.text("Hello"), good.finish("stop")
+def read_by(entry: Dialect) -> Asked:
+    """The first of the plain requests that this API reads with an input."""
+    assert entry.surface is not None
+    for body in PLAIN:
+        with suppress(InvalidRequestError):
+            asked = entry.surface.read(encode(body), RequestHead(sealer=Sealer()))
+            if asked.request.input:
+                return asked
+    raise AssertionError(f"{entry.name} reads none of the requests")
+
+
+@pytest.mark.parametrize("entry", ASKED, ids=name_of)
+def test_an_api_answers_in_a_stream_or_with_one_body(entry: Dialect) -> None:
+    assert entry.surface is not None
+    asked, bad, stream = read_by(entry), machine(), machine()
     bad.start(), bad.fail("broken")
-    body = entry.client.whole(good.snapshot, Sealer())
-    assert body is not None
-    assert b"Hello" in body
-    assert entry.client.whole(bad.snapshot, Sealer()) is None
+    events = stream.start() + stream.text("Hel") + stream.text("lo") + stream.finish("stop")
+
+    def form() -> AnswerForm:
+        return asked.form(FormContext(so_far=lambda: stream.snapshot, sealer=Sealer()))
+
+    (encode_events,), ends = form().encoders, form()
+    pieces = [*map(ends.encoders[0], ([event] for event in events)), ends.end()]
+    assert b"".join(pieces[:-1]) == encode_events(events)
+    assert b"Hel" in b"".join(pieces)
+    assert ends.stream_type.decode().partition("/")[2]
+    if asked.request.stream is not True:
+        assert b"Hello" in (form().whole(stream.snapshot) or b"")
+        if not ends.is_protocol:
+            assert form().whole(bad.snapshot) is None
+    refused = entry.surface.error(HttpError(429, "Not now.", headers={"retry-after": "7"}))
+    assert b"Not now." in refused
+    assert entry.surface.keep_alive.endswith(b"\n")
+    assert all(place.header == place.header.lower() for place in entry.surface.keys)
+    assert all(at.path.startswith("/") for at in entry.surface.paths)
 
 
-@pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"messages":[]}', b'{"model":"m","messages":7}'])
+@pytest.mark.parametrize(
+    "body", [b"", b"[]", b'"{}"', b'{"messages":7,"input":7}', b'{"model":7,"messages":7}']
+)
 @pytest.mark.parametrize("entry", ASKED, ids=name_of)
 def test_a_client_is_refused_with_the_place(entry: Dialect, body: bytes) -> None:
-    assert entry.client is not None
-    assert entry.client.request is not None
+    assert entry.surface is not None
     with pytest.raises(InvalidRequestError) as caught:
-        entry.client.request(body, Sealer())
+        entry.surface.read(body, RequestHead(sealer=Sealer()))
     assert caught.value.code
 
 
@@ -178,3 +220,37 @@ def test_no_option_is_of_any_name(entry: Dialect) -> None:
         for parameter in inspect.signature(public).parameters.values() if has_signature else ():
             open_ended = parameter.kind is inspect.Parameter.VAR_KEYWORD
             assert not open_ended or str(parameter.annotation).startswith("Unpack["), (name, parameter)
+
+
+NOT_A_NUMBER = {
+    "chat": b'{"choices":[{"index":0,"delta":{"content":"Hi"}}],"time":NaN}',
+    "anthropic": b'{"type":"content_block_delta","index":0,"delta":{"text":"Hi"},"t":NaN}',
+    "gemini": b'{"candidates":[{"content":{"parts":[{"text":"Hi"}]},"avgLogprobs":-Infinity}]}',
+    "responses": b'{"type":"response.output_text.delta","output_index":0,"item_id":"m","content_index":0,'
+    b'"delta":"Hi","logprobs":[],"sequence_number":NaN}',
+}
+
+
+@pytest.mark.parametrize("entry", [each for each in UPSTREAMS if each.name in NOT_A_NUMBER], ids=name_of)
+def test_a_number_that_json_does_not_have_loses_no_text(entry: Dialect) -> None:
+    assert entry.upstream is not None
+    own = machine()
+    inbound = entry.upstream.inbound(
+        own, AnswerContext(entry.upstream.options(), Sealer(), ToolIdentityMap())
+    )
+    inbound.feed(NOT_A_NUMBER[entry.name])
+    assert own.snapshot.output_text == "Hi"
+
+
+def test_usage_of_responses_under_the_names_of_chat_is_read() -> None:
+    own = machine()
+    inbound = ResponsesInbound(own)
+    usage = {"prompt_tokens": 5, "completion_tokens": 2, "completion_tokens_details": {"reasoning_tokens": 1}}
+    head = {"id": "resp_1", "object": "response", "created_at": 1, "model": "m", "output": []}
+    inbound.feed(
+        encode({"type": "response.completed", "response": {**head, "status": "completed", "usage": usage}})
+    )
+    assert own.snapshot.usage is not None
+    counts = own.snapshot.usage
+    assert (counts.input_tokens, counts.output_tokens, counts.total_tokens) == (5, 2, 7)
+    assert counts.output_tokens_details.reasoning_tokens == 1

@@ -13,7 +13,7 @@ from openresponses_bridge.protocol.codec import decode_request, encode
 from openresponses_bridge.protocol.input_items import InputItem, MessageParam
 from openresponses_bridge.protocol.items import Message
 from openresponses_bridge.protocol.request import CreateResponse
-from tests.bridge.dialects.test_outcomes import drive
+from tests.support.upstream_requests import drive
 
 HI = {"type": "message", "role": "user", "content": "Hi"}
 

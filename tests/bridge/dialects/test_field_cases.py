@@ -9,9 +9,16 @@ import pytest
 
 from openresponses_bridge.calls.identity import ToolIdentityMap, ToolKind
 from openresponses_bridge.diagnostics import Diagnostics
-from openresponses_bridge.dialects import anthropic_messages, chat_completions, gemini, responses
+from openresponses_bridge.dialects import (
+    anthropic_messages,
+    bedrock_converse,
+    chat_completions,
+    gemini,
+    interactions,
+    responses,
+)
 from openresponses_bridge.dialects.anthropic_messages import MessagesOptions, to_messages
-from openresponses_bridge.dialects.base import DIALECT_SLUGS
+from openresponses_bridge.dialects.base import DIALECT_SLUGS, entries_of, settled_calls
 from openresponses_bridge.dialects.chat_completions import ChatOptions, to_chat
 from openresponses_bridge.dialects.codex import turn
 from openresponses_bridge.dialects.responses import ResponsesOptions, to_responses
@@ -585,7 +592,8 @@ def test_case_61_the_fields_of_other_tools_stay_theirs() -> None:
 
 
 def test_case_61_every_dialects_own_are_known() -> None:
-    slugs = {anthropic_messages.types.SLUG, gemini.types.SLUG, turn.SLUG}
+    own = (anthropic_messages.types, bedrock_converse.types, gemini.types, interactions.types, turn)
+    slugs = {each.SLUG for each in own}
     assert slugs == set(DIALECT_SLUGS)
 
 
@@ -624,3 +632,55 @@ def test_case_62_an_image_in_any_form(image: Json) -> None:
     assert made["type"] == "input_image"
     assert made["image_url"] == PICTURE
     assert ("low" in str(image)) == (made.get("detail") == "low")
+
+
+# ── 63, 64: ids that recur, outputs that are sent again ──────────────────────────────────────────────
+LOOK = {"type": "function", "name": "look", "parameters": {"type": "object"}}
+
+
+@pytest.mark.parametrize("dialect", UPSTREAMS)
+def test_case_63_call_ids_that_recur_over_turns_are_unique_towards_every_upstream(dialect: str) -> None:
+    """As of agents that number their calls in each turn anew."""
+    turns = [
+        each
+        for turn in ("a", "b", "c")
+        for each in (message("user", turn), call("terminal:0"), output("terminal:0"))
+    ]
+    body, diagnostics = sent(dialect, {"tools": [LOOK], "input": turns})
+    text = json.dumps(body)
+    base = "terminal_0" if dialect == "anthropic" else "terminal:0"
+    assert [text.count(f'"{base}{number}"') for number in ("", "_2", "_3", "_4")] == [2, 2, 2, 0]
+    assert {"input[4].call_id", "input[5].call_id"} <= repairs(diagnostics).keys()
+
+
+def test_case_63_an_output_answers_a_call_since_the_user_s_last_message() -> None:
+    """One of before that was given up, under the same id, has none; of several the oldest is answered."""
+    given_up = [message("user", "a"), call("terminal:0")]
+    again = [message("user", "b"), call("terminal:0"), call("terminal:0"), output("terminal:0")]
+    items = decode_request(encode({"model": "m", "input": [*given_up, *again]}))
+    found = [
+        getattr(entry.item, "call_id", "") for entry in settled_calls(entries_of(items, ()), Diagnostics())
+    ]
+    assert found == ["", "terminal:0", "", "terminal:0_2", "terminal:0_3", "terminal:0_2"]
+
+
+@pytest.mark.parametrize("dialect", UPSTREAMS)
+def test_case_64_an_output_that_has_answered_in_an_earlier_turn_is_left_out(dialect: str) -> None:
+    earlier = [message("user", "a"), call(), output(), call("call_2")]
+    history = decode_request(encode({"model": "m", "input": earlier})).input
+    translate, kind = UPSTREAMS[dialect]
+
+    def translated(*outputs: Json) -> tuple[Any, Diagnostics]:
+        request = {"model": "m", "tools": [LOOK], "input": [message("user", "a"), *outputs]}
+        made: tuple[Any, Diagnostics] = translate(
+            decode_request(encode(request)), history=history, options=msgspec.convert({}, kind)
+        )
+        return made
+
+    body, diagnostics = translated(output(), output("call_2"))
+    assert repairs(diagnostics)["input[1]"] == "the output has answered its call already, left out"
+    assert encode(body).count(b'"seen"') == 2
+    with pytest.raises(InvalidRequestError, match="call_1"):
+        translated({**output(), "output": "something else"}, output("call_2"))
+    with pytest.raises(InvalidRequestError, match="call_1"):  # nobody's earlier turn
+        sent(dialect, {"tools": [LOOK], "input": [message("user", "a"), call(), output(), output()]})

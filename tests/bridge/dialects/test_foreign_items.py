@@ -15,7 +15,7 @@ from openresponses_bridge.errors import InvalidRequestError
 from openresponses_bridge.protocol.codec import decode_request, encode
 from openresponses_bridge.protocol.request import CreateResponse, JsonSchemaFormatParam
 from openresponses_bridge.seal import Sealer
-from tests.bridge.dialects.test_outcomes import COLUMNS, drive
+from tests.support.upstream_requests import COLUMNS, drive
 
 HI = {"type": "message", "role": "user", "content": "Hi"}
 HEADER = "Message Type: NEW_TASK\nTask name: /main/count\nSender: /main\nPayload:\n"

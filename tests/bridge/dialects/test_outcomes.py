@@ -7,20 +7,19 @@ import pytest
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from openresponses_bridge.calls.identity import ToolIdentityMap
-from openresponses_bridge.dialects import anthropic_messages, chat_completions, codex, gemini, responses
-from openresponses_bridge.dialects.anthropic_messages import ModelFacts
+from openresponses_bridge.dialects import anthropic_messages, chat_completions, interactions
 from openresponses_bridge.dialects.base import (
     METADATA_OF_CHAT,
     NATIVE_OF_CHAT,
+    NATIVE_OF_CONVERSE,
     NATIVE_OF_GEMINI,
+    NATIVE_OF_INTERACTIONS,
     NATIVE_OF_MESSAGES,
     OTHER,
     STORE_OF_CHAT,
-    RequestContext,
-    UpstreamSide,
     asked,
 )
+from openresponses_bridge.dialects.bedrock_converse import carried as converse
 from openresponses_bridge.dialects.gemini.carried import CarriedFields
 from openresponses_bridge.errors import InvalidRequestError
 from openresponses_bridge.protocol.codec import decode_request
@@ -31,20 +30,8 @@ from openresponses_bridge.protocol.request import (
     StreamOptions,
     TextParam,
 )
-from openresponses_bridge.seal import Sealer
+from tests.support.upstream_requests import CLOSED, COLUMNS, drive
 
-FACTS = ModelFacts(32_000, "adaptive", structured=True, efforts=("low",))
-COLUMNS: dict[str, tuple[UpstreamSide | None, dict[str, Any]]] = {
-    "chat": (chat_completions.DIALECT.upstream, {}),
-    "anthropic": (anthropic_messages.DIALECT.upstream, {"facts": FACTS}),
-    "gemini": (gemini.DIALECT.upstream, {"thinking": "level"}),
-    "responses": (responses.DIALECT.upstream, {}),
-    "published": (responses.DIALECT.upstream, {"supersets": False}),
-    "stateful": (responses.DIALECT.upstream, {"stateful": True}),
-    "codex": (codex.DIALECT.upstream, {}),
-    "published and stateful": (responses.DIALECT.upstream, {"supersets": False, "stateful": True}),
-}
-CLOSED = {"type": "object", "properties": {}, "required": [], "additionalProperties": False}
 TOOL = {"type": "function", "name": "f", "parameters": CLOSED}
 # a value that asks for something, by field
 SAMPLES: dict[str, Any] = {
@@ -76,7 +63,7 @@ SAMPLES: dict[str, Any] = {
     "truncation": "auto",
     "instructions": "Be brief.",
     "store": True,
-    "service_tier": "auto",
+    "service_tier": "default",
     "top_logprobs": 3,
     "user": "u",
     "client_metadata": {"a": "b"},
@@ -99,9 +86,18 @@ SAMPLES: dict[str, Any] = {
     NATIVE_OF_MESSAGES: {"type": "ephemeral"},
     NATIVE_OF_CHAT: {"order": ["a"]},
     NATIVE_OF_GEMINI: "cachedContents/1",
+    NATIVE_OF_INTERACTIONS: {"uris": ["https://hooks.example"]},
+    NATIVE_OF_CONVERSE: {"latency": "optimized"},
     OTHER: {"a": 1},
 }
-FOREIGN = {STORE_OF_CHAT, METADATA_OF_CHAT, NATIVE_OF_MESSAGES, NATIVE_OF_CHAT, NATIVE_OF_GEMINI, OTHER}
+NATIVE = {
+    NATIVE_OF_MESSAGES,
+    NATIVE_OF_CHAT,
+    NATIVE_OF_GEMINI,
+    NATIVE_OF_INTERACTIONS,
+    NATIVE_OF_CONVERSE,
+}
+FOREIGN = {STORE_OF_CHAT, METADATA_OF_CHAT, *NATIVE, OTHER}
 # what a field needs beside it to say anything
 BESIDE: dict[str, dict[str, Any]] = {
     "tool_choice": {"tools": [TOOL]},
@@ -109,12 +105,14 @@ BESIDE: dict[str, dict[str, Any]] = {
     "reasoning.summary": {"reasoning": {"effort": "low"}},
     "stream_options.include_obfuscation": {"stream": True},
 }
-OWN_NAMES = (OTHER, NATIVE_OF_CHAT, NATIVE_OF_GEMINI)
+OWN_NAMES = (OTHER, NATIVE_OF_CHAT, NATIVE_OF_GEMINI, NATIVE_OF_INTERACTIONS, NATIVE_OF_CONVERSE)
 FIELDS_OF = {
     OTHER: "unheard_of",
     NATIVE_OF_MESSAGES: "cache_control",
     NATIVE_OF_CHAT: "provider",
     NATIVE_OF_GEMINI: "cachedContent",
+    NATIVE_OF_INTERACTIONS: "webhook_config",
+    NATIVE_OF_CONVERSE: "performanceConfig",
 }
 # where it stands in the request when its row is not a path
 BODIES: dict[str, dict[str, Any]] = {OTHER: {"unheard_of": SAMPLES[OTHER]}}
@@ -150,16 +148,15 @@ def request_with(name: str) -> CreateResponse:
     if name == NATIVE_OF_GEMINI:
         brought = CarriedFields(body={"cachedContent": SAMPLES[name]}, names={"cachedContent": None})
         return CreateResponse(model="m", input="Hi", native=brought.native())
+    if name == NATIVE_OF_INTERACTIONS:
+        return interactions.from_interactions({"model": "m", "input": "Hi", FIELDS_OF[name]: SAMPLES[name]})[
+            0
+        ]
+    if name == NATIVE_OF_CONVERSE:
+        body = {"performanceConfig": SAMPLES[name]}
+        own = converse.CarriedFields(body=body, names={"performanceConfig": None})
+        return CreateResponse(model="m", input="Hi", native=own.native())
     return decode_request(json.dumps(body_with(name)))
-
-
-def drive(column: str, request: CreateResponse) -> tuple[dict[str, Any], list[str]]:
-    """(what is sent, the fields that are reported as lost)."""
-    side, options = COLUMNS[column]
-    assert side is not None
-    context = RequestContext([], "m", side.options(**options), Sealer(), ToolIdentityMap())
-    outgoing = side.request(request, context)
-    return json.loads(outgoing.body), [case.where for case in outgoing.diagnostics.of("loss")]
 
 
 def test_every_field_has_a_row_and_every_row_is_tried() -> None:

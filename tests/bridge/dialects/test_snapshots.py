@@ -18,7 +18,7 @@ from openresponses_bridge.dialects import (
 )
 from openresponses_bridge.protocol.codec import encode_sse
 from openresponses_bridge.sse import SSEDecoder
-from tests.support.fed import Build, Fed
+from tests.support.checked_inbound import Build, CheckedInbound
 from tests.support.model_frames import frames
 from tests.support.model_scripts import CUSTOM_TOOL, SCRIPTS, played
 from tests.support.snapshots import snapshots
@@ -36,8 +36,8 @@ INBOUNDS: dict[str, Build] = {
 
 @snapshots("{dialect}/inbound/{script}.txt", dialect=INBOUNDS, script=SCRIPTS)
 def test_inbound(snapshot: SnapshotAssertion, dialect: str, script: str) -> None:
-    """Each event is held to the laws as it comes (`Fed`), the end included."""
-    stream, transcript = Fed(INBOUNDS[dialect], close=False), Transcript()
+    """Each event is held to the laws as it comes (`CheckedInbound`), the end included."""
+    stream, transcript = CheckedInbound(INBOUNDS[dialect], close=False), Transcript()
     sent = 0
 
     def events() -> None:
@@ -124,7 +124,7 @@ def outbound(snapshot: SnapshotAssertion, dialect: str, script: str) -> None:
     """What left is a stream that the dialect's own reader understands: the same calls, the same words."""
     left = Left(dialect, script)
     build = INBOUNDS[dialect] if dialect != "vscode" else vscode.Inbound
-    again = Fed(build, left.way.read(left.data), wire="openai")
+    again = CheckedInbound(build, left.way.read(left.data), wire="openai")
     if left.run.machine.snapshot.status == "completed":
         assert again.status == READ_AS.get((dialect, script), "completed")
         assert calls_of(again.output) == calls_of(left.run.output)
@@ -153,7 +153,7 @@ def test_trace(snapshot: SnapshotAssertion, dialect: str, upstream: str) -> None
     """Some words and two files to edit, from one end to the other: `<` the upstream's frame, `>` the lines
     that the client gets for it."""
     way, transcript = WAYS[dialect], Transcript()
-    stream, outbound = Fed(INBOUNDS[upstream], wire=way.wire, close=False), way.build()
+    stream, outbound = CheckedInbound(INBOUNDS[upstream], wire=way.wire, close=False), way.build()
     sent = 0
     for frame in [*frames(upstream, SCRIPTS["edit_two_files"]), None]:
         if frame is None:

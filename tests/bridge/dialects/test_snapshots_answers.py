@@ -9,7 +9,7 @@ from syrupy.assertion import SnapshotAssertion
 from openresponses_bridge.dialects import anthropic_messages, chat_completions
 from openresponses_bridge.protocol.codec import encode
 from openresponses_bridge.protocol.response import Response
-from tests.support.fed import Build, Fed
+from tests.support.checked_inbound import Build, CheckedInbound
 from tests.support.model_scripts import SCRIPTS, played
 from tests.support.snapshots import snapshots
 from tests.support.transcripts import Transcript
@@ -41,7 +41,7 @@ def answer(dialect: str, script: str) -> tuple[Response, bytes]:
 @snapshots("{dialect}/answers_out/{script}.json", dialect=ANSWERS, script=SCRIPTS)
 def test_answers_out(snapshot: SnapshotAssertion, dialect: str, script: str) -> None:
     response, body = answer(dialect, script)
-    again = Fed(INBOUNDS[dialect], [body], wire="openai").response
+    again = CheckedInbound(INBOUNDS[dialect], [body], wire="openai").response
     if response.status in ("failed", "cancelled"):  # an error body, which has no room for words
         assert again.status == "failed"
     else:
@@ -54,7 +54,7 @@ def test_answers_out(snapshot: SnapshotAssertion, dialect: str, script: str) -> 
 def test_answers_in(snapshot: SnapshotAssertion, dialect: str, script: str) -> None:
     """The same body from an upstream: one frame, then the end."""
     _, body = answer(dialect, script)
-    stream, transcript = Fed(INBOUNDS[dialect], close=False), Transcript()
+    stream, transcript = CheckedInbound(INBOUNDS[dialect], close=False), Transcript()
     transcript.received(body)
     stream.feed(body)
     transcript.sent(stream.events)

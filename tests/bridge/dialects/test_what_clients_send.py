@@ -8,7 +8,7 @@ import pytest
 
 from openresponses_bridge.errors import InvalidRequestError
 from openresponses_bridge.protocol.codec import decode_request, encode
-from tests.bridge.dialects.test_outcomes import CLOSED, COLUMNS, FACTS, drive
+from tests.support.upstream_requests import CLOSED, COLUMNS, FACTS, drive
 
 USER = {"type": "message", "role": "user", "content": "Hi"}
 MARK = "marked"

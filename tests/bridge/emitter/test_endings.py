@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from openresponses_bridge.calls.identity import ToolIdentityMap, ToolKind
 from openresponses_bridge.emitter import ResponseStreamStateMachine
 from openresponses_bridge.emitter.failures import redacted
 from openresponses_bridge.errors import BridgeError, InvalidRequestError, StreamStateError
@@ -406,3 +407,34 @@ def test_e8_redact_is_applied_to_every_text_of_an_error() -> None:
     assert error.payload == ErrorPayload("[key]", "code [key]", "no [key]", "a.[key]")
     assert (failed.response.error.code, failed.response.error.message) == ("code [key]", "no [key]")
     assert "key-1" not in encode_sse([error, failed]).decode()
+
+
+@pytest.mark.parametrize(("reason", "notes"), [(None, []), ("stop", []), ("", ["finish_reason"])])
+def test_e7_an_empty_reason_is_a_stop_that_is_reported(
+    wire: str, reason: str | None, notes: list[str]
+) -> None:
+    run = Run(wire)
+    run("text", "Hi")
+    run("finish", reason)
+    assert run.machine.snapshot.status == "completed"
+    assert run.notes("repair") == notes
+
+
+def test_e7_a_response_that_completes_without_output_is_reported(wire: str) -> None:
+    run = Run(wire)
+    run("finish")
+    assert run.notes("warning") == ["output"]
+    failed = Run(wire)
+    failed("finish", "length")
+    assert failed.notes("warning") == []
+
+
+def test_e7_a_call_of_no_declared_tool_is_reported(wire: str) -> None:
+    identities = ToolIdentityMap()
+    identities.declare(ToolKind.FUNCTION, "look")
+    run = Run(wire, identities=identities)
+    run("tool_call", 0, "a", "look", '{"a":1}')
+    run("tool_call", 1, "b", "other", '{"a":1}')
+    run("finish")
+    assert run.notes("warning") == ["tool_call.name"]
+    assert [item["name"] for item in run.output] == ["look", "other"]

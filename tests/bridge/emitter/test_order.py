@@ -129,7 +129,7 @@ def test_e5_a_call_without_a_name_closes_nothing_yet(wire: str) -> None:
 def test_e5_case_14_text_after_a_tool_call_opens_another_message(wire: str) -> None:
     run = Run(wire)
     run("text", "a")
-    run("tool_call", 0, "c", "f", "{}")
+    run("tool_call", 0, "c", "f", '{"x":1}')
     assert run.kinds("text", "b") == OPEN_TEXT
     run("finish")
     assert [item["type"] for item in run.output] == ["message", "function_call", "message"]
@@ -183,7 +183,7 @@ def test_e5_calls_are_open_side_by_side(wire: str) -> None:
 
 def test_e5_another_index_ends_a_call_that_is_whole(wire: str) -> None:
     run = Run(wire)
-    run("tool_call", 0, "a", "f", "{}")
+    run("tool_call", 0, "a", "f", '{"x":1}')
     assert run.kinds("tool_call", 1, "b", "g", "{") == CLOSE_CALL + OPEN_CALL
 
 
@@ -197,22 +197,22 @@ def test_e5_another_index_leaves_a_call_open_that_is_not_whole(wire: str) -> Non
 
 def test_e5_tool_call_done_ends_a_call_once(wire: str) -> None:
     run = Run(wire)
-    run("tool_call", 0, "a", "f", "{}")
+    run("tool_call", 0, "a", "f", '{"x":1}')
     assert run.kinds("tool_call_done", 0) == CLOSE_CALL
     assert run("tool_call_done", 0) == []
     assert run("tool_call", 0, arguments=" \n") == []
     assert run.notes("loss") == []
-    assert run("tool_call", 0, arguments="{}") == []
+    assert run("tool_call", 0, arguments='{"x":1}') == []
     assert run.notes("loss") == ["tool_call.arguments"]
 
 
 def test_e5_a_closed_index_is_free_for_another_call(wire: str) -> None:
     run = Run(wire)
-    run("tool_call", 0, "a", "f", "{}")
+    run("tool_call", 0, "a", "f", '{"x":1}')
     run("tool_call_done", 0)
-    assert run.kinds("tool_call", 0, name="g", arguments="{}") == OPEN_CALL
+    assert run.kinds("tool_call", 0, name="g", arguments='{"x":1}') == OPEN_CALL
     run("tool_call_done", 0)
-    assert run.kinds("tool_call", 0, id="b", name="h", arguments="{}") == OPEN_CALL
+    assert run.kinds("tool_call", 0, id="b", name="h", arguments='{"x":1}') == OPEN_CALL
     run("finish")
     assert [item["name"] for item in run.output] == ["f", "g", "h"]
 

@@ -227,7 +227,12 @@ def test_fields_of_a_request_that_a_response_does_not_have_are_not_echoed(wire: 
         b'{"user": "u", "client_metadata": {"a": 1}, "include": [], "stream": true, "input": "x"}'
     )
     echoed = plain(machine(wire, request=request).snapshot)
-    assert set(echoed) == set(Response.__struct_fields__) - {"extra", "stop_sequence", "upstream_model"}
+    assert set(echoed) == set(Response.__struct_fields__) - {
+        "extra",
+        "stop_sequence",
+        "upstream_model",
+        "native",
+    }
 
 
 # ── adopted responses ────────────────────────────────────────────────────────────────────────────────

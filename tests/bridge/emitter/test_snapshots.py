@@ -6,12 +6,15 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from openresponses_bridge.calls.identity import ToolIdentityMap, ToolKind
+from openresponses_bridge.corpus import case
+from openresponses_bridge.corpus.scripts import SCRIPTS
 from openresponses_bridge.errors import BridgeError
 from openresponses_bridge.protocol.codec import decode_response, encode, encode_sse
 from openresponses_bridge.protocol.request import CreateResponse
+from openresponses_bridge.sse import DONE
 from openresponses_bridge.state import LIFECYCLE_METHODS, OUTPUT_METHODS
 from tests.support.machines import WIRES, Run, machine
-from tests.support.model_scripts import SCRIPTS, played
+from tests.support.model_scripts import played
 from tests.support.snapshots import snapshots
 from tests.support.transcripts import Transcript
 
@@ -102,11 +105,14 @@ METHODS: dict[str, list[Call]] = {
 
 @snapshots("streams/{wire}/{script}.sse", wire=WIRES, script=SCRIPTS)
 def test_streams(snapshot: SnapshotAssertion, wire: str, script: str) -> None:
-    run = played(SCRIPTS[script], wire)
+    """The streams of the corpus."""
+    run = played(SCRIPTS[script].steps, wire)
     if script == "cut":
         run("finish", "stop")
     assert not run.validator.close()
-    assert encode_sse(run.events) == snapshot
+    sent = encode_sse(run.events)
+    assert case(f"{wire}/{script}").body == sent + DONE
+    assert sent == snapshot
 
 
 @snapshots("methods/{wire}/{method}.txt", wire=WIRES, method=METHODS)
@@ -153,14 +159,29 @@ def test_report(snapshot: SnapshotAssertion, wire: str) -> None:
     assert str(transcript) == snapshot
 
 
+@snapshots("methods/{wire}/native.txt", wire=WIRES)
+def test_native(snapshot: SnapshotAssertion, wire: str) -> None:
+    """What only clients of the upstream's API know is in the events after it, too."""
+    run, transcript = Run(wire, started=False), Transcript()
+    for name, *arguments in [
+        ("native", "anthropic", {"usage": {"speed": "fast"}, "diagnostics": {}}), ("start",), ("text", "Hi"),
+        ("native", "anthropic", {"usage": {"inference_geo": "eu"}, "api_key": "k"}), ("finish",),
+    ]:  # fmt: skip
+        transcript.did(name)
+        transcript.sent(run(name, *arguments))
+    assert not run.validator.close()
+    assert str(transcript) == snapshot
+
+
 def test_every_method_is_shown() -> None:
-    shown = {name for calls in METHODS.values() for name, *_ in calls} | {"start", "adopt", "report"}
+    alone = {"start", "adopt", "report", "report_names", "native"}
+    shown = {name for calls in METHODS.values() for name, *_ in calls} | alone
     assert shown == OUTPUT_METHODS | LIFECYCLE_METHODS
 
 
 # where the machine stands → calls that it refuses there
 WRONG: dict[str, list[Call]] = {
-    "before the start": [("text", "a"), ("finish",), ("usage", {})],
+    "before the start": [("text", "a"), ("finish",)],
     "in progress": [
         ("start",), ("text", 5), ("tool_call_done", 9), ("annotation", {}), ("item", {}),
         ("extension_event", "plain", {}), ("finish", 5),

@@ -13,6 +13,7 @@ from openresponses_bridge.emitter.stopping import StopFilter, StopMatcher, seque
 from openresponses_bridge.errors import StreamStateError
 from openresponses_bridge.protocol.content import LogProb
 from openresponses_bridge.protocol.items import Message
+from tests.support.costs import assert_proportional
 from tests.support.machines import Run
 
 STOPS = st.lists(st.text("ab\U0001f600", min_size=1, max_size=4), min_size=1, max_size=5)
@@ -260,5 +261,4 @@ def test_the_cost_is_linear_in_the_text(case: str) -> None:
         assert matcher.feed(text) is None
         return process_time() - began
 
-    few = min(seconds(10_000) for _ in range(3))
-    assert min(seconds(80_000) for _ in range(3)) < 24 * few + 0.002
+    assert_proportional(seconds, 10_000, 80_000)

@@ -11,7 +11,7 @@ from openresponses_bridge.emitter.stream import ResponseStream, StreamFilter
 from openresponses_bridge.state import METHODS
 
 NAMES = sorted({name for methods in METHODS.values() for name in methods} | {"require"})
-PROPERTIES = {"diagnostics", "phase", "wire", "response_id", "snapshot", "in_one_form"}
+PROPERTIES = {"diagnostics", "phase", "wire", "response_id", "snapshot", "in_one_form", "usage_at_start"}
 
 
 class Recorder:
@@ -34,7 +34,7 @@ class Recorder:
 @pytest.mark.parametrize("kind", [ResponseStream, StreamFilter])
 def test_every_method_of_the_machine_is_there_with_the_same_signature(kind: type) -> None:
     public = {name for name in vars(kind) if not name.startswith("_")}
-    assert public == {*NAMES, *PROPERTIES}
+    assert public - {"next_answer"} == {*NAMES, *PROPERTIES}
     for name in NAMES:
         of_machine: Callable[..., Any] = getattr(ResponseStreamStateMachine, name)
         assert inspect.signature(getattr(kind, name)) == inspect.signature(of_machine), name
@@ -50,9 +50,21 @@ def test_a_filter_passes_a_call_on_with_all_of_its_arguments(name: str) -> None:
     assert called == name
     assert [*arguments, *named.values()] == list(given.values())
     assert returned in (f"what {name} returned", None)
-    assert (returned is None) == (name in ("require", "adopt", "report"))
+    assert (returned is None) == (name in ("require", "adopt", "report", "report_names"))
 
 
 @pytest.mark.parametrize("name", sorted(PROPERTIES))
 def test_a_filter_shows_what_the_machine_shows(name: str) -> None:
     assert getattr(StreamFilter(Recorder()), name) == f"the {name}"  # type: ignore[arg-type]
+
+
+def test_filters_are_told_of_the_next_answer_down_to_the_machine() -> None:
+    told: list[str] = []
+
+    class Counting(StreamFilter):
+        def next_answer(self) -> None:
+            super().next_answer()
+            told.append("inner")
+
+    StreamFilter(Counting(ResponseStreamStateMachine("m"))).next_answer()
+    assert told == ["inner"]

@@ -114,7 +114,7 @@ def test_case_17_a_long_id_is_shortened_the_same_way_each_time() -> None:
 
 
 # ── names and arguments ──────────────────────────────────────────────────────────────────────────────
-@pytest.mark.parametrize("pieces", [("{", "}"), ("{}",), ("",), ("", "{", "", "}")])
+@pytest.mark.parametrize("pieces", [("{", "}"), ('{"a":1}',), ("",), ("", "{", "", "}")])
 def test_e4_case_05_what_came_before_the_name_leaves_as_one_delta(wire: str, pieces: tuple[str, ...]) -> None:
     run = Run(wire)
     for piece in pieces:
@@ -397,3 +397,62 @@ def test_e12_finished_calls_leave_their_text_to_the_item() -> None:
     assert run.machine._blocks.calls[0].text.getvalue() == ""
     done = next(event for event in run.events if isinstance(event, OutputItemDone))
     assert len(done.item.arguments) == 10_002
+
+
+# ── arguments that begin again ───────────────────────────────────────────────────────────────────────
+def test_n4_an_empty_object_waits_for_what_follows_it(wire: str) -> None:
+    run = Run(wire)
+    assert run.kinds("tool_call", 0, "c", "f", "{}") == ["output_item.added"]
+    run("tool_call", 0, arguments='{"a":1}')
+    run("finish")
+    assert run.output[0]["arguments"] == '{"a":1}'
+
+
+def test_n4_an_empty_object_keeps_its_place_before_a_text(wire: str) -> None:
+    run = Run(wire)
+    run("tool_call", 0, "c", "f", "{}")
+    assert run.kinds("text", "b")[0] == "function_call_arguments.delta"
+    run("finish")
+    assert run.output[0]["arguments"] == "{}"
+
+
+def test_n4_what_waits_for_a_name_begins_again_too(wire: str) -> None:
+    run = Run(wire)
+    for piece in ("{}", '{"a":1,', '{"a":1,"b":2}'):
+        run("tool_call", 0, "c", arguments=piece)
+    run("tool_call", 0, name="f")
+    run("finish")
+    assert run.output[0]["arguments"] == '{"a":1,"b":2}'
+
+
+@pytest.mark.parametrize("kind", [ToolKind.SHELL, ToolKind.CUSTOM])
+def test_n4_calls_that_are_restored_begin_again_too(kind: ToolKind) -> None:
+    identities = ToolIdentityMap()
+    identities.declare(kind, "shell")
+    field = "input" if kind is ToolKind.CUSTOM else "command"
+    run = Run("openai", identities=identities)
+    whole = json.dumps({field: "ls"})
+    for piece in ("{}", whole[:5], whole):
+        run("tool_call", 0, "c", "shell", piece)
+    run("finish")
+    assert run.machine.snapshot.status == "completed"
+    assert "ls" in json.dumps(run.output[0])
+
+
+def test_n4_two_names_at_one_index_are_two_calls(wire: str) -> None:
+    run = Run(wire)
+    run("tool_call", 0, "c", "f", '{"a":1}')
+    run("tool_call", 0, "c", "g", '{"a":1}')
+    run("finish")
+    assert [item["name"] for item in run.output] == ["f", "g"]
+
+
+def test_e11_a_name_with_the_models_own_tokens_is_repaired_where_its_tool_was_declared(wire: str) -> None:
+    identities = ToolIdentityMap()
+    identities.declare(ToolKind.FUNCTION, "look")
+    run = Run(wire, identities=identities)
+    run("tool_call", 0, "c", "functions.look", "{}")
+    run("tool_call", 1, "d", "functions.other", "{}")
+    run("finish")
+    assert [item["name"] for item in run.output] == ["look", "functions.other"]
+    assert run.notes("repair") == ["tool_call.name"]

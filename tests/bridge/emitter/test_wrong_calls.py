@@ -20,6 +20,8 @@ HOSTED = {"type": "acme:call", "id": "h", "status": "completed"}
 RIGHT: dict[str, tuple[Any, ...]] = {
     "adopt": (machine().snapshot,),
     "report": (machine().snapshot,),
+    "report_names": ("gpt-5-2026", "flex"),
+    "native": ("anthropic", {"a": 1}),
     "start": (),
     "text": ("b",),
     "annotation": (CITATION,),
@@ -96,7 +98,7 @@ def test_e9_every_call_of_the_table_is_a_method_and_has_a_right_way_here() -> No
     assert {call for _, call in ADMITTED} == set(RIGHT)
     assert all(callable(getattr(ResponseStreamStateMachine, call)) for call in RIGHT)
     public = {name for name in vars_of(ResponseStreamStateMachine) if not name.startswith("_")}
-    read = {"phase", "wire", "response_id", "snapshot", "in_one_form"}
+    read = {"phase", "wire", "response_id", "snapshot", "in_one_form", "usage_at_start"}
     assert public - {*read, "require"} == set(RIGHT)
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from openresponses_bridge.models.identity import model_identity, nearest_model, same_model
+from openresponses_bridge.models.identity import model_identity, nearest_model
 
 # name → (provider, family, version, date, variant, tag)
 NAMES = {
@@ -60,14 +60,6 @@ def test_name_is_read_into_its_parts(name: str) -> None:
     read = model_identity(name)
     assert (read.provider, read.family, read.version, read.date, read.variant, read.tag) == NAMES[name]
     assert read.id == name
-
-
-def test_the_same_model_by_any_name() -> None:
-    assert same_model("anthropic/claude-sonnet-4-20250514", "anthropic:claude-sonnet-4")
-    assert same_model("openai/gpt-4o", "gpt-4o-2024-08-06")
-    assert not same_model("gpt-4o", "gpt-4o-mini")
-    assert not same_model("claude-sonnet-4", "claude-sonnet-4.5")
-    assert not same_model("llama3.1:8b", "llama3.1:70b")
 
 
 KNOWN = (

@@ -22,9 +22,9 @@ from openresponses_bridge.models.tokens import (
     measured_items,
     measured_request,
     request_tokens,
-    text_tokens,
 )
 from openresponses_bridge.protocol.codec import decode_request, encode
+from tests.support.tokens import text_tokens
 
 HERE = Path(__file__).resolve().parents[3]
 CJK = (
@@ -32,8 +32,9 @@ CJK = (
     "駅前の新しい図書館は、来週の月曜日から朝九時に開きます。自転車は裏の駐輪場に止めてください。",
     "우리 가족은 주말마다 산에 올라가서 점심을 먹고, 저녁에는 집에서 같이 영화를 봅니다.",
 )
+
 RUSSIAN = "Встреча перенесена на три часа, пожалуйста, отправьте всем документы заранее. "
-PROSE = (HERE / "docs/server.md").read_text()
+PROSE = (HERE / "docs/keys.md").read_text()
 CODE = (HERE / "bridge/openresponses_bridge/emitter/machine.py").read_text()
 # a vocabulary of its own kind: pieces of letters, pairs of digits, each sign, line, ideograph and syllable
 PIECE = re.compile(r"[A-Za-z]{1,4}|[а-яА-Я]{1,2}|\d{1,2}|\n|[^\sA-Za-z\dа-яА-Я]")

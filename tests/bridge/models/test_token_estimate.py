@@ -6,19 +6,19 @@ from pathlib import Path
 import pytest
 
 from openresponses_bridge.dialects import anthropic_messages, chat_completions
+from openresponses_bridge.dialects.base.surface import RequestHead
 from openresponses_bridge.emitter import ResponseStreamStateMachine
 from openresponses_bridge.models.tokens import (
     TOKENS_PER_FILE,
     TOKENS_PER_IMAGE,
-    item_tokens,
     request_tokens,
-    text_tokens,
 )
 from openresponses_bridge.protocol.codec import decode_request
 from openresponses_bridge.protocol.items import Message
 from openresponses_bridge.protocol.request import CreateResponse
 from openresponses_bridge.seal import Sealer
 from tests.support.shared import shared_files
+from tests.support.tokens import item_tokens, text_tokens
 
 # recorded streams whose output is text or calls and nothing hidden
 COUNTED = shared_files(
@@ -164,9 +164,9 @@ def as_read(surface: str) -> CreateResponse:
     body = json.dumps({"model": "m", **ON_EVERY_SURFACE[surface]}).encode()
     if surface == "responses":
         return decode_request(body)
-    side = CLIENTS[surface].DIALECT.client
-    assert side is not None
-    return side.request(body, Sealer())[0]
+    api = CLIENTS[surface].DIALECT.surface
+    assert api is not None
+    return api.read(body, RequestHead(sealer=Sealer())).request
 
 
 @pytest.mark.parametrize("surface", CLIENTS)

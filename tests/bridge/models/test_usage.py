@@ -8,9 +8,9 @@ def test_a_request_is_estimated_and_then_counted() -> None:
     seen: list[AgentUsage] = []
     tracker = UsageTracker(seen.append)
     started = tracker.start_request("a", 800, 1000, "m")
-    assert (started.input_tokens, started.context_share, started.usage) == (800, 0.8, None)
+    assert (started.input_tokens, started.max_input_tokens, started.usage) == (800, 1000, None)
     done = tracker.complete_request("a", Usage.of(600, 50, cached_tokens=10, reasoning_tokens=5), "m")
-    assert (done.input_tokens, done.context_share, done.requests) == (600, 0.6, 1)
+    assert (done.input_tokens, done.max_input_tokens, done.requests) == (600, 1000, 1)
     assert seen == [started, done]
     assert tracker.get("a") == done
 
@@ -31,7 +31,7 @@ def test_without_usage_the_estimate_stands() -> None:
     tracker = UsageTracker()
     tracker.start_request("a", 70, 0, "m")
     done = tracker.complete_request("a", None, "m")
-    assert (done.input_tokens, done.context_share) == (70, 0.0)
+    assert (done.input_tokens, done.max_input_tokens) == (70, 0)
     assert tracker.total == Usage.of(0, 0)
 
 

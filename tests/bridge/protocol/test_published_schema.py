@@ -156,7 +156,9 @@ OURS: dict[type[Any], set[str]] = {
     ct.UrlCitation: {"encrypted_content"},  # a citation as its upstream wants it back
     us.InputTokensDetails: {"cache_write_tokens"},  # Anthropic, OpenRouter
     # the request's stop sequence that its text ended at, and the upstream's own name of its model
-    rs.Response: {rs.STOP_SEQUENCE, rs.UPSTREAM_MODEL},
+    rs.Response: {rs.STOP_SEQUENCE, rs.UPSTREAM_MODEL, rs.NATIVE},
+    rs.ResponseError: {rs.NATIVE},  # what the upstream says in its own API alone
+    rs.ErrorPayload: {rs.NATIVE},
     us.Usage: {"estimated", "openresponses-bridge:rounds"},  # no upstream has counted it; of each answer
     ev.RefusalDelta: {"obfuscation"},  # on every delta, as the other deltas have it
 }

@@ -6,7 +6,7 @@ from openresponses_bridge import ResponseStreamStateMachine
 from openresponses_bridge.dialects import chat_completions, copilot
 from openresponses_bridge.dialects.base import counted as foreign
 from openresponses_bridge.protocol.usage import MOST_TOKENS, Usage
-from tests.support.fed import Fed
+from tests.support.checked_inbound import CheckedInbound
 
 ALL = Usage.of(3, 2, cached_tokens=3, reasoning_tokens=2)
 ALL_THREE = ["usage.input_tokens", "usage.cached_tokens", "usage.total_tokens"]
@@ -70,10 +70,10 @@ def test_counts_agree_with_each_other(given: Usage, taken: Usage, where: list[st
 def test_a_log_probability_that_is_no_number_loses_no_text(digits: bytes) -> None:
     logprobs = b'{"content":[{"token":"Hi","logprob":-%b}]}'
     said = b'{"choices":[{"index":0,"delta":{"content":"Hi"},"logprobs":' + logprobs + b"}]}"
-    chat = Fed(chat_completions.Inbound, [said % digits, b"[DONE]"])
+    chat = CheckedInbound(chat_completions.Inbound, [said % digits, b"[DONE]"])
     assert (chat.status, chat.response.output_text) == ("completed", "Hi")
     sent = (
         b'{"text":"Hi","index":0,"delta":{"text":"Hi","logprobs":{"content":[{"token":"Hi","logprob":-%b}]}}}'
     )
-    parts = Fed(copilot.Inbound, [sent % digits, b'{"reason":"stop"}'])
+    parts = CheckedInbound(copilot.Inbound, [sent % digits, b'{"reason":"stop"}'])
     assert (parts.status, parts.response.output_text) == ("completed", "Hi")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from openresponses_server.settings import Price, PriceTier, Settings, UpstreamSettings
-from tests.support.inspecting import dropped, open_stored, picture, send
+from tests.support.inspector_page import dropped, open_stored, picture, send
 from tests.support.serving import call, serving
 from tests.support.stores import streamed
 from tests.support.upstream import DONE, Script, ScriptedUpstream, chunk

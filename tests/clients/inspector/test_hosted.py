@@ -8,16 +8,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from openresponses_server.settings import McpServerSettings, Settings, UpstreamSettings
-from tests.server.api.inspector.test_answer import (
-    ASKED,
-    CALLED,
-    HOSTILE,
-    LINKS,
-    LISTED,
-    SEARCHED,
-    observed,
-)
-from tests.support.inspecting import dropped
+from tests.support.inspector_answers import ASKED, CALLED, HOSTILE, LINKS, LISTED, SEARCHED, observed
+from tests.support.inspector_page import dropped
 from tests.support.mcp_http import HttpPeer
 from tests.support.serving import call as request
 from tests.support.serving import serving

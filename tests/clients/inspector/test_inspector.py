@@ -9,7 +9,7 @@ import pytest
 
 from openresponses_server.settings import Settings, UpstreamSettings
 from openresponses_server.settings.files import hashed
-from tests.support.inspecting import cut_off, dropped, frames, picture, send
+from tests.support.inspector_page import cut_off, dropped, frames, picture, send
 from tests.support.serving import call, serving
 from tests.support.stores import streamed
 from tests.support.upstream import DONE, Script, ScriptedUpstream, chunk, refusal

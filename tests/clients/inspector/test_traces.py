@@ -16,7 +16,7 @@ from openresponses_server.observation.recordings.reader import read_recording
 from openresponses_server.observation.recordings.records import Chunk
 from openresponses_server.settings import Retries, Settings, Tracing, UpstreamSettings
 from openresponses_server.settings.files import hashed
-from tests.support.inspecting import cut_off, dropped, frames, open_stored, picture, send
+from tests.support.inspector_page import cut_off, dropped, frames, open_stored, picture, send
 from tests.support.serving import call, serving
 from tests.support.upstream import DONE, Script, ScriptedUpstream, chunk, refusal
 

@@ -6,9 +6,11 @@ import { z } from "zod";
 
 const [base, wanted] = process.argv.slice(2);
 const [provider, what] = wanted.split(" ");
+let sent;
+const recording = (url, options) => ((sent = options.body), fetch(url, options));
 const model =
   provider === "openai"
-    ? createOpenAI({ baseURL: base, apiKey: "none" }).responses("gpt-x")
+    ? createOpenAI({ baseURL: base, apiKey: "none", fetch: recording }).responses("gpt-x")
     : createOpenResponses({ url: `${base}/responses`, name: "bridge" })("gpt-x");
 const tools = {
   get_weather: tool({
@@ -23,9 +25,9 @@ const asked = { model, maxRetries: 0, stopWhen: stepCountIs(3) };
 async function again(history, options) {
   const question = { role: "user", content: "Weather?" };
   const first = await generateText({ ...asked, tools, messages: [question] });
-  const messages = [...history(question, first.response.messages), { role: "user", content: "Really?" }];
-  const { text, request } = await generateText({ ...asked, tools, messages, providerOptions: { openai: options(first) } });
-  const { input } = typeof request.body === "string" ? JSON.parse(request.body) : request.body;
+  const messages = [...history(question, first.responseMessages), { role: "user", content: "Really?" }];
+  const { text } = await generateText({ ...asked, tools, messages, providerOptions: { openai: options(first) } });
+  const { input } = JSON.parse(sent);
   return { text, references: input.filter((item) => item.type === "item_reference").length };
 }
 

@@ -1,9 +1,11 @@
 """What the scripted upstream plays, by model."""
 
-from tests.support.turns import calls, said
+from tests.support.conversation_turns import calls, said
 from tests.support.upstream import CUT, HANG, Script, chunk, frame, refusal
 
 LATE = 3.5  # seconds; longer than the extension waits for a server that is silent
+CHUNKS = 150
+FIVE = b"".join([chunk(content="word ")] * 5)
 BOTH = (("call_1", "get_weather", {"city": "Lima"}), ("call_2", "get_weather", {"city": "Oslo"}))
 
 
@@ -11,9 +13,7 @@ def scripts() -> dict[str, Script | list[Script]]:
     """A script for each model, or a list of them in turn."""
     return {
         "text": said("Hel", "lo"),
-        "steady": Script(
-            [step for _ in range(150) for step in (chunk(content="word "), 0.01)] + [chunk("stop")]
-        ),
+        "steady": Script([*[step for _ in range(CHUNKS // 5) for step in (FIVE, 0.05)], chunk("stop")]),
         "options": said("Yes."),
         "late": Script(said("At last.").steps, before=LATE),
         "pauses": Script([chunk(content="Well, "), LATE, *said("yes.").steps]),

@@ -16,7 +16,7 @@ from openresponses_server.http.connection import http_protocol
 from openresponses_server.settings import Settings
 from tests.fuzz.core import Target
 from tests.support.in_process import InProcess
-from tests.support.wire import Wire
+from tests.support.memory_transport import MemoryTransport
 
 _SPINS = 60  # turns of the loop that an answer may take before the client leaves
 _SETTINGS = Settings(default_model="demo", max_body_bytes=100_000, stored_responses=100)
@@ -54,7 +54,7 @@ async def _spoken(config: Config, before: bytes, data: bytes) -> bytes:
     """What came back for these bytes, until the client has left and all is over."""
     state = ServerState()
     protocol = config.http_protocol_class(config=config, server_state=state, app_state={})  # type: ignore[call-arg]
-    wire = Wire(protocol)
+    wire = MemoryTransport(protocol)
     protocol.connection_made(wire)
     for piece in (before, data[: len(data) // 2], data[len(data) // 2 :]):
         if piece and not wire.closed:

@@ -25,9 +25,9 @@ from openresponses_bridge.sse import encode_data
 from openresponses_bridge.state import TERMINAL_PHASES
 from tests.fuzz.core import Target
 from tests.fuzz.outward import sent_on
-from tests.support import anthropic, chat, foreign
+from tests.support import anthropic, chat, damaged_responses
 from tests.support import codex as notes
-from tests.support.fed import Frame, encoded
+from tests.support.checked_inbound import Frame, encoded
 from tests.support.machines import machine as new_machine
 from tests.support.machines import same
 from tests.support.model_frames import frames
@@ -177,30 +177,37 @@ _ANTHROPIC = (
 )
 RESPONSES = (
     _sse(
-        foreign.created(),
-        foreign.added(foreign.message(status="in_progress")),
-        foreign.say("Hel"),
-        foreign.say("lo"),
-        foreign.whole("output_text", "text", "Hello"),
-        foreign.done(foreign.message("Hello")),
-        foreign.ended("completed", foreign.message("Hello"), usage={"input_tokens": 1, "output_tokens": 2}),
+        damaged_responses.created(),
+        damaged_responses.added(damaged_responses.message(status="in_progress")),
+        damaged_responses.say("Hel"),
+        damaged_responses.say("lo"),
+        damaged_responses.whole("output_text", "text", "Hello"),
+        damaged_responses.done(damaged_responses.message("Hello")),
+        damaged_responses.ended(
+            "completed", damaged_responses.message("Hello"), usage={"input_tokens": 1, "output_tokens": 2}
+        ),
         named=True,
     ),
     _sse(
-        foreign.created(),
-        foreign.added(foreign.reasoning()),
-        foreign.delta("reasoning_summary_text", "s", id="rs_u"),
-        foreign.delta("reasoning_text", "r", id="rs_u"),
-        foreign.done(foreign.reasoning("r", summary=["s"], encrypted_content="x")),
-        foreign.added(foreign.call(), 1),
-        foreign.argue('{"a":1', 1),
-        foreign.done(foreign.call('{"a":1}'), 1),
-        foreign.added({"type": "custom_tool_call", "id": "ct", "call_id": "c", "name": "n", "input": ""}, 2),
-        foreign.delta("custom_tool_call_input", "in", 2, "ct"),
-        foreign.ended("incomplete", incomplete_details={"reason": "max_output_tokens"}),
+        damaged_responses.created(),
+        damaged_responses.added(damaged_responses.reasoning()),
+        damaged_responses.delta("reasoning_summary_text", "s", id="rs_u"),
+        damaged_responses.delta("reasoning_text", "r", id="rs_u"),
+        damaged_responses.done(damaged_responses.reasoning("r", summary=["s"], encrypted_content="x")),
+        damaged_responses.added(damaged_responses.call(), 1),
+        damaged_responses.argue('{"a":1', 1),
+        damaged_responses.done(damaged_responses.call('{"a":1}'), 1),
+        damaged_responses.added(
+            {"type": "custom_tool_call", "id": "ct", "call_id": "c", "name": "n", "input": ""}, 2
+        ),
+        damaged_responses.delta("custom_tool_call_input", "in", 2, "ct"),
+        damaged_responses.ended("incomplete", incomplete_details={"reason": "max_output_tokens"}),
         named=True,
     ),
-    _sse({"type": "error", "error": {"type": "t", "code": "c", "message": "m"}}, foreign.ended("failed")),
+    _sse(
+        {"type": "error", "error": {"type": "t", "code": "c", "message": "m"}},
+        damaged_responses.ended("failed"),
+    ),
 )
 _CODEX = (
     _json_lines(

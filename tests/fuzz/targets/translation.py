@@ -14,7 +14,7 @@ from openresponses_bridge import ResponseAccumulator, StreamValidator
 from openresponses_bridge.dialects import anthropic_messages, chat_completions, responses
 from openresponses_bridge.protocol.codec import encode
 from openresponses_bridge.state import TERMINAL_PHASES
-from openresponses_server.runs.pipeline import Translation
+from openresponses_server.runs.exchange import Translation
 from tests.fuzz.core import Target
 from tests.fuzz.targets import inbounds
 from tests.support.machines import machine as new_machine

@@ -12,7 +12,7 @@ from openresponses_server.http.client.connection import ClientConnection
 from openresponses_server.http.flow import BodyReader
 from tests.fuzz.core import Target
 from tests.fuzz.targets.sse import pieces_of
-from tests.support.wire import Wire
+from tests.support.memory_transport import MemoryTransport
 
 _MOST = 200_000  # bytes of a body after which its reader wants no more
 
@@ -40,7 +40,7 @@ async def _outcome(pieces: list[bytes]) -> Outcome:
     freed: list[ClientConnection] = []
     closed: list[ClientConnection] = []
     connection = ClientConnection(FairScheduler(), freed.append, closed.append)
-    wire = Wire(connection)
+    wire = MemoryTransport(connection)
     connection.connection_made(wire)
     asked = await _begun(connection)
     for piece in pieces:

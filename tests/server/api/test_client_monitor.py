@@ -8,7 +8,7 @@ import weakref
 
 import pytest
 
-from openresponses_server.api.responders import ClientMonitor
+from openresponses_server.surfaces.responder import ClientMonitor
 
 pytestmark = pytest.mark.anyio
 SOON = 0.001

@@ -138,6 +138,11 @@ def _gemini(size: int) -> dict[str, Any]:
     return {"contents": [{"role": "user", "parts": _many(lambda at: {"text": f"part {at}"}, size)}]}
 
 
+def _steps(size: int) -> dict[str, Any]:
+    content = _many(lambda at: {"type": "text", "text": f"part {at}"}, size)
+    return {"model": "demo", "input": [{"type": "user_input", "content": content}]}
+
+
 def _gemini_calls(size: int) -> dict[str, Any]:
     def pair(at: int) -> list[dict[str, Any]]:
         return [
@@ -259,6 +264,16 @@ ROWS = (
     Row("POST", "/v1beta/models/{model:path}:generateContent", "calls", _gemini_calls),
     Row("GET", "/v1beta/models", "a long query", _target("/v1beta/models?")),
     Row("GET", "/v1beta/models/{model:path}", "a long name", _target("/v1beta/models/"), 404),
+    *(
+        row
+        for path in (f"/{version}/interactions" for version in ("v1beta", "v1"))
+        for row in (
+            Row("POST", path, "steps", _steps),
+            Row("GET", path + "/{id:path}", "a long id", _target(""), 404),
+            Row("DELETE", path + "/{id:path}", "a long id", _target(""), 404),
+            Row("POST", path + "/{id:path}/cancel", "a long id", _target(""), 404),
+        )
+    ),
     *(Row("POST", path, "texts", _forwarded, 404) for path in ENDPOINTS),
     *(Row("POST", path, "a form", _form, 404) for path, each in ENDPOINTS.items() if each.forms),
     Row("GET", "/v1/usage", "a long query", _target("/v1/usage?")),
@@ -326,6 +341,8 @@ def prepared(app: InProcess, row: Row, size: int) -> Callable[[], None]:
         kept = app.call("POST", _KEPT, {"metadata": {}} if row.method == "POST" else asked)
         target = row.route.replace("{id}", kept.json["id"]).replace("{item_id:path}", "x" * size) + row.query
         body = asked if row.method == "POST" else b""
+    elif "{id:path}" in row.route:
+        target, body = row.route.replace("{id:path}", asked), b""
     elif "{id}" in row.route:
         traced = [(b"openresponses-trace", b"1")] if row.route.endswith("/trace") else []
         kept = app.call("POST", "/v1/responses", asked, traced)

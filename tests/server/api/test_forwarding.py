@@ -20,8 +20,8 @@ from openresponses_server.settings import Limits, Settings, Timeouts, UpstreamSe
 from tests.support.in_process import InProcess
 from tests.support.serving import Reply, call, opened, serving
 from tests.support.upstream import CUT, HANG, JSON, Received, Script, ScriptedUpstream, refusal
+from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.timeout(120)
 ALL: Any = ["audio", "completions", "embeddings", "images", "moderations", "rerank"]
 KEY, OTHER = "client-key-1", "client-key-2"
 EMBEDDED = {
@@ -371,13 +371,6 @@ def test_client_that_leaves_within_its_form_has_left(base: str, upstream: Script
 
 def gone(received: Received) -> None:
     wait_until(lambda: received.gone_at is not None)
-
-
-def wait_until(done: Any) -> None:
-    deadline = time.monotonic() + 60
-    while not done():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def test_slow_client_slows_its_upstream(upstream: ScriptedUpstream) -> None:

@@ -15,7 +15,6 @@ from tests.support.serving import call, serving
 from tests.support.upstream import DONE, Script, ScriptedUpstream, chunk
 from tests.support.upstream import call as tool_call
 
-pytestmark = pytest.mark.timeout(120)
 ASKED: Any = [{"role": "user", "content": "Weather in Lima?"}]
 FUNCTIONS: Any = [{"name": "look", "parameters": {"type": "object", "properties": {"q": {"type": "string"}}}}]
 TWO_CALLS = [

@@ -7,13 +7,12 @@ from urllib.parse import quote
 
 import pytest
 
-from openresponses_server.settings import Settings, Tracing
+from openresponses_server.settings import Settings, Tracing, UpstreamSettings
 from openresponses_server.settings.files import hashed
 from tests.support import dialect_scripts as scripts
 from tests.support.serving import Reply, call, serving
 from tests.support.upstream import CUT, JSON, Script, ScriptedUpstream
 
-pytestmark = pytest.mark.timeout(120)
 HELLO: Any = {"contents": [{"role": "user", "parts": [{"text": "Hello"}]}]}
 KEY = "secret-key-of-a-client"
 DIALECTS = ("chat", "anthropic", "responses")
@@ -26,6 +25,7 @@ def post(base: str, method: str, body: Any = None, model: str = "demo", **header
 
 def sent(data: bytes) -> list[Any]:
     frames = [frame for frame in data.decode().split("\n\n") if frame]
+    assert all(frame.startswith("data: ") for frame in frames)
     return [json.loads(frame.removeprefix("data: ")) for frame in frames]
 
 
@@ -224,3 +224,41 @@ def test_a_key_in_an_address_is_nowhere_written(tmp_path: Any, capfd: pytest.Cap
     assert b"generateContent" in written
     for place in (written, metrics, "".join(capfd.readouterr()).encode()):
         assert KEY.encode() not in place
+
+
+DETAILS = [{"@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": "A_REASON", "domain": "a"}]
+
+
+@pytest.fixture(scope="module")
+def google(upstream: ScriptedUpstream) -> Iterator[str]:
+    reached = UpstreamSettings(name="g", url=upstream.url, dialect="gemini", models=["gemini-*"])
+    with serving(Settings(store="memory://", upstreams=[reached])) as base:
+        yield base
+
+
+@pytest.mark.parametrize("method", ["generateContent", "streamGenerateContent?alt=sse"])
+def test_n1_what_google_says_of_an_error_comes_back(
+    google: str, upstream: ScriptedUpstream, method: str
+) -> None:
+    error = {"code": 400, "status": "FAILED_PRECONDITION", "message": "Not here.", "details": DETAILS}
+    upstream.scripts["gemini-refuses"] = Script([json.dumps({"error": error}).encode()], 400, JSON)
+    reply = post(google, method, model="gemini-refuses")
+    assert (reply.status, reply.json["error"]) == (400, error)
+
+
+@pytest.mark.parametrize("method", ["generateContent", "streamGenerateContent?alt=sse"])
+def test_n1_what_google_says_besides_its_answer_comes_back(
+    google: str, upstream: ScriptedUpstream, method: str
+) -> None:
+    ratings = [{"category": "HARM_CATEGORY_HATE_SPEECH", "probability": "LOW"}]
+    usage = {"promptTokenCount": 9, "candidatesTokenCount": 1, "trafficType": "ON_DEMAND"}
+    candidate = {"content": {"parts": [{"text": "Hello"}]}, "finishReason": "STOP", "safetyRatings": ratings}
+    said = {"candidates": [candidate], "usageMetadata": usage, "modelVersion": "gemini-3-001"}
+    upstream.scripts["gemini-says"] = Script([f"data: {json.dumps(said)}\n\n".encode()])
+    reply = post(google, method, {**HELLO, "labels": {"a": "b"}}, "gemini-says")
+    chunks = sent(reply.body) if "stream" in method else [reply.json]
+    assert chunks[-1]["candidates"][0]["safetyRatings"] == ratings
+    assert chunks[-1]["usageMetadata"]["trafficType"] == "ON_DEMAND"
+    assert {chunk["modelVersion"] for chunk in chunks} == {"gemini-3-001"}
+    assert upstream.last("gemini-says").body["labels"] == {"a": "b"}
+    assert "openresponses-losses" not in reply.headers

@@ -5,7 +5,6 @@ import pytest
 from tests.support.serving import Reply, respond, stream
 from tests.support.upstream import Script, ScriptedUpstream, chunk, refusal, text
 
-pytestmark = pytest.mark.timeout(120)
 CODEX = ({"user-agent": "codex_exec/0.169.0 (Debian)"}, {"user-agent": "x", "originator": "codex_vscode"})
 OTHERS = ({"user-agent": "curl/8"}, {"user-agent": "Mozilla/5.0 (like codex)"}, {})
 BEAT = "openresponses-bridge:keepalive"

@@ -10,12 +10,11 @@ from openresponses_server.errors import HttpError
 from openresponses_server.limits.memory import MemoryBudget
 from openresponses_server.settings import Limits, Settings, UpstreamSettings
 from openresponses_server.settings.files import hashed
-from tests.server.limits.test_shares import eventually
 from tests.support.serving import call, opened, respond, serving
 from tests.support.sockets import opened_socket
 from tests.support.upstream import HANG, Script, ScriptedUpstream, chunk, text
+from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.timeout(120)
 SMALL = Limits(
     conversation_bytes=20_000, reference_bytes=4_000, loaded_bytes=60_000, loaded_bytes_per_key=45_000
 )
@@ -96,7 +95,7 @@ def test_s8_many_large_conversations_at_once_are_bounded_per_key_and_in_sum(base
                 "Bodies and conversations in memory have reached the limit of 60000 bytes"
                 in refused.error["message"]
             )
-    eventually(lambda: respond(base, ONE, model="m", previous_response_id=mine).status == 200)
+    wait_until(lambda: respond(base, ONE, model="m", previous_response_id=mine).status == 200)
 
 
 def test_s8_waiting_background_responses_are_in_memory_too(upstream: ScriptedUpstream, store: str) -> None:
@@ -210,7 +209,7 @@ def test_s8_connections_share_what_their_key_may_have_in_memory(base: str) -> No
         assert (refused["status"], refused["error"]["code"]) == (429, "too_much_in_memory")
         assert refused["headers"] == {"retry-after": "1"}
         assert second.turn(model="m", store=False, previous_response_id=again, input="x").final
-    eventually(lambda: respond(base, ONE, model="m", input=said(40_000)).status == 200)
+    wait_until(lambda: respond(base, ONE, model="m", input=said(40_000)).status == 200)
 
 
 # ── the budget ─────────────────────────────────────────────────────────────────────────────────────────

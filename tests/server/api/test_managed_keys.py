@@ -1,7 +1,6 @@
 """Keys that `openresponses-bridge keys` manages while a server runs (law S7)."""
 
 import json
-import re
 import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,51 +8,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 from websockets.sync.client import connect
 
+from openresponses_cli.commands.cli import main
 from openresponses_server.api.app import create_app
-from openresponses_server.commands.cli import main
 from openresponses_server.settings import Limits, Price, Settings, SettingsError, UpstreamSettings
 from openresponses_server.settings.files import hashed
-from tests.server.limits.test_quotas import used
 from tests.support.documents import blocks_of, commands_of
-from tests.support.serving import Reply, call, respond, serving
+from tests.support.managed_keys import Managed
+from tests.support.quotas import used
+from tests.support.serving import call, respond, serving
 from tests.support.upstream import ScriptedUpstream
 from tests.support.waiting import wait_until
-
-pytestmark = pytest.mark.timeout(120)
-
-
-class Managed:
-    """A server, and the command over its store."""
-
-    def __init__(self, base: str, store: str) -> None:
-        self.base, self.store = base, store
-
-    def keys(self, what: str, *arguments: str) -> Result:
-        return CliRunner().invoke(
-            main, ["keys", what, "--store", self.store, *arguments], catch_exceptions=False
-        )
-
-    def add(self, *arguments: str) -> tuple[str, dict[str, str]]:
-        """A new key's id, and its header."""
-        made = self.keys("add", *arguments)
-        assert made.exit_code == 0, made.output
-        key = made.stdout.strip()
-        assert re.fullmatch(r"orb_[\w-]{43}", key)
-        return made.stderr.split()[0], {"authorization": f"Bearer {key}"}
-
-    def becomes(self, headers: dict[str, str], status: int, path: str = "/v1/models", **body: Any) -> Reply:
-        """Ask until the answer has this status."""
-        replies: list[Reply] = []
-
-        def has_status() -> bool:
-            replies.append(call(self.base, "POST" if body else "GET", path, body or None, headers))
-            return replies[-1].status == status
-
-        wait_until(has_status)
-        return replies[-1]
 
 
 @pytest.fixture(scope="module")
@@ -254,8 +221,11 @@ def test_a_websocket_of_a_revoked_key_ends_at_its_next_turn(managed: Managed) ->
         assert event["status"] == 401
 
 
-def test_the_commands_of_the_page_can_be_given(managed: Managed) -> None:
-    (block,) = [each for each in blocks_of("docs/server.md") if each.heading == "Keys that are managed"]
+@pytest.mark.parametrize(
+    ("page", "heading"), [("keys.md", "Keys that are managed"), ("rotating-keys.md", "Managed keys")]
+)
+def test_the_commands_of_the_pages_can_be_given(managed: Managed, page: str, heading: str) -> None:
+    (block,) = [each for each in blocks_of(f"docs/{page}") if each.heading == heading]
     shown, key_id = "key_0123456789abcdef", ""
     for line in commands_of(block):
         program, group, what, *arguments = shlex.split(line)
@@ -275,7 +245,7 @@ def test_a_store_in_memory_and_pass_through_are_refused(tmp_path: Path) -> None:
     for what in (["add"], ["list"], ["revoke", "key_1"]):
         done = CliRunner().invoke(main, ["keys", *what, "--store", "memory://"])
         assert done.exit_code == 2
-        assert "no server would know these keys" in done.output
+        assert "no server would know keys in memory" in done.output
 
 
 def test_a_mistyped_store_has_no_keys_and_is_not_made(tmp_path: Path) -> None:

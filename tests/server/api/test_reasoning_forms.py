@@ -8,7 +8,6 @@ import pytest
 from tests.support.serving import Reply, call
 from tests.support.upstream import Script, ScriptedUpstream
 
-pytestmark = pytest.mark.timeout(120)
 TURN = [{"role": "user", "content": "Hi"}]
 FORMS = {
     "content": ("reasoning_text", "content_index"),

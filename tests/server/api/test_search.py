@@ -10,12 +10,12 @@ from openresponses_server.errors import HttpError
 from openresponses_server.limits.gate import Gate
 from openresponses_server.settings import HostedLimits, Limits, Settings, UpstreamSettings, WebSearchSettings
 from openresponses_server.settings.files import hashed
-from tests.server.hosted.test_web_search import HIT, found, searxng, until
-from tests.support.raw import raw, request
+from tests.support.raw_sockets import raw_connection, request
+from tests.support.searxng import HIT, found
 from tests.support.serving import Reply, call, serving
 from tests.support.upstream import HANG, JSON, Script, ScriptedUpstream
+from tests.support.waiting import wait_until
 
-__all__ = ["searxng"]
 # what Codex 0.169 sends, but for its metadata
 ASKED: dict[str, Any] = {
     "id": "01a20d71-4019-7212-8fd9-249e74be68ee",
@@ -88,9 +88,9 @@ def test_a_key_that_nobody_has_checked_searches_from_this_machine_alone(searxng:
 def test_a_search_takes_a_slot_and_ends_with_its_client(searxng: ScriptedUpstream) -> None:
     searxng.pages["/search"] = Script([HANG], 200, JSON)
     with serving(settings(searxng, limits=Limits(concurrent=1))) as base:
-        with raw(base) as client:
+        with raw_connection(base) as client:
             client.send(request("/v1/alpha/search", ASKED))
-            until(lambda: searxng.connections)
+            wait_until(lambda: searxng.connections)
             busy = search(base)
             assert (busy.status, busy.error["code"]) == (429, "too_many_concurrent_requests")
         searxng.pages["/search"] = found(HIT)
@@ -98,7 +98,7 @@ def test_a_search_takes_a_slot_and_ends_with_its_client(searxng: ScriptedUpstrea
         def answered() -> bool:
             return search(base).status == 200
 
-        until(answered)
+        wait_until(answered)
 
 
 @pytest.mark.anyio

@@ -2,16 +2,16 @@
 
 import pytest
 
-from openresponses_bridge.dialects.chat_completions import AnswerOptions, Choices
-from openresponses_bridge.dialects.chat_completions import encode as encode_chunks
+from openresponses_bridge.dialects.base import RequestHead
+from openresponses_bridge.dialects.chat_completions.client.surface import SURFACE
 from openresponses_bridge.dialects.codex import DIALECT, Inbound
 from openresponses_bridge.protocol.codec import encode
 from openresponses_bridge.seal import Sealer
 from openresponses_bridge.sse import encode_data
-from openresponses_server.api.responders import ChatForm, chat_options
 from openresponses_server.runs.client import Batch
-from openresponses_server.runs.pipeline import Translation
+from openresponses_server.runs.exchange import Translation
 from openresponses_server.settings import Settings, UpstreamSettings
+from openresponses_server.surfaces.endpoint import form_of
 from openresponses_server.upstreams.targets import configured
 from tests.support.codex import proxied
 from tests.support.machines import machine
@@ -36,13 +36,13 @@ def read(*reads: list[object]) -> tuple[Translation, Batch]:
 @pytest.mark.parametrize("passes", [True, False])
 def test_a_form_follows_what_is_known_when_the_answer_begins(passes: bool) -> None:
     translation, batch = read([DONE, TEXT, END])
-    form = ChatForm(AnswerOptions(), Sealer(), translation)
-    translation.text_after_tools = passes
-    assert (b"Done." in form.streamed(batch, True)) is passes
-    assert (b"Done." in (form.whole(translation.snapshot) or b"")) is passes
-    choices = Choices(1, id="c", created=0, **chat_options(AnswerOptions(), Sealer(), translation))
-    sent = [chunk for event in batch.events for chunk in choices.feed(0, event)]
-    assert (b"Done." in encode_chunks(sent)) is passes
+    for n in (1, 2):
+        body = encode({"model": "m", "messages": [{"role": "user", "content": "Hi"}], "n": n})
+        asked = SURFACE.read(body, RequestHead(sealer=Sealer()))
+        translation.text_after_tools = passes
+        form = form_of(asked.form, translation, Sealer())
+        assert (b"Done." in form.encoders[0](batch.events)) is passes
+        assert (b"Done." in (form.whole(*[translation.snapshot] * n) or b"")) is passes
 
 
 @pytest.mark.parametrize(("given", "passes"), [(None, True), (True, True), (False, False)])

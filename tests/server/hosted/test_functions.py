@@ -5,25 +5,34 @@ import json
 import sqlite3
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from openresponses_server.hosted.functions import ModuleFunctions
-from openresponses_server.settings import FunctionSettings, Settings, SettingsError, UpstreamSettings
+from openresponses_server.settings import (
+    FunctionSettings,
+    HostedLimits,
+    Settings,
+    SettingsError,
+    UpstreamSettings,
+)
+from openresponses_server.settings.files import hashed
 from openresponses_server.store.base import Lease, StoreError
 from openresponses_server.store.sql.store import SqlStore
 from openresponses_server.store.stores import open_store
-from tests.server.runs.test_withheld_runs import left_by, until
+from tests.support.crashes import left_by
 from tests.support.serving import call, ready, respond, serving, stream, violations, wait_for
 from tests.support.upstream import DONE, Received, Script, ScriptedUpstream, chunk, text
 from tests.support.upstream import call as tool_call
+from tests.support.waiting import wait_until
 from tests.support.workers import Reader
 
 MODULE = """
-from openresponses_bridge.tools import ToolRegistry
+from tests.support.waiting import wait_until
+from openresponses_agent.tools import ToolRegistry
 
 registry = ToolRegistry()
 
@@ -57,6 +66,15 @@ def functions(upstream: ScriptedUpstream, module: str) -> Iterator[str]:
     at = UpstreamSettings(url=upstream.url, name="scripted")
     with serving(Settings(upstreams=[at], functions=[FunctionSettings(module=module)])) as base:
         yield base
+
+
+@pytest.mark.parametrize("arguments", ['{"a":"1","b":2}', "{'a': 1, 'b': 2,}"])
+def test_a_functions_input_is_read_as_its_schema_wants_it(
+    functions: str, upstream: ScriptedUpstream, arguments: str
+) -> None:
+    upstream.scripts["m"] = [calling("add", arguments), Script(text("Three."))]
+    made, _ = stream(functions, model="m").final["output"]
+    assert (made["output"], made["status"]) == ("3", "completed")
 
 
 @pytest.mark.parametrize("wire", ["openai", "openresponses"])
@@ -121,10 +139,197 @@ def test_it_needs_no_tool_of_the_request_and_says_nothing_of_itself(
     assert json.dumps(reply.final).count("Traceback") == 0
 
 
+HOSTILE = """
+import argparse, asyncio, os, threading, time
+from pathlib import Path
+from openresponses_agent.tools import ToolRegistry
+from openresponses_agent.tools.errors import ToolInvocationError
+
+registry = ToolRegistry()
+folder = Path(__file__).parent
+raised = {
+    "exit": SystemExit(0),
+    "interrupt": KeyboardInterrupt(),
+    "cancelled": asyncio.CancelledError(),
+    "group": BaseExceptionGroup("", [KeyboardInterrupt()]),
+    "stop": StopIteration(),
+    "closed": GeneratorExit(),
+    "value": ValueError("postgres://admin:secret-of-the-module@db"),
+}
+
+
+@registry.tool(tags={"read-only"})
+def raises(kind: str) -> str:
+    \"\"\"Raises.\"\"\"
+    raise raised[kind]
+
+
+@registry.tool(tags={"read-only"})
+async def raises_async(kind: str) -> str:
+    \"\"\"Raises.\"\"\"
+    await asyncio.sleep(0)
+    raise raised[kind]
+
+
+async def asked(given):
+    raise raised[given["kind"]]
+
+
+@registry.tool(tags={"read-only"}, confirm=asked)
+def raises_before(kind: str) -> str:
+    \"\"\"Raises before it is called.\"\"\"
+    return "never"
+
+
+@registry.tool(tags={"read-only"})
+def parse(text: str) -> str:
+    \"\"\"Parses.\"\"\"
+    return str(argparse.ArgumentParser().parse_args(text.split()))
+
+
+@registry.tool(tags={"read-only"})
+def says(what: str) -> str:
+    \"\"\"Says what went wrong.\"\"\"
+    raise ToolInvocationError(what) from ValueError("secret-of-the-module")
+
+
+@registry.tool(tags={"read-only"})
+def much(times: int, failed: bool = False) -> str:
+    \"\"\"Says much.\"\"\"
+    if failed:
+        raise ToolInvocationError("x" * times)
+    return "x" * times
+
+
+@registry.tool(tags={"read-only"})
+def waits() -> str:
+    \"\"\"Waits until the test ends.\"\"\"
+    (folder / f"began-{threading.get_ident()}").touch()
+    while not (folder / "over").exists():
+        time.sleep(0.01)
+    return "over"
+
+
+@registry.tool(tags={"read-only"})
+async def stays() -> str:
+    \"\"\"Ignores that it is cancelled.\"\"\"
+    while not (folder / "over").exists():
+        try:
+            await asyncio.sleep(0.01)
+        except asyncio.CancelledError:
+            pass
+    return "over"
+
+
+@registry.tool(tags={"read-only"})
+def quick() -> str:
+    \"\"\"Answers at once.\"\"\"
+    return "quick"
+"""
+
+
+@contextmanager
+def hostile(upstream: ScriptedUpstream, folder: Path, **more: Any) -> Iterator[str]:
+    (folder / "tools.py").write_text(HOSTILE)
+    settings = Settings(
+        upstreams=[UpstreamSettings(url=upstream.url)],
+        functions=[FunctionSettings(module=str(folder / "tools.py"))],
+        **more,
+    )
+    try:
+        with serving(settings) as base:
+            yield base
+    finally:
+        (folder / "over").touch()
+
+
+KINDS = ["exit", "interrupt", "cancelled", "group", "stop", "closed", "value"]
+
+
+def test_s8_what_a_function_raises_is_its_own_failure(upstream: ScriptedUpstream, tmp_path: Path) -> None:
+    """The server goes on, the response too, and neither the model nor the client reads what was raised."""
+    with hostile(upstream, tmp_path) as base:
+        for name in ("raises", "raises_async", "raises_before"):
+            for kind in KINDS:
+                upstream.scripts["m"] = [calling(name, json.dumps({"kind": kind})), Script(text("Well."))]
+                final = stream(base, model="m").final
+                made, said = final["output"]
+                assert (final["status"], said["content"][0]["text"]) == ("completed", "Well."), kind
+                assert (made["status"], made["name"]) == ("failed", name)
+                told = upstream.received[-1].body["messages"][-1]
+                assert told["role"] == "tool"
+                assert "The function failed." in told["content"], kind
+                assert "The function failed." in made["error"]
+                assert "secret-of-the-module" not in json.dumps(final) + json.dumps(told)
+        upstream.scripts["m"] = [calling("parse", '{"text":"--no-such-flag"}'), Script(text("Well."))]
+        assert stream(base, model="m").final["output"][1]["content"][0]["text"] == "Well."
+
+
+def test_what_a_function_has_to_say_to_the_model_is_said(upstream: ScriptedUpstream, tmp_path: Path) -> None:
+    with hostile(upstream, tmp_path) as base:
+        upstream.scripts["m"] = [calling("says", '{"what":"Ask for a city."}'), Script(text("Well."))]
+        final = stream(base, model="m").final
+    assert "Ask for a city." in final["output"][0]["error"]
+    assert "secret-of-the-module" not in json.dumps(final)
+
+
+@pytest.mark.parametrize("failed", [False, True])
+def test_s8_a_result_is_cut_for_the_model_and_the_client(
+    upstream: ScriptedUpstream, tmp_path: Path, failed: bool
+) -> None:
+    with hostile(upstream, tmp_path, tools=HostedLimits(result_bytes=1000)) as base:
+        arguments = json.dumps({"times": 10_000_000, "failed": failed})
+        upstream.scripts["m"] = [calling("much", arguments), Script(text("Well."))]
+        reply = stream(base, model="m")
+        made = reply.final["output"][0]
+        assert len(made["error" if failed else "output"]) <= 1000 + len("Error: Tool failed - ")
+        assert len(reply.body) < 100_000
+        assert len(upstream.received[-1].body["messages"][-1]["content"]) <= 1000
+
+
+def test_s8_functions_that_wait_hold_up_no_other_key(upstream: ScriptedUpstream, tmp_path: Path) -> None:
+    """One key has ten calls that do not end."""
+    keys = [hashed("key-of-me"), hashed("key-of-you")]
+    longest = HostedLimits(seconds=3600.0)
+    with ThreadPoolExecutor(1) as apart, hostile(upstream, tmp_path, api_keys=keys, tools=longest) as base:
+        mine, yours = ({"authorization": f"Bearer key-of-{who}"} for who in ("me", "you"))
+        calls = [tool_call(index, "{}", "waits", f"call_{index}") for index in range(10)]
+        upstream.scripts["mine"] = [Script([*calls, chunk("tool_calls"), DONE]), Script(text("Well."))]
+        held = apart.submit(stream, base, mine, model="mine")
+        wait_until(lambda: len(list(tmp_path.glob("began-*"))) == 4)
+        upstream.scripts["m"] = [calling("quick", "{}"), Script(text("Well."))]
+        try:
+            assert stream(base, yours, model="m").final["output"][0]["output"] == "quick"
+            assert len(list(tmp_path.glob("began-*"))) == 4, "more of one key wait for their turn"
+        finally:
+            (tmp_path / "over").touch()
+        outputs = [item.get("output") for item in held.result().final["output"][:10]]
+        assert outputs == ["over"] * 10
+
+
+def test_s8_a_function_that_ignores_its_end_is_left_behind(
+    upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
+    with hostile(upstream, tmp_path, tools=HostedLimits(seconds=0.2)) as base:
+        upstream.scripts["m"] = [calling("stays", "{}"), Script(text("Well."))]
+        final = stream(base, model="m").final
+        assert [item["status"] for item in final["output"]] == ["failed", "completed"]
+        (tmp_path / "over").touch()
+
+
+@pytest.mark.parametrize(
+    "code", ["raise SystemExit(0)", "import argparse; argparse.ArgumentParser().parse_args(['-x'])"]
+)
+def test_a_module_that_exits_when_it_is_imported_is_named(tmp_path: Path, code: str) -> None:
+    (tmp_path / "exits.py").write_text(code)
+    with pytest.raises(SettingsError, match=r"exits\.py"):
+        ModuleFunctions(FunctionSettings(module=str(tmp_path / "exits.py")))
+
+
 COUNTING = """
 import asyncio
 from pathlib import Path
-from openresponses_bridge.tools import ToolRegistry
+from openresponses_agent.tools import ToolRegistry
 
 registry = ToolRegistry()
 ran = Path(__file__).with_name("ran")
@@ -168,7 +373,7 @@ def test_s1_a_function_is_not_run_again_when_its_worker_was_killed(
     database = tmp_path / "sessions.sqlite3"
     with serving(settings(database)) as base:
         made = respond(base, model="m", background=True).json["id"]
-        until(ran.exists)
+        wait_until(ran.exists)
         database = left_by(base, made, database, 1)
     with serving(settings(database)) as base:
         final = wait_for(base, made, "failed")
@@ -201,7 +406,7 @@ def test_s1_what_may_not_run_twice_is_stored_before_it_runs(
     """However the response is read, and however long ago the last checkpoint was."""
     with serving(paying(upstream, tmp_path)) as base:
         Reader(base, "POST", "/v1/responses", {"model": "m", "input": "x", **asked})
-        until((tmp_path / "ran").exists)
+        wait_until((tmp_path / "ran").exists)
         with closing(sqlite3.connect(tmp_path / "sessions.sqlite3")) as store:
             ((response_id, stored),) = store.execute(
                 "SELECT id, response FROM responses WHERE id LIKE 'resp%'"
@@ -233,7 +438,7 @@ def test_s9_a_worker_that_has_lost_its_run_calls_nothing(
     with serving(settings) as base:
         reader = Reader(base, "POST", "/v1/responses", {"model": "m", "input": "x", **asked})
         reader.join()
-        until(lambda: ready(base).json["running"] == 0)
+        wait_until(lambda: ready(base).json["running"] == 0)
     assert not (tmp_path / "ran").exists()
     if "stream" in asked:
         assert b"response_lost" in reader.data

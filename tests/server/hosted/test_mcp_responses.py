@@ -6,95 +6,18 @@ import io
 import json
 import tomllib
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import httpx2
-import openai
 import pytest
 
-from openresponses_bridge.conformance import StreamValidator
-from openresponses_bridge.protocol.codec import decode_event
-from openresponses_server.settings import McpServerSettings, Settings, Tracing, UpstreamSettings
+from openresponses_server.settings import Tracing
+from tests.support import sdks
 from tests.support.documents import blocks_of
-from tests.support.in_process import InProcess
 from tests.support.logs import log_as_in_production
-from tests.support.mcp_http import HttpPeer
-from tests.support.upstream import Received, Script, ScriptedUpstream, call, chunk, text
-
-pytestmark = pytest.mark.timeout(120)
-SECRET = "hidden-authorization-0123456789"
-FUNCTION = "mcp__weather__get_forecast"
-ASKED = {"type": "function", "function": {"name": FUNCTION}}
-NEVER = {"type": "mcp", "server_label": "weather", "require_approval": "never"}
-ALWAYS = {"type": "mcp", "server_label": "weather"}
-
-
-def model(received: Received) -> Script:
-    """Calls the tool for each city in the question that has no output yet, then says what it was told."""
-    messages = received.body["messages"]
-    told = [each["content"] for each in messages if each["role"] == "tool"]
-    offered = [each["function"]["name"] for each in received.body.get("tools", [])]
-    last = messages[-1]
-    if last["role"] == "user" and FUNCTION in offered and "Oslo" in str(last["content"]):
-        arguments = '{"city":"Oslo"}'
-        return Script([call(0, arguments, FUNCTION, "call_up_1"), chunk("tool_calls"), b"data: [DONE]\n\n"])
-    return Script(text(f"Told: {' | '.join(map(str, told))}"))
-
-
-class Served:
-    """An application with the MCP server `weather` in its settings; `asked` are the requests for a model."""
-
-    def __init__(self, app: InProcess, peer: HttpPeer, upstream: ScriptedUpstream) -> None:
-        self.app, self.peer, self.upstream = app, peer, upstream
-
-    def ask(self, **fields: Any) -> Any:
-        reply = self.app.call("POST", "/v1/responses", {"model": "m", "input": "Rain in Oslo?", **fields})
-        return reply.status, json.loads(reply.body)
-
-    def stream(self, wire: str = "openai", **fields: Any) -> list[dict[str, Any]]:
-        body = {"model": "m", "input": "Rain in Oslo?", "stream": True, **fields}
-        reply = self.app.call("POST", "/v1/responses", body, [(b"openresponses-wire", wire.encode())])
-        lines = [line[6:] for line in reply.body.split(b"\n") if line.startswith(b"data: {")]
-        validator = StreamValidator(wire=wire)
-        found = [each for line in lines for each in validator.feed(decode_event(line))]
-        assert [*found, *validator.close()] == []
-        return [json.loads(line) for line in lines]
-
-    @property
-    def calls(self) -> list[dict[str, Any]]:
-        return [each.body["params"]["arguments"] for each in self.peer.asked("tools/call")]
-
-
-@contextmanager
-def served(folder: Path, **more: Any) -> Iterator[Served]:
-    with ScriptedUpstream() as upstream, ScriptedUpstream() as behind:
-        upstream.answer = model
-        peer = HttpPeer(behind)
-        peer.results["tools/list"] = {
-            "tools": [
-                {
-                    "name": "get_forecast",
-                    "description": "The weather of tomorrow",
-                    "inputSchema": {"type": "object", "properties": {"city": {"type": "string"}}},
-                }
-            ]
-        }
-        peer.results["tools/call"] = {"content": [{"type": "text", "text": "Rain in Oslo"}]}
-        settings = Settings(
-            upstreams=[UpstreamSettings(url=upstream.url, name="one", models=["m"])],
-            mcp_servers=[McpServerSettings(name="weather", url=f"{behind.url}/mcp")],
-            mcp_private_hosts=[urlsplit(behind.url).netloc],
-            store=f"sqlite:///{folder}/store.db",
-            **more,
-        )
-        app = InProcess(settings)
-        try:
-            yield Served(app, peer, upstream)
-        finally:
-            app.close()
+from tests.support.mcp_application import ALWAYS, ASKED, FUNCTION, NEVER, SECRET, Served, served
+from tests.support.upstream import Script
 
 
 @pytest.fixture
@@ -207,6 +130,37 @@ def test_a_call_that_is_refused_does_not_run_and_the_model_is_told(weather: Serv
     assert weather.calls == []
 
 
+@pytest.mark.parametrize("first", [True, False])
+def test_a_second_decision_on_a_call_counts_if_it_says_the_same(weather: Served, first: bool) -> None:
+    """Of two that contradict each other neither is chosen: the client is told, and nothing runs twice."""
+    _, begun = weather.ask(tools=[ALWAYS])
+    (asked,) = items(begun, "mcp_approval_request")
+    both = [answer(asked, first), answer(asked, not first)]
+    status, refused = weather.ask(input=both, previous_response_id=begun["id"], tools=[ALWAYS])
+    assert (status, refused["error"]["param"]) == (400, "input[1]")
+    assert ("approved before" if first else "declined before") in refused["error"]["message"]
+    assert weather.calls == []
+    same = [answer(asked, first), answer(asked, first)]
+    _, decided = weather.ask(input=same, previous_response_id=begun["id"], tools=[ALWAYS])
+    assert len(items(decided, "mcp_call")) == int(first)
+    late = [answer(asked, not first)]
+    status, refused = weather.ask(input=late, previous_response_id=decided["id"], tools=[ALWAYS])
+    assert (status, refused["error"]["param"]) == (400, "input[0]")
+    assert len(weather.calls) == int(first)
+
+
+def test_decisions_that_a_conversation_has_are_read_in_one_way(weather: Served) -> None:
+    """The first counts, for the call as for what the model is told."""
+    made = json.loads(weather.app.call("POST", "/v1/conversations", {}).body)
+    _, begun = weather.ask(conversation=made["id"], tools=[ALWAYS])
+    (asked,) = items(begun, "mcp_approval_request")
+    added = {"items": [answer(asked, False), answer(asked, True)]}
+    assert weather.app.call("POST", f"/v1/conversations/{made['id']}/items", added).status == 200
+    _, told = weather.ask(input="And now?", conversation=made["id"], tools=[ALWAYS])
+    assert "not approve" in items(told, "message")[0]["content"][0]["text"]
+    assert weather.calls == []
+
+
 def test_s7_a_client_that_keeps_everything_itself_can_approve_only_what_was_asked(weather: Served) -> None:
     _, first = weather.ask(tools=[ALWAYS], store=False)
     (asked,) = items(first, "mcp_approval_request")
@@ -274,7 +228,7 @@ def test_a_clients_function_of_the_same_name_stays_the_clients(weather: Served) 
 def test_openai_python_approves_and_goes_on(weather: Served) -> None:
     async def converse() -> tuple[Any, Any]:
         over = httpx2.AsyncClient(transport=httpx2.ASGITransport(app=weather.app.app))  # type: ignore[arg-type]
-        async with openai.AsyncOpenAI(
+        async with sdks.openai.AsyncOpenAI(
             base_url="http://127.0.0.1:8080/v1", api_key="none", http_client=over
         ) as client:
             tool: Any = {**ALWAYS, "allowed_tools": ["get_forecast"]}

@@ -21,6 +21,7 @@ from openresponses_server.hosted.mcp.provider import McpServers, McpToolSet, che
 from openresponses_server.settings import McpServerSettings, Settings, SettingsError, load_settings
 from openresponses_server.store.base import ResponseStore
 from openresponses_server.store.memory import MemoryStore
+from tests.support.clocks import Clock
 from tests.support.failing_store import FailingStore
 from tests.support.mcp_servers import (
     Peer,
@@ -32,16 +33,8 @@ from tests.support.mcp_servers import (
     weather_server,
 )
 
-pytestmark = pytest.mark.timeout(60)
 ME = HostedContext("me", 1000, 5.0)
 READS = {"annotations": {"readOnlyHint": True}}
-
-
-class Clock:
-    now = 1_800_000_000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 class Station:

@@ -8,16 +8,14 @@ import pytest
 from click.testing import CliRunner
 
 from openresponses_bridge.conformance import StreamValidator
-from openresponses_server.commands.cli import main
+from openresponses_cli.commands.cli import main
 from openresponses_server.settings import UpstreamSettings, WebSearchSettings
-from tests.server.hosted.test_web_search import HIT, SEARCH, calling, searching, searxng, settings
 from tests.support import dialect_scripts as scripts
 from tests.support.schema import event_violations
+from tests.support.searxng import HIT, SEARCH, calling, settings
 from tests.support.serving import call, respond, serving, stream
 from tests.support.sockets import opened_socket
 from tests.support.upstream import Script, ScriptedUpstream, text
-
-__all__ = ["searching", "searxng"]
 
 
 def test_a_search_on_a_websocket(searching: str, upstream: ScriptedUpstream) -> None:
@@ -60,7 +58,7 @@ def test_a_search_may_have_a_most_of_uses(searching: str, upstream: ScriptedUpst
 
 def test_settings_are_shown_without_secrets(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(
-        "from openresponses_bridge.tools import ToolRegistry\nregistry = ToolRegistry()\n"
+        "from openresponses_agent.tools import ToolRegistry\nregistry = ToolRegistry()\n"
     )
     config = tmp_path / "c.toml"
     config.write_text(

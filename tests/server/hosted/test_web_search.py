@@ -1,56 +1,20 @@
 """Web search that the server runs, over each kind of upstream, found by a stand-in of SearXNG on loopback."""
 
+import asyncio
 import json
-import time
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-from openresponses_server.settings import HostedLimits, Settings, UpstreamSettings, WebSearchSettings
+from openresponses_server.hosted.search import HttpSearch, SearchHit, SearchQuery
+from openresponses_server.settings import HostedLimits, UpstreamSettings, WebSearchSettings
 from tests.support import dialect_scripts as scripts
 from tests.support.schema import event_violations
+from tests.support.searxng import HIT, SEARCH, calling, found, settings
 from tests.support.serving import call, opened, respond, response_of, serving, stream
-from tests.support.upstream import DONE, HANG, JSON, Script, ScriptedUpstream, chunk, frame, text
+from tests.support.upstream import DONE, HANG, JSON, Script, ScriptedUpstream, chunk, text
 from tests.support.upstream import call as tool_call
-
-SEARCH = [{"type": "web_search"}]
-USAGE = {"prompt_tokens": 10, "completion_tokens": 2, "total_tokens": 12}
-
-
-def calling(name: str, arguments: str, said: str = "", id: str = "call_1") -> Script:
-    steps = [chunk(content=said)] if said else []
-    made = [tool_call(0, "", name, id), tool_call(0, arguments)]
-    return Script([*steps, *made, chunk("tool_calls"), frame(choices=[], usage=USAGE), DONE])
-
-
-def found(*hits: tuple[str, str, str]) -> Script:
-    results = [dict(zip(("url", "title", "content"), hit, strict=True)) for hit in hits]
-    return Script([json.dumps({"results": results}).encode()], 200, JSON)
-
-
-HIT = ("https://example.com/weather", "Weather", "It will <b>rain</b> &amp; stop.")
-
-
-@pytest.fixture
-def searxng() -> Iterator[ScriptedUpstream]:
-    with ScriptedUpstream() as server:
-        server.pages["/search"] = found(HIT)
-        yield server
-
-
-def settings(upstream: ScriptedUpstream, searxng: ScriptedUpstream, **changes: Any) -> Settings:
-    given: dict[str, Any] = {
-        "upstreams": [UpstreamSettings(url=upstream.url, name="scripted")],
-        "web_search": WebSearchSettings(provider="searxng", url=searxng.url.removesuffix("/v1")),
-    }
-    return Settings(**given | changes)
-
-
-@pytest.fixture
-def searching(upstream: ScriptedUpstream, searxng: ScriptedUpstream) -> Iterator[str]:
-    with serving(settings(upstream, searxng)) as base:
-        yield base
+from tests.support.waiting import wait_until
 
 
 @pytest.mark.parametrize("wire", ["openai", "openresponses"])
@@ -212,6 +176,21 @@ def test_a_search_that_fails_is_told_to_the_model(
     assert searxng.url not in json.dumps(upstream.received[-1].body)
 
 
+def test_s8_a_tool_that_is_cancelled_by_itself_is_a_failed_call(
+    searching: str, upstream: ScriptedUpstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody has cancelled the response."""
+
+    async def cancelled(_self: HttpSearch, _query: SearchQuery) -> list[SearchHit]:
+        raise asyncio.CancelledError
+
+    monkeypatch.setattr(HttpSearch, "search", cancelled)
+    upstream.scripts["m"] = [calling("web_search", '{"query":"rain"}'), Script(text("Sorry."))]
+    final = stream(searching, model="m", tools=[{"type": "web_search"}]).final
+    assert (final["status"], final["output"][0]["status"]) == ("completed", "failed")
+    assert upstream.received[-1].body["messages"][-1]["content"] == "The tool failed."
+
+
 def test_what_was_found_is_text_whatever_it_says(
     searching: str, upstream: ScriptedUpstream, searxng: ScriptedUpstream
 ) -> None:
@@ -231,7 +210,7 @@ def test_a_cancelled_response_ends_the_search(
     with serving(settings(upstream, searxng)) as base:
         if background:
             made = respond(base, model="m", tools=SEARCH, background=True).json["id"]
-            until(lambda: searching_in(base, made))
+            wait_until(lambda: searching_in(base, made))
             ended = call(base, "POST", f"/v1/responses/{made}/cancel").json
             assert ended["status"] == "cancelled"
             assert [item["status"] for item in ended["output"]] == ["incomplete"]
@@ -242,19 +221,12 @@ def test_a_cancelled_response_ends_the_search(
                 "/v1/responses",
                 {"model": "m", "input": "x", "tools": SEARCH, "store": False, "stream": True},
             ):
-                until(lambda: searxng.connections)
+                wait_until(lambda: searxng.connections)
 
 
 def searching_in(base: str, response_id: str) -> bool:
     output = response_of(base, response_id)["output"]
     return bool(output) and output[0]["type"] == "web_search_call"
-
-
-def until(holds: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 30
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def test_an_upstream_that_searches_itself_is_asked_to(

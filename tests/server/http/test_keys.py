@@ -1,7 +1,9 @@
 """Law S7: whose a response is, who may ask, and that no key gets anywhere else."""
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,7 +12,6 @@ from openresponses_server.settings.files import hashed
 from tests.support.serving import call, ready, respond, serving
 from tests.support.upstream import Script, ScriptedUpstream, refusal, text
 
-pytestmark = pytest.mark.timeout(120)
 ALICE = {"authorization": "Bearer key-of-alice"}
 BOB = {"x-api-key": "key-of-bob"}
 
@@ -113,6 +114,58 @@ def test_pass_through_sends_the_client_s_key(
         assert upstream.last("m").headers["authorization"] == "Bearer key-of-bob"
         respond(base, model="m")
         assert upstream.last("m").headers["authorization"] == "Bearer fallback"
+
+
+PROXIED = {"x-forwarded-for": "192.0.2.1"}
+
+
+def test_s7_a_key_that_nobody_has_checked_reaches_only_upstreams_that_check_it(
+    upstream: ScriptedUpstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A proxy stands before the server: the key may be made up, and there may be none."""
+    monkeypatch.setenv("UPSTREAM_KEY", "operators-own")
+    at = partial(UpstreamSettings, url=upstream.url)
+    upstreams = [
+        at(name="t", models=["t", "both"], pass_through=True, api_key_env="UPSTREAM_KEY"),
+        at(name="own", models=["own", "both"], api_key_env="UPSTREAM_KEY"),
+        at(name="other", models=["falls-over"], api_key_env="UPSTREAM_KEY", failover=["t"]),
+        at(name="header", models=["header"], headers={"authorization": "Bearer ${UPSTREAM_KEY}"}),
+        at(name="open", models=["open"]),
+        at(name="sent", models=["sent"], pass_through=True),
+    ]
+    bodies: dict[str, dict[str, Any]] = {
+        "/v1/responses": {"input": "x"},
+        "/v1/chat/completions": {"messages": [{"role": "user", "content": "x"}]},
+        "/v1/messages": {"max_tokens": 9, "messages": [{"role": "user", "content": "x"}]},
+        "/v1/embeddings": {"input": "x"},
+        "/v1/responses/compact": {"input": "x"},
+        "/v1/responses/input_tokens": {"input": "x"},
+        "/v1/messages/count_tokens": {"messages": [{"role": "user", "content": "x"}]},
+    }
+    with serving(Settings(upstreams=upstreams)) as base:
+        for path, body in bodies.items():
+            for model in ("own", "header", "open"):
+                for key in (BOB, {}):
+                    refused = call(base, "POST", path, {"model": model, **body}, PROXIED | key)
+                    assert refused.status == 403, (path, model)
+                    assert "set `api_keys`" in refused.error["message"]
+            refused = call(base, "POST", path, {"model": "t", **body}, PROXIED)
+            assert refused.status == 401, path
+        assert upstream.received == []
+        # the client's own key, and nothing else
+        for model in ("t", "both", "falls-over", "sent"):
+            assert respond(base, BOB | PROXIED, model=model).status == 200
+            assert upstream.received[-1].headers["authorization"] == "Bearer key-of-bob"
+        upstream.scripts["both"] = refusal(503, message="Busy")
+        asked = len(upstream.received)
+        assert respond(base, BOB | PROXIED, model="both").status == 503
+        assert {each.headers["authorization"] for each in upstream.received[asked:]} == {"Bearer key-of-bob"}
+        assert respond(base, PROXIED, model="sent").status == 200
+        assert "authorization" not in upstream.received[-1].headers
+        # this machine has one user
+        for key in (BOB, {}):
+            assert respond(base, key, model="own").status == 200
+            assert upstream.received[-1].headers["authorization"] == "Bearer operators-own"
 
 
 def test_pass_through_and_own_keys_exclude_each_other() -> None:

@@ -10,13 +10,7 @@ from openresponses_server.http.auth import Keys
 from openresponses_server.http.managed_keys import KeyBook, ManagedKey, hash_of, new_key, owner_of
 from openresponses_server.limits.owners import DEFAULT, KeyLimits, OwnerLimits
 from openresponses_server.settings.files import hashed
-
-
-class Clock:
-    now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.support.clocks import Clock
 
 
 def made(key: str, key_id: str = "key_1", owner: str = "alice", **fields: object) -> ManagedKey:
@@ -33,7 +27,7 @@ def test_a_key_has_256_bits_and_is_kept_as_its_hash_and_last_four() -> None:
 
 
 def test_unknown_expired_and_revoked_keys_are_refused_alike() -> None:
-    clock, book = Clock(), KeyBook(OwnerLimits())
+    clock, book = Clock(1000.0), KeyBook(OwnerLimits())
     book._clock = clock
     good, expiring, revoked = (f"orb_{number}{'x' * 42}" for number in range(3))
     book.replace(
@@ -100,7 +94,7 @@ def test_an_owner_has_the_lowest_limits_of_its_live_keys() -> None:
 
 
 def test_limits_of_a_key_bind_its_owner_until_it_expires_whichever_way_the_clock_is_set() -> None:
-    clock, limits = Clock(), OwnerLimits()
+    clock, limits = Clock(1000.0), OwnerLimits()
     book, alice = KeyBook(limits, clock), owner_of("alice")
     book.replace(
         [
@@ -126,7 +120,7 @@ def test_limits_of_a_key_bind_its_owner_until_it_expires_whichever_way_the_clock
 
 def test_keys_one_after_the_other_are_as_all_at_once() -> None:
     """Whatever becomes of single keys, requests meet what they would after reading all."""
-    chosen, clock, limits = random.Random(31), Clock(), OwnerLimits()
+    chosen, clock, limits = random.Random(31), Clock(1000.0), OwnerLimits()
     book, table = KeyBook(limits, clock), dict[str, ManagedKey]()
     ids = [f"key_{number}" for number in range(12)]
     for _ in range(500):

@@ -12,12 +12,11 @@ from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from openresponses_server.http.connection import http_protocol
 from openresponses_server.http.flow import offered, withdraw
 from openresponses_server.settings import Settings
-from tests.support.pieces import Written
-from tests.support.raw import HANDSHAKE, raw, raw_socket, request, ws_frame
+from tests.support.direct_writes import DirectWrites
+from tests.support.raw_sockets import HANDSHAKE, raw_connection, raw_websocket, request, ws_frame
 from tests.support.serving import serving_app
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.timeout(120)
 PIECES = (b"a", b"", b"bc" * 5000, b"0\r\n\r\n", b"\xff")
 LARGE = b"x" * 200_000
 MANY = 200
@@ -64,7 +63,7 @@ def application() -> Application:
 
 
 @pytest.fixture
-def base(application: Application, written: Written) -> Iterator[str]:
+def base(application: Application, written: DirectWrites) -> Iterator[str]:
     settings = Settings()
     options = {"lifespan": "off", "http": http_protocol(settings), "timeout_graceful_shutdown": 1}
     with serving_app(application, 8192, **options) as base:
@@ -73,7 +72,7 @@ def base(application: Application, written: Written) -> Iterator[str]:
 
 def asked(base: str, data: bytes) -> bytes:
     """All that comes on one connection, which the client leaves open until it says nothing more."""
-    with raw(base) as client:
+    with raw_connection(base) as client:
         client.send(data)
         return client.read(seconds=0.5)
 
@@ -90,10 +89,10 @@ def test_bytes_are_those_of_send(base: str, application: Application, version: s
 
 def test_connection_close_closes_behind_the_last_piece(base: str, application: Application) -> None:
     application.answer = application.at_once
-    with raw(base) as client:
+    with raw_connection(base) as client:
         client.send(request("/", None, "Connection: close", method="GET"))
         assert client.read().endswith(b"\r\n0\r\n\r\n")
-        assert client.is_closed_within(1)
+        client.wait_until_closed()
 
 
 def test_nothing_is_written_before_the_head_or_behind_the_end(base: str, application: Application) -> None:
@@ -146,7 +145,7 @@ def test_middleware_can_have_it_all_through_send(base: str, application: Applica
 
 
 def test_s4_what_fills_the_buffer_is_the_last_before_the_client_is_waited_for(
-    base: str, application: Application, written: Written
+    base: str, application: Application, written: DirectWrites
 ) -> None:
     async def answer(scope: Any, _receive: Any, send: Any) -> None:
         write = offered(scope)
@@ -157,7 +156,7 @@ def test_s4_what_fills_the_buffer_is_the_last_before_the_client_is_waited_for(
         await end(send)
 
     application.answer = answer
-    with raw(base, reads_little=True) as client:
+    with raw_connection(base, reads_little=True) as client:
         client.send(request("/", None, method="GET"))
         wait_until(lambda: written.refused > 0)
         time.sleep(0.2)
@@ -185,7 +184,7 @@ def test_pipelined_answers_do_not_mix(base: str, application: Application) -> No
         await end(send)
 
     application.answer = answer
-    with raw(base) as client:
+    with raw_connection(base) as client:
         client.send(request("/", None, method="GET") * 2)
         got = client.read(until=b"1\r\n2\r\n0\r\n\r\n", seconds=5)
     first, second = got.split(b"HTTP/1.1 200 OK\r\n")[1:]
@@ -206,7 +205,7 @@ def test_client_that_leaves_is_written_nothing(base: str, application: Applicati
         application.wrote += [write(b"late"), offered(scope)(b"late")]
 
     application.answer = answer
-    with raw(base) as client:
+    with raw_connection(base) as client:
         client.send(request("/", None, method="GET"))
         client.read(until=b"first")
         client.socket.shutdown(socket.SHUT_WR) if half else client.socket.close()
@@ -221,16 +220,16 @@ def test_crash_behind_a_piece_cuts_the_answer_off(base: str, application: Applic
         raise OSError("crash")
 
     application.answer = answer
-    with raw(base) as client:
+    with raw_connection(base) as client:
         client.send(request("/", None, method="GET"))
         assert client.read().endswith(b"\r\n\r\n5\r\nfirst\r\n")
-        assert client.is_closed_within(1)
+        client.wait_until_closed()
     assert application.wrote == [True]
 
 
 @pytest.mark.parametrize("crashes", [False, True])
 def test_nothing_of_it_stays_in_a_scope(
-    base: str, application: Application, written: Written, crashes: bool
+    base: str, application: Application, written: DirectWrites, crashes: bool
 ) -> None:
     async def answer(scope: Any, receive: Any, send: Any) -> None:
         if crashes:
@@ -260,7 +259,7 @@ def test_websocket_is_written_to_between_its_handshake_and_its_close(
 
     application.answer = answer
     for number, ends in enumerate((ws_frame(1, b"close"), ws_frame(8, b"\x03\xe8"), b""), 1):
-        with raw_socket(base) as client:
+        with raw_websocket(base) as client:
             client.send(ws_frame(1, b"begin"))
             assert client.read(until=b"\xc3\xbc") == b"\x81\x0ain time \xc3\xbc"
             if ends:

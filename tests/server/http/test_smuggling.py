@@ -10,7 +10,7 @@ import pytest
 from openresponses_server.http.connection import HttpConnection
 from openresponses_server.settings import Settings
 from openresponses_server.settings.files import hashed
-from tests.support.raw import HANDSHAKE, answer, raw, request
+from tests.support.raw_sockets import HANDSHAKE, answer, raw_connection, request
 from tests.support.serving import serving
 from tests.support.smuggling import OPEN, STOLEN, WHOLE, shapes
 
@@ -74,7 +74,7 @@ def split(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
 def test_what_a_body_hides_is_no_request(base: str, hidden: bytes) -> None:
     for shape in shapes(hidden):
         if shape.name not in NEXT:
-            with raw(base) as client:
+            with raw_connection(base) as client:
                 client.send(shape.data + OWN)
                 got = client.read(until=b"'own'")
             assert STOLEN.encode() not in got, shape.name
@@ -92,7 +92,7 @@ def test_a_post_that_asks_for_an_upgrade_is_answered_without_it(
         framing, body = (SIZED[1], "Transfer-Encoding: chunked"), b"%x\r\n%b\r\n0\r\n\r\n" % (len(BODY), BODY)
     else:
         framing, body = SIZED, BODY
-    with raw(base) as client:
+    with raw_connection(base) as client:
         client.send(request("/v1/responses/input_tokens", None, *upgrade, *framing) + body + OWN)
         got = client.read()
     status, said = answer(got)
@@ -104,7 +104,7 @@ def test_a_post_that_asks_for_an_upgrade_is_answered_without_it(
 @pytest.mark.usefixtures("split")
 @pytest.mark.parametrize("sent", [HANDSHAKE.replace(b"/v1/responses", b"/healthz") + b"\r\n"])
 def test_a_handshake_where_there_is_no_socket_is_answered_as_a_request(base: str, sent: bytes) -> None:
-    with raw(base) as client:
+    with raw_connection(base) as client:
         client.send(sent + OWN)
         got = client.read()
     assert answer(got)[0] == 200
@@ -124,7 +124,7 @@ def test_a_handshake_where_there_is_no_socket_is_answered_as_a_request(base: str
     ids=["sized", "chunked", "HTTP/1.0", "two protocols"],
 )
 def test_what_is_not_quite_a_handshake_opens_no_socket(base: str, sent: bytes) -> None:
-    with raw(base) as client:
+    with raw_connection(base) as client:
         client.send(sent + OWN)
         got = client.read()
     assert answer(got)[0] == 426
@@ -133,7 +133,7 @@ def test_what_is_not_quite_a_handshake_opens_no_socket(base: str, sent: bytes) -
 
 
 def test_what_is_sent_behind_a_handshake_before_its_answer_is_refused(base: str) -> None:
-    with raw(base) as client:
+    with raw_connection(base) as client:
         client.send(HANDSHAKE + b"\r\n" + OWN)
         got = client.read()
     assert answer(got)[0] == 400
@@ -141,7 +141,7 @@ def test_what_is_sent_behind_a_handshake_before_its_answer_is_refused(base: str)
 
 
 def test_a_refused_handshake_is_the_last_request_of_its_connection() -> None:
-    with serving(Settings(api_keys=[hashed("one")])) as keyed, raw(keyed) as client:
+    with serving(Settings(api_keys=[hashed("one")])) as keyed, raw_connection(keyed) as client:
         client.send(HANDSHAKE + b"\r\n")
         head = client.read(until=b"\r\n\r\n").lower()
         assert b" 401 " in head
@@ -153,7 +153,7 @@ def test_a_refused_handshake_is_the_last_request_of_its_connection() -> None:
 @pytest.mark.usefixtures("split")
 def test_an_answer_before_what_expects_a_100_is_the_last(base: str) -> None:
     """Its client may send the body still, or the next request in its place."""
-    with raw(base) as client:
+    with raw_connection(base) as client:
         client.send(request("/nowhere", None, "Content-Length: 9", "Expect: 100-continue") + OWN)
         got = client.read()
     assert answer(got)[0] == 404
@@ -162,7 +162,7 @@ def test_an_answer_before_what_expects_a_100_is_the_last(base: str) -> None:
 
 
 def test_a_body_that_expects_a_100_is_taken_and_the_connection_goes_on(base: str) -> None:
-    with raw(base) as client:
+    with raw_connection(base) as client:
         client.send(request("/v1/responses/input_tokens", None, *SIZED, "Expect: 100-continue"))
         assert b" 100 " in client.read(until=b"\r\n\r\n")
         client.send(BODY + OWN)
@@ -172,14 +172,14 @@ def test_a_body_that_expects_a_100_is_taken_and_the_connection_goes_on(base: str
 
 def test_http_1_0_knows_no_100(base: str) -> None:
     asked = request("/v1/responses/input_tokens", None, *SIZED, "Expect: 100-continue")
-    with raw(base) as client:
+    with raw_connection(base) as client:
         client.send(asked.replace(b"HTTP/1.1", b"HTTP/1.0") + BODY)
         assert answer(client.read())[0] == 200
 
 
 @pytest.mark.parametrize("method", ["/healthz", "*", "localhost:80"])
 def test_a_tunnel_is_refused(base: str, method: str) -> None:
-    with raw(base) as client:
+    with raw_connection(base) as client:
         client.send(request(method, method="CONNECT") + OWN)
         got = client.read()
     assert answer(got)[0] in (400, 404, 405)
@@ -206,7 +206,7 @@ def test_a_tunnel_is_refused(base: str, method: str) -> None:
 def test_the_authority_of_a_target_counts_and_not_the_host_field(
     base: str, target: str, host: str, status: int
 ) -> None:
-    with raw(base) as client:
+    with raw_connection(base) as client:
         client.send(request(target, method="GET").replace(b"Host: localhost", b"Host: " + host.encode()))
         status_line = client.read(until=b"\r\n\r\n")
     assert int(status_line.split(b" ", 2)[1]) == status
@@ -214,12 +214,12 @@ def test_the_authority_of_a_target_counts_and_not_the_host_field(
 
 def test_the_authority_of_a_handshake_s_target_counts(base: str) -> None:
     for authority, status in ((b"localhost", b" 101 "), (b"other", b" 403 ")):
-        with raw(base) as client:
+        with raw_connection(base) as client:
             client.send(HANDSHAKE.replace(b"/v1", b"http://" + authority + b"/v1") + b"\r\n")
             assert status in client.read(until=b"\r\n\r\n")
 
 
 def test_two_hosts_are_refused_whatever_the_target_says(base: str) -> None:
-    with raw(base) as client:
+    with raw_connection(base) as client:
         client.send(request("http://localhost/healthz", None, "Host: localhost", method="GET"))
         assert answer(client.read(until=b"}}"))[1]["error"]["code"] == "invalid_host"

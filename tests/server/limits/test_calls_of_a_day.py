@@ -9,9 +9,6 @@ import pytest
 import redis
 
 from openresponses_server.limits.call_budget import CallBudget
-from openresponses_server.limits.rates import Rates
-from openresponses_server.limits.redis_counts import SharedCounts
-from openresponses_server.limits.shared_redis import SharedRedis
 from openresponses_server.settings import (
     FunctionSettings,
     HostedLimits,
@@ -20,27 +17,20 @@ from openresponses_server.settings import (
     UpstreamSettings,
 )
 from openresponses_server.settings.files import hashed
-from tests.server.limits.test_shared import eventually
+from tests.support.clocks import Clock
 from tests.support.mcp_http import HttpPeer
 from tests.support.services import OwnRedis, own_redis
 from tests.support.serving import Reply, call, respond, serving
+from tests.support.shared_counts import joined
 from tests.support.upstream import DONE, Received, Script, ScriptedUpstream, chunk, text
 from tests.support.upstream import call as tool_call
-
-pytestmark = pytest.mark.timeout(120)
+from tests.support.waiting import eventually
 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[OwnRedis]:
     with own_redis() as started:
         yield started
-
-
-class Clock:
-    now = 1_800_000_000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 async def test_a_day_has_so_many_calls_for_each_key() -> None:
@@ -53,11 +43,27 @@ async def test_a_day_has_so_many_calls_for_each_key() -> None:
     assert all([await free.spend("a") for _ in range(1000)])
 
 
-async def joined(stack: AsyncExitStack, url: str, prefix: str) -> SharedCounts:
-    redis = SharedRedis(url, lambda _call, _code: None, prefix, timeout=5.0, heartbeat=0.05)
-    counts = SharedCounts(redis, lambda _owner: Rates(None, None))
-    await stack.enter_async_context(counts.going())
-    return counts
+async def test_a_clock_that_is_set_back_over_midnight_gives_no_second_day() -> None:
+    clock = Clock()
+    clock.now = 1_800_057_600.0  # midnight
+    budget = CallBudget(1, clock=clock)
+    assert await budget.spend("a")
+    clock.now -= 1.0
+    assert not await budget.spend("a")
+    assert await budget.spend("b")
+    clock.now += 2.0
+    assert not await budget.spend("b")
+    clock.now += 86_400
+    assert await budget.spend("a")
+
+
+async def test_a_clock_that_was_wrong_by_days_begins_anew_when_it_is_right() -> None:
+    clock = Clock()
+    budget = CallBudget(1, clock=clock)
+    clock.now += 40 * 86_400
+    assert await budget.spend("a")
+    clock.now -= 40 * 86_400
+    assert await budget.spend("a")
 
 
 async def test_s8_workers_have_the_calls_of_a_key_together(server: OwnRedis) -> None:
@@ -96,7 +102,7 @@ async def test_s8_calls_that_redis_was_not_asked_for_are_counted_afterwards(serv
 
 KEYS = {name: {"authorization": f"Bearer {name}"} for name in ("mine", "yours")}
 MODULE = """
-from openresponses_bridge.tools import ToolRegistry
+from openresponses_agent.tools import ToolRegistry
 
 registry = ToolRegistry()
 

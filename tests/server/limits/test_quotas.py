@@ -1,56 +1,19 @@
 """Law S8 over HTTP and WebSocket: requests and tokens a minute, and stored bytes, of each key."""
 
-import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import pytest
 from redis import Redis
 
-from openresponses_server.settings import Limits, Settings, UpstreamSettings
-from openresponses_server.settings.files import hashed
+from tests.support.quotas import ONE, SAID, SURFACES, TWO, limited, used
 from tests.support.services import own_redis
-from tests.support.serving import Reply, call, opened, ready, respond, serving
+from tests.support.serving import Reply, call, opened, ready, respond
 from tests.support.sockets import opened_socket
-from tests.support.upstream import HANG, Script, ScriptedUpstream, chunk, frame, text
+from tests.support.upstream import HANG, Script, ScriptedUpstream, chunk, text
 from tests.support.upstream import refusal as refusal_of
+from tests.support.waiting import wait_until
 from tests.support.workers import working
-
-pytestmark = pytest.mark.timeout(120)
-KEYS = ("one", "two", "чужой-ключ:{}*")
-ONE = {"authorization": "Bearer one"}
-TWO = {"x-api-key": "two"}
-SAID: dict[str, Any] = {"messages": [{"role": "user", "content": "x"}], "max_tokens": 9}
-SURFACES: dict[str, dict[str, Any]] = {
-    "/v1/responses": {"input": "x"},
-    "/v1/chat/completions": SAID,
-    "/v1/messages": SAID,
-}
-
-
-@contextmanager
-def limited(upstream: ScriptedUpstream, *, keys: tuple[str, ...] = KEYS, **limits: int) -> Iterator[str]:
-    settings = Settings(
-        upstreams=[UpstreamSettings(url=upstream.url)],
-        limits=Limits(**limits),
-        api_keys=[hashed(key) for key in keys],
-    )
-    with serving(settings) as base:
-        yield base
-
-
-def used(tokens_in: int, tokens_out: int) -> Script:
-    usage = {"prompt_tokens": tokens_in, "completion_tokens": tokens_out, "total_tokens": 0}
-    return Script([*text("Hi")[:-1], frame(choices=[], usage=usage), b"data: [DONE]\n\n"])
-
-
-def eventually(check: Callable[[], bool], seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not check():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def refusal(reply: Reply) -> tuple[int, str, int]:
@@ -134,9 +97,10 @@ def test_s8_tokens_are_counted_when_they_were_used(upstream: ScriptedUpstream) -
 
 
 def test_s8_an_upstream_that_lies_about_tokens_locks_nobody_out(upstream: ScriptedUpstream) -> None:
-    upstream.scripts["m"] = used(10**18, 10**18)
+    """A count that no answer can have is estimated; one that it might have is believed, up to a bound."""
+    upstream.scripts["m"] = [used(10**18, 10**18), used(10**6, 10**6), used(1, 1)]
     with limited(upstream, tokens_per_minute_per_key=100) as base:
-        assert respond(base, ONE, model="m").status < 500
+        assert [respond(base, ONE, model="m").status for _ in range(2)] == [200, 200]
         assert refusal(respond(base, ONE, model="m"))[2] <= 3600
 
 
@@ -153,7 +117,7 @@ def test_s8_who_leaves_before_the_end_has_used_tokens_too(upstream: ScriptedUpst
         def refused() -> bool:
             return respond(base, ONE, model="m", background=True).status == 429
 
-        eventually(lambda: ready(base, ONE).json["running"] == 0)
+        wait_until(lambda: ready(base, ONE).json["running"] == 0)
         assert refused()
 
 
@@ -230,13 +194,9 @@ def test_s8_two_workers_count_one_key_together_and_one_that_is_killed_frees_its_
             found = [int(each.headers["x-ratelimit-remaining-requests"]) for each in left]
             assert found[1] in (found[0] - 1, found[0])  # the minute refills meanwhile
             other.kill()
-            since = time.monotonic()
-            eventually(lambda: respond(one.base, ONE, model="demo").status == 200)
-            assert time.monotonic() - since < 8
+            wait_until(lambda: respond(one.base, ONE, model="demo").status == 200)
         redis.freeze()
-        started = time.monotonic()
         assert respond(one.base, TWO, model="demo", store=False).status == 200
-        assert time.monotonic() - started < 3
         redis.thaw()
 
 
@@ -254,7 +214,7 @@ def test_s8_what_a_key_has_stored_at_one_worker_is_measured_for_all(tmp_path: Pa
     ):
         assert respond(one.base, ONE, model="demo", input="x" * 16_000).status == 200
         asked = {"model": "demo", "input": "x" * 8_000, "store": True}
-        eventually(lambda: call(other.base, "POST", "/v1/responses", asked, ONE).status == 429)
+        wait_until(lambda: call(other.base, "POST", "/v1/responses", asked, ONE).status == 429)
         assert respond(other.base, ONE, **asked).error["code"] == "stored_bytes_exceeded"
         with Redis.from_url(redis.url) as client:
             (key,) = client.keys("*:stored:*")

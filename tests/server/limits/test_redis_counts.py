@@ -11,7 +11,6 @@ from openresponses_server.limits import redis_counts
 from tests.support.scale import FACTOR
 from tests.support.services import own_redis
 
-pytestmark = pytest.mark.timeout(300)
 ALIVE, GONE = "l:alive", "l:gone"
 KEYS = ["l:held:runs:a", "l:held:runs:b", "l:held:readers:a"]
 LEASE, MOST = 1_000_000, 6

@@ -1,8 +1,7 @@
 """Law S8 over HTTP and WebSocket: one key can't take what belongs to all."""
 
 import contextlib
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,8 +12,8 @@ from tests.support.services import own_redis
 from tests.support.serving import call, opened, ready, respond, serving
 from tests.support.sockets import opened_socket
 from tests.support.upstream import HANG, Script, ScriptedUpstream, chunk, text
+from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.timeout(120)
 GREEDY = {"authorization": "Bearer greedy"}
 MODEST = {"authorization": "Bearer modest"}
 FEW = Limits(
@@ -50,13 +49,6 @@ def counts(base: str, *names: str) -> list[int]:
     return [reply[name] for name in names]
 
 
-def eventually(check: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not check():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 SAID: dict[str, Any] = {"messages": [{"role": "user", "content": "x"}], "max_tokens": 9}
 
 
@@ -90,7 +82,7 @@ def test_s8_waiting_background_responses_are_limited_per_key_and_in_sum(shared: 
         assert counts(shared, "running", "waiting") == [4, 3]
         sent = call(shared, "GET", "/metrics", headers=GREEDY).body.decode()
         assert "openresponses_bridge_waiting 3.0" in sent
-    eventually(lambda: counts(shared, "running", "waiting") == [0, 0])
+    wait_until(lambda: counts(shared, "running", "waiting") == [0, 0])
 
 
 def test_s8_cancelled_while_it_waits_gives_its_place_in_the_line_back(shared: str) -> None:
@@ -127,7 +119,7 @@ def test_s8_readers_of_stored_responses_are_limited_per_key_and_in_sum(shared: s
         assert counts(shared, "readers") == [3]
         sent = call(shared, "GET", "/metrics", headers=GREEDY).body.decode()
         assert "openresponses_bridge_readers 3.0" in sent
-    eventually(lambda: counts(shared, "readers") == [0])
+    wait_until(lambda: counts(shared, "readers") == [0])
     for path, headers in ((mine, GREEDY), (theirs, MODEST)):
         assert call(shared, "POST", f"{path}/cancel", headers=headers).status == 200
 

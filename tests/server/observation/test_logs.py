@@ -5,7 +5,6 @@ import re
 import subprocess
 import sys
 import textwrap
-import time
 from datetime import UTC, datetime
 from typing import Any
 
@@ -14,18 +13,19 @@ from structlog.testing import capture_logs
 
 from tests.support.serving import Reply, call, respond
 from tests.support.shared import REPOSITORY
+from tests.support.waiting import wait_until
 
 
 def lines_of(reply: Reply, lines: list[Any], number: int) -> list[Any]:
     """The lines of the request that was answered so, which have to be as many. The client has its answer
     before the server writes the last of them, and other servers write theirs at any time."""
-    deadline = time.monotonic() + 60
-    while True:
-        found = [line for line in list(lines) if line.get("request_id") == reply.headers["x-request-id"]]
-        if len(found) >= number or time.monotonic() > deadline:
-            assert len(found) == number, lines
-            return found
-        time.sleep(0.005)
+
+    def found() -> list[Any]:
+        return [line for line in list(lines) if line.get("request_id") == reply.headers["x-request-id"]]
+
+    wait_until(lambda: len(found()) >= number)
+    assert len(found()) == number, lines
+    return found()
 
 
 def broken(*_: object) -> None:
@@ -81,7 +81,6 @@ def logged(program: str) -> str:
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
     )
     return done.stderr
 

@@ -62,7 +62,7 @@ def test_times_of_tokens_are_counted_by_upstream_and_model(app: InProcess) -> No
     which = 'model="m",upstream="u"'
     assert found[f"first_token_seconds_count{{{which}}}"] == 1
     assert found[f'token_gap_seconds_bucket{{le="+Inf",{which}}}'] >= 1
-    assert 0.02 < found[f"token_gap_seconds_sum{{{which}}}"] < 5
+    assert found[f"token_gap_seconds_sum{{{which}}}"] > 0
     assert found[f"response_seconds_count{{{which}}}"] == 1
     assert found['responses_total{model="m",status="completed",upstream="u"}'] == 1
 

@@ -134,7 +134,7 @@ def test_without_the_api_nothing_stands_in_between(
     upstream: ScriptedUpstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     upstream.scripts = {"m": Script(text("Hello"))}
-    for where in ("requests.composition", "upstreams.routing", "upstreams.targets"):
+    for where in ("requests.composition", "upstreams.routing.models", "upstreams.targets"):
         monkeypatch.setattr(f"openresponses_server.{where}.is_installed", lambda: False)
     running = InProcess(Settings(upstreams=[UpstreamSettings(url=upstream.url, trace_context=True)]))
     try:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from openresponses_server.requests.client_traits import betas_of
+from openresponses_server.requests.client_traits import passed_values
 from openresponses_server.settings import Settings, UpstreamSettings
 from tests.support import dialect_scripts as scripts
 from tests.support.in_process import InProcess
@@ -73,9 +73,9 @@ def test_other_clients_pass_nothing_on(app: InProcess, upstream: ScriptedUpstrea
     ],
 )
 def test_only_names_go_on(given: str, names: list[str]) -> None:
-    assert betas_of(given) == names
+    assert passed_values("anthropic-beta", given) == names
 
 
 def test_names_are_bounded() -> None:
-    many = betas_of(",".join(f"beta-{number}" for number in range(10_000)))
+    many = passed_values("anthropic-beta", ",".join(f"beta-{number}" for number in range(10_000)))
     assert len(many) == 32

@@ -21,7 +21,6 @@ from openresponses_server.store.frames import Frames
 from openresponses_server.store.logs.memory import MemoryLog
 from openresponses_server.store.memory import MemoryStore
 
-pytestmark = pytest.mark.timeout(120)
 FAR = 4e9
 
 

@@ -9,14 +9,15 @@ from openresponses_bridge.conformance import StreamValidator
 from openresponses_bridge.emitter.machine import ResponseStreamStateMachine
 from openresponses_bridge.errors import StreamStateError
 from openresponses_bridge.protocol.codec import decode_request, encode
-from openresponses_server.requests.constraints import ConstrainedStream, machine_for
+from openresponses_server.requests.constraints import ConstrainedStream, with_rules
 
 ALLOWED = {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "look"}]}
 
 
 def machine_of(**request: Any) -> ResponseStreamStateMachine:
     asked = decode_request(encode(request))
-    return machine_for(asked, "m", ToolIdentityMap(), "openresponses", compacts=False)
+    identities = ToolIdentityMap()
+    return with_rules(ResponseStreamStateMachine("m", asked, tool_identities=identities), asked, identities)
 
 
 def names(machine: ResponseStreamStateMachine) -> list[str]:

@@ -8,12 +8,11 @@ import pytest
 from openresponses_server.requests.answer_format import FenceFilter
 from openresponses_server.settings import Settings, UpstreamSettings
 from tests.support.schema import event_violations
-from tests.support.serving import respond, serving, stream
+from tests.support.serving import call, respond, serving, stream
 from tests.support.sockets import opened_socket
 from tests.support.upstream import DONE, Script, ScriptedUpstream, Step, chunk, refusal, text
 from tests.support.upstream import call as tool_call
 
-pytestmark = pytest.mark.timeout(120)
 TOOLS = [
     {"type": "function", "name": name, "parameters": {"type": "object"}} for name in ("look", "run", "stop")
 ]
@@ -299,6 +298,38 @@ def test_overflow_is_reported_by_one_code(
     reply = respond(bridged, model="small", truncation=truncation)
     assert (reply.status, reply.error["code"]) == (status, "context_length_exceeded")
     assert reply.error["message"] == error["message"]
+
+
+SURFACES: dict[str, tuple[str, dict[str, Any]]] = {
+    "Responses": ("/v1/responses", {"model": "small", "input": "Hi"}),
+    "Chat": ("/v1/chat/completions", {"model": "small", "messages": [{"role": "user", "content": "Hi"}]}),
+    "Messages": (
+        "/v1/messages",
+        {"model": "small", "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 9},
+    ),
+    "Gemini": ("/v1beta/models/small:generateContent", {"contents": [{"parts": [{"text": "Hi"}]}]}),
+    "VS Code": ("/vscode/v1/chat", {"model": "small", "messages": [{"role": 1, "content": "Hi"}]}),
+}
+
+
+@pytest.mark.parametrize("surface", SURFACES)
+@pytest.mark.parametrize("status", [400, 429, 500])
+def test_overflow_reads_so_on_every_surface_and_is_not_asked_again(
+    bridged: str, upstream: ScriptedUpstream, status: int, surface: str
+) -> None:
+    said = "The messages are more than fit." if status == 429 else "prompt too long; exceeded context length"
+    upstream.scripts["small"] = refusal(status, message=said, code="context_length_exceeded")
+    before = len(upstream.received)
+    path, body = SURFACES[surface]
+    reply = call(bridged, "POST", path, body)
+    assert reply.status == 400, "any other status but 413 and 422 is asked again, or not shortened for"
+    assert len(upstream.received) == before + 1
+    if surface == "Messages":  # whose errors have no code: Claude Code goes by these words
+        assert reply.error == {"type": "invalid_request_error", "message": f"prompt is too long: {said}"}
+    elif surface == "Gemini":
+        assert (reply.error["status"], reply.error["message"]) == ("INVALID_ARGUMENT", said)
+    else:
+        assert (reply.error["code"], reply.error["message"]) == ("context_length_exceeded", said)
 
 
 def test_other_refusals_keep_their_codes(bridged: str, upstream: ScriptedUpstream) -> None:

@@ -10,13 +10,13 @@ import pytest
 from openresponses_bridge.conformance import StreamValidator
 from openresponses_bridge.models.tokens import TokenEstimator
 from openresponses_bridge.protocol.codec import decode_request
+from openresponses_server.requests import prepared
 from openresponses_server.requests.composition import compose
 from openresponses_server.requests.prepare import prepare
-from openresponses_server.requests.prepared import PreparedRequest
 from openresponses_server.settings import Capabilities, FunctionSettings, Retries, Settings, UpstreamSettings
 from openresponses_server.settings.files import hashed
-from tests.server.runs.test_withheld_runs import left_by, until
 from tests.support import dialect_scripts as scripts
+from tests.support.crashes import left_by
 from tests.support.schema import violations as schema_violations
 from tests.support.serving import call, output_text, respond, serving, stream, violations, wait_for
 from tests.support.sockets import opened_socket
@@ -33,8 +33,8 @@ from tests.support.upstream import (
     text,
 )
 from tests.support.upstream import call as tool_call
+from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.timeout(120)
 HEADER = "openresponses-losses"
 COMPACTING = "response.compaction.compacting"
 LONG = "the cat sat on the mat and looked " * 400
@@ -46,7 +46,8 @@ EARLIER: list[dict[str, Any]] = [
 QUESTION = {"role": "user", "content": "And now?"}
 
 READING = f"""
-from openresponses_bridge.tools import ToolRegistry
+from tests.support.waiting import wait_until
+from openresponses_agent.tools import ToolRegistry
 
 registry = ToolRegistry()
 
@@ -483,9 +484,9 @@ def test_s1_its_worker_is_killed(upstream: ScriptedUpstream, tmp_path: Path, at_
     body = {"model": "m", "input": [*EARLIER, QUESTION], "background": True, **at()}
     with serving(settings(database)) as base:
         made = call(base, "POST", "/v1/responses", body).json["id"]
-        until(lambda: len(asked(upstream, "m")) == (1 if at_summary else 2))
-        until(lambda: upstream.last("m").sent > 0)
-        until(lambda: at_summary or call(base, "GET", f"/v1/responses/{made}").json["output"] != [])
+        wait_until(lambda: len(asked(upstream, "m")) == (1 if at_summary else 2))
+        wait_until(lambda: upstream.last("m").sent > 0)
+        wait_until(lambda: at_summary or call(base, "GET", f"/v1/responses/{made}").json["output"] != [])
         database = left_by(base, made, database, 1)
     with serving(settings(database)) as base:
         final = wait_for(base, made, "completed" if at_summary else "failed")
@@ -500,7 +501,7 @@ def test_cancelled_during_the_summary(bridged: str, upstream: ScriptedUpstream) 
     upstream.scripts["m"] = Script([chunk(content="Half"), HANG])
     body = {"model": "m", "input": [*EARLIER, QUESTION], "background": True, **at()}
     made = call(bridged, "POST", "/v1/responses", body).json["id"]
-    until(lambda: len(asked(upstream, "m")) == 1)
+    wait_until(lambda: len(asked(upstream, "m")) == 1)
     cancelled = call(bridged, "POST", f"/v1/responses/{made}/cancel").json
     assert (cancelled["status"], cancelled["output"]) == ("incomplete", [])
     assert len(asked(upstream, "m")) == 1
@@ -543,8 +544,9 @@ async def test_the_request_for_a_summary_takes_memory_too() -> None:
     service = compose(Settings(store="memory://"))
     for given, times in ({}, 1), (at(), 2):
         body = {"model": "demo", "input": [*EARLIER, QUESTION], "store": False, **given}
-        request = await prepare(PreparedRequest(decode_request(json.dumps(body).encode()), {}, "r"), service)
-        assert service.available.budget.bytes == times * len(request.translated.outgoing.body)
+        received = prepared.Received(decode_request(json.dumps(body).encode()), {}, "r")
+        request = await prepare(received, service)
+        assert service.available.budget.bytes == times * len(request.form.outgoing.body)
         request.reservation.release()
 
 
@@ -561,7 +563,8 @@ async def test_s10_each_item_is_counted_once(monkeypatch: pytest.MonkeyPatch) ->
     service = compose(Settings(store="memory://"))
     talk = [{"role": role, "content": f"word {at}"} for at in range(500) for role in ("user", "assistant")]
     body = {"model": "demo", "input": [*talk, QUESTION], "store": False, **at()}
-    request = await prepare(PreparedRequest(decode_request(json.dumps(body).encode()), {}, "r"), service)
+    received = prepared.Received(decode_request(json.dumps(body).encode()), {}, "r")
+    request = await prepare(received, service)
     assert request.is_due
     assert len(counted) == len(talk) + 1
 

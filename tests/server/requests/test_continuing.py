@@ -17,7 +17,6 @@ from tests.support.serving import Reply, call, respond, serving, stream, wait_fo
 from tests.support.sockets import opened_socket
 from tests.support.upstream import JSON, Script, ScriptedUpstream, refusal
 
-pytestmark = pytest.mark.timeout(120)
 MODEL = "keeps"
 OTHER = "other"
 ALICE = {"authorization": "Bearer alice"}

@@ -10,7 +10,6 @@ from tests.support import upstream as chat
 from tests.support.serving import call, respond, serving
 from tests.support.upstream import JSON, Script, ScriptedUpstream, frame, refusal
 
-pytestmark = pytest.mark.timeout(120)
 SAID = {"type": "output_text", "text": "Hello.", "annotations": []}
 MESSAGE = {"type": "message", "id": "msg_1", "role": "assistant", "status": "completed", "content": [SAID]}
 WHOLE = json.dumps(
@@ -205,3 +204,39 @@ def test_case_58_an_answer_of_ours_without_text_comes_back(said: str) -> None:
             assert call(base, "POST", "/v1/chat/completions", {"model": "m", "messages": asked}).status == 200
         told = [each["content"] for each in upstream.received[-1].body["messages"]]
     assert told == ["Hi", "Go on"]
+
+
+# ── 65: what nothing would read ──────────────────────────────────────────────────────────────────────
+SAYS = {"role": "user", "content": "Hi"}
+
+
+@pytest.mark.parametrize("path", ["/v1/responses", "/v1/responses/input_tokens", "/v1/responses/compact"])
+@pytest.mark.parametrize("more", [{}, {"input": "Hi"}, {"instructions": "Be kind"}])
+def test_case_65_messages_of_another_api_are_refused_by_name(
+    bridged: str, path: str, more: dict[str, Any]
+) -> None:
+    refused = call(bridged, "POST", path, {"model": "m", "messages": [SAYS], **more})
+    assert (refused.status, refused.error["param"]) == (400, "messages")
+    assert "/v1/chat/completions" in refused.error["message"]
+
+
+@pytest.mark.parametrize(
+    ("more", "param"),
+    [
+        ({"input": [{"role": "user", "content": [{"type": "", "text": "Hi"}]}]}, "input[0].content[0].type"),
+        ({"input": [SAYS, {"type": "", "id": "x"}]}, "input[1].type"),
+        ({"input": "Hi", "tools": [{"type": ""}]}, "tools[0].type"),
+    ],
+)
+def test_case_65_an_empty_type_is_refused_with_its_place(
+    bridged: str, more: dict[str, Any], param: str
+) -> None:
+    refused = respond(bridged, model="m", **more)
+    assert (refused.status, refused.error["param"]) == (400, param)
+
+
+def test_case_65_an_empty_type_elsewhere_is_the_clients_own(bridged: str, upstream: ScriptedUpstream) -> None:
+    upstream.scripts["m"] = Script(chat.text("Hello."))
+    schema = {"type": "object", "properties": {"type": {"const": ""}, "x": {"default": {"type": ""}}}}
+    tools = [{"type": "function", "name": "f", "parameters": schema}]
+    assert respond(bridged, model="m", input='{"type": ""}', tools=tools).status == 200

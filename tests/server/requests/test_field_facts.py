@@ -11,7 +11,6 @@ from openresponses_server.settings.files import hashed
 from tests.support.serving import call, respond, response_of, serving, stream
 from tests.support.upstream import JSON, Script, ScriptedUpstream
 
-pytestmark = pytest.mark.timeout(120)
 SDK = {"x-stainless-lang": "python"}
 CALLER = {"type": "program", "caller_id": "c0"}
 CALL = {"type": "function_call", "id": "fc_1", "call_id": "c1", "name": "ls", "arguments": "{}"}

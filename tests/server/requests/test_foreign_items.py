@@ -2,8 +2,6 @@
 
 from typing import Any
 
-import pytest
-
 from openresponses_bridge.protocol.unknown import UnknownItem
 from openresponses_server.requests.compaction import transcript
 from openresponses_server.settings import Settings, Timeouts, UpstreamSettings
@@ -11,7 +9,6 @@ from tests.support.in_process import InProcess
 from tests.support.serving import respond, stream
 from tests.support.upstream import Script, ScriptedUpstream, text
 
-pytestmark = pytest.mark.timeout(120)
 HEADER = "openresponses-losses"
 HI = {"role": "user", "content": "Hi"}
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}

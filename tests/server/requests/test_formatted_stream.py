@@ -19,7 +19,7 @@ from openresponses_bridge.protocol.response import Response
 from openresponses_bridge.seal import Sealer
 from openresponses_server.requests.answer_format import ANSWER
 from openresponses_server.requests.formatted_stream import FormattedStream
-from openresponses_server.upstreams.attempts import AnswerPlan
+from openresponses_server.upstreams.routing.attempts import AnswerPlan
 from tests.support.model_frames import frames
 from tests.support.model_scripts import SCRIPTS, Step
 

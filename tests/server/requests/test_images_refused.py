@@ -8,9 +8,11 @@ import pytest
 from openresponses_server.settings import Capabilities, Settings, UpstreamSettings
 from openresponses_server.settings.files import hashed
 from openresponses_server.upstreams.refusals import (
+    MOST_OWNERS,
     MOST_REMEMBERED,
     REMEMBERED,
     ImageRefusals,
+    LearnedLimits,
     OwnersModel,
 )
 from tests.support import upstream as chat
@@ -142,6 +144,32 @@ def test_p30_the_models_that_are_remembered_are_bounded() -> None:
     refusals = ImageRefusals()
     for number in range(2 * MOST_REMEMBERED):
         refusals.record(OwnersModel("", "u", str(number)), accepted=False)
-    assert len(refusals.until) == MOST_REMEMBERED
+    assert len(refusals.known[""]) == MOST_REMEMBERED
     assert OwnersModel("", "u", str(MOST_REMEMBERED)) in refusals
     assert OwnersModel("", "u", str(MOST_REMEMBERED - 1)) not in refusals
+
+
+def test_s10_no_key_pushes_out_what_another_one_s_refusals_have_taught() -> None:
+    refusals, quiet = ImageRefusals(), OwnersModel("quiet", "u", "m")
+    refusals.record(quiet, accepted=False)
+    for number in range(10 * MOST_REMEMBERED):
+        refusals.record(OwnersModel("loud", "u", str(number)), accepted=False)
+    assert quiet in refusals
+    for number in range(2 * MOST_OWNERS):
+        refusals.record(OwnersModel(str(number), "u", "m"), accepted=False)
+    assert len(refusals.known) == MOST_OWNERS
+    for number in range(2 * MOST_OWNERS):
+        refusals.record(OwnersModel(str(number), "u", "m"), accepted=True)
+    assert refusals.known == {}
+
+
+def test_a_limit_that_a_refusal_named_is_known_for_a_day() -> None:
+    now = [0.0]
+    limits = LearnedLimits(lambda: now[0])
+    limits.keep(("a", "m"), 1000)
+    now[0] = 86_399.0
+    assert limits.find(("a", "m")) == 1000
+    assert limits.find(("b", "m")) is None
+    now[0] = 86_400.0
+    assert limits.find(("a", "m")) is None
+    assert limits.known == {}

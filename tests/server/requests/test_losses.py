@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from openresponses_bridge.conformance import StreamValidator
+from openresponses_bridge.diagnostics import loss_header
 from openresponses_bridge.protocol.codec import decode_request
-from openresponses_server.requests.outgoing import loss_header
 from openresponses_server.runs.support import stored_request
 from openresponses_server.settings import Settings, UpstreamSettings
 from tests.support import dialect_scripts as scripts
@@ -15,7 +15,6 @@ from tests.support.serving import call, respond, serving, stream
 from tests.support.sockets import opened_socket
 from tests.support.upstream import DONE, Script, ScriptedUpstream, chunk, text
 
-pytestmark = pytest.mark.timeout(120)
 HEADER = "openresponses-losses"
 CHAT = {"model": "plain", "messages": [{"role": "user", "content": "Hi"}]}
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from openresponses_server.commands.cli import main
+from openresponses_cli.commands.cli import main
 from openresponses_server.requests.composition import compose
 from openresponses_server.requests.prompts import read_prompts
 from openresponses_server.settings import Settings, SettingsError, UpstreamSettings, load_settings
@@ -18,7 +18,6 @@ from tests.support.serving import Reply, call, respond, serving, stream
 from tests.support.sockets import opened_socket
 from tests.support.upstream import Script, ScriptedUpstream, text
 
-pytestmark = pytest.mark.timeout(120)
 OPENAI = {"openresponses-wire": "openai"}
 PICTURE = {"type": "input_image", "image_url": "data:image/png;base64,AAAA", "detail": "low"}
 FILE = {"type": "input_file", "filename": "a.txt", "file_data": "data:text/plain;base64,QQ=="}
@@ -280,12 +279,12 @@ def test_with_a_compaction(base: str, upstream: ScriptedUpstream) -> None:
 
 
 def test_the_example_of_the_page_works(tmp_path: Path) -> None:
-    template, program = (block.code for block in blocks_of("docs/server.md") if block.heading == "Prompts")
+    template, program = (block.code for block in blocks_of("docs/requests.md") if block.heading == "Prompts")
     (tmp_path / "prompts").mkdir()
     (tmp_path / "prompts" / "support.toml").write_text(template)
     (tmp_path / "bridge.toml").write_text('prompts = "prompts"\n')
     with serving(load_settings(tmp_path / "bridge.toml", store="memory://")) as base:
-        run_python(program, "docs/server.md", base)
+        run_python(program, "docs/requests.md", base)
 
 
 # ── the folder ─────────────────────────────────────────────────────────────────────────────────────────
@@ -359,7 +358,7 @@ def test_the_folder_is_relative_to_the_config(tmp_path: Path, folder: Path) -> N
     config.write_text('prompts = "prompts"\n')
     assert load_settings(config).prompts == str(folder)
     config.write_text('port = 1\nprompts = "nowhere"\n')
-    with pytest.raises(SettingsError, match=r"bridge\.toml:2: 'nowhere' is not a folder"):
+    with pytest.raises(SettingsError, match=r"bridge\.toml:2: prompts: 'nowhere' is not a folder"):
         load_settings(config)
 
 

@@ -22,11 +22,11 @@ from openresponses_server.limits.memory import MemoryBudget
 from openresponses_server.requests import bodies
 from openresponses_server.settings import Limits, Settings, UpstreamSettings
 from openresponses_server.settings.files import hashed
-from tests.server.limits.test_shares import eventually
-from tests.support.raw import HANDSHAKE, Raw, answer, deflated, raw, ws_frame
+from tests.support.raw_sockets import HANDSHAKE, RawConnection, answer, deflated, raw_connection, ws_frame
 from tests.support.serving import call, serving_app
 from tests.support.sockets import opened_socket
 from tests.support.upstream import HANG, Script, ScriptedUpstream, chunk
+from tests.support.waiting import wait_until
 
 ONE, TWO = "one", "two"
 PART = 300_000
@@ -63,7 +63,7 @@ def server() -> Iterator[Served]:
         yield found
 
 
-def begun(connection: Raw, key: str, data: bytes, encoding: str = "identity") -> None:
+def begun(connection: RawConnection, key: str, data: bytes, encoding: str = "identity") -> None:
     """A body that ends later."""
     lines = (
         "POST /v1/responses/input_tokens HTTP/1.1",
@@ -73,18 +73,18 @@ def begun(connection: Raw, key: str, data: bytes, encoding: str = "identity") ->
     connection.send("\r\n".join(lines).encode() + b"\r\n\r\n%x\r\n%b\r\n" % (len(data), data))
 
 
-def socket_of(connection: Raw, key: str, *, deflate: bool = False) -> None:
+def socket_of(connection: RawConnection, key: str, *, deflate: bool = False) -> None:
     extension = b"Sec-WebSocket-Extensions: permessage-deflate\r\n" if deflate else b""
     connection.send(HANDSHAKE + extension + f"X-Api-Key: {key}\r\n\r\n".encode())
     assert b" 101 " in connection.read(until=b"\r\n\r\n")
 
 
-def refused(connection: Raw) -> None:
+def refused(connection: RawConnection) -> None:
     status, body = answer(connection.read(until=b"}}"))
     assert (status, body["error"]["code"]) == (429, "too_much_in_memory")
 
 
-def refused_socket(connection: Raw) -> None:
+def refused_socket(connection: RawConnection) -> None:
     got = connection.read()
     assert b'"status":429' in got
     assert b'"too_much_in_memory"' in got
@@ -96,19 +96,21 @@ def refused_socket(connection: Raw) -> None:
 def test_s8_unfinished_bodies_are_held_per_key_and_in_sum(server: Served, encoding: str) -> None:
     part = PACKED[encoding](b" " * PART)
     with ExitStack() as stack:
-        first, second, third, fourth, fifth = (stack.enter_context(raw(server.base)) for _ in range(5))
+        first, second, third, fourth, fifth = (
+            stack.enter_context(raw_connection(server.base)) for _ in range(5)
+        )
         begun(first, ONE, part, encoding)
-        eventually(lambda: server.of(ONE) == PART)
+        wait_until(lambda: server.of(ONE) == PART)
         begun(second, ONE, part, encoding)
         refused(second)
-        eventually(lambda: server.of(ONE) == PART)
+        wait_until(lambda: server.of(ONE) == PART)
         begun(third, TWO, PACKED[encoding](b" " * (SMALL.loaded_bytes_per_key)), encoding)
-        eventually(lambda: server.of(TWO) == SMALL.loaded_bytes_per_key)
+        wait_until(lambda: server.of(TWO) == SMALL.loaded_bytes_per_key)
         begun(fourth, ONE, PACKED[encoding](b" " * 150_000), encoding)
-        eventually(lambda: server.budget.bytes == 950_000)
+        wait_until(lambda: server.budget.bytes == 950_000)
         begun(fifth, ONE, PACKED[encoding](b" " * 60_000), encoding)
         refused(fifth)
-    eventually(lambda: server.budget.bytes == 0)
+    wait_until(lambda: server.budget.bytes == 0)
 
 
 def test_s8_many_bodies_that_inflate_hold_no_more_than_there_may_be(
@@ -123,15 +125,15 @@ def test_s8_many_bodies_that_inflate_hold_no_more_than_there_may_be(
 
     monkeypatch.setattr(MemoryBudget, "acquire", noted)
     with ExitStack() as stack:
-        clients = [stack.enter_context(raw(server.base)) for _ in range(60)]
+        clients = [stack.enter_context(raw_connection(server.base)) for _ in range(60)]
         for number, client in enumerate(clients):
             begun(client, (ONE, TWO)[number % 2], gzip.compress(b" " * PART), "gzip")
-        eventually(lambda: sum(not silent(client) for client in clients) >= 58)
+        wait_until(lambda: sum(not silent(client) for client in clients) >= 58)
         assert max(held) <= SMALL.loaded_bytes
-    eventually(lambda: server.budget.bytes == 0)
+    wait_until(lambda: server.budget.bytes == 0)
 
 
-def silent(client: Raw) -> bool:
+def silent(client: RawConnection) -> bool:
     """Whether nothing has come."""
     client.socket.setblocking(False)
     try:
@@ -153,16 +155,16 @@ def test_s8_a_whole_body_is_held_while_it_waits_for_a_thread(
     monkeypatch.setattr(bodies, "on_thread", on_thread)
     body = json.dumps({"model": "demo", "input": "a" * PART}).encode()
     end = b"0\r\n\r\n"
-    with raw(server.base) as first, raw(server.base) as second:
+    with raw_connection(server.base) as first, raw_connection(server.base) as second:
         begun(first, ONE, gzip.compress(body), "gzip")
         first.send(end)
-        eventually(lambda: server.of(ONE) == len(body))
+        wait_until(lambda: server.of(ONE) == len(body))
         begun(second, ONE, gzip.compress(body), "gzip")
         second.send(end)
         refused(second)
         goes_on.set()
         assert answer(first.read(until=b"}"))[0] == 200
-    eventually(lambda: server.budget.bytes == 0)
+    wait_until(lambda: server.budget.bytes == 0)
 
 
 @pytest.mark.parametrize("path", ["/v1/responses", "/v1/responses/input_tokens"])
@@ -172,14 +174,14 @@ def test_s8_who_holds_nothing_else_may_send_a_body_of_any_size(path: str) -> Non
         for body in (json.dumps(asked).encode(), gzip.compress(json.dumps(asked).encode())):
             headers = {"x-api-key": ONE, "content-encoding": "gzip" if body[:1] != b"{" else "identity"}
             assert call(server.base, "POST", path, body, headers).status == 200
-            eventually(lambda: server.budget.bytes == 0)
+            wait_until(lambda: server.budget.bytes == 0)
 
 
 def test_s8_a_body_is_not_held_twice_while_it_is_answered(upstream: ScriptedUpstream) -> None:
     upstream.scripts["open"] = Script([chunk(content="a"), HANG])
     asked = {"model": "open", "input": "a" * PART, "stream": True, "store": False}
     upstreams = [UpstreamSettings(url=upstream.url)]
-    with served(SMALL, upstreams=upstreams) as server, raw(server.base) as client:
+    with served(SMALL, upstreams=upstreams) as server, raw_connection(server.base) as client:
         body = json.dumps(asked).encode()
         head = f"X-Api-Key: {ONE}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
         client.send(b"POST /v1/responses HTTP/1.1\r\nHost: localhost\r\n" + head.encode() + body)
@@ -201,23 +203,27 @@ def test_s8_a_body_is_not_held_twice_while_it_is_answered(upstream: ScriptedUpst
     ids=["a part of a frame", "a fragment", "many fragments", "a compressed fragment"],
 )
 def test_s8_unfinished_messages_are_held_per_key(server: Served, sent: bytes) -> None:
-    with raw(server.base) as first, raw(server.base) as second, raw(server.base) as third:
+    with (
+        raw_connection(server.base) as first,
+        raw_connection(server.base) as second,
+        raw_connection(server.base) as third,
+    ):
         for client, key in ((first, ONE), (second, ONE), (third, TWO)):
             socket_of(client, key, deflate=True)
         first.send(sent)
-        eventually(lambda: PART - 100 < server.of(ONE) < PART + 100)
+        wait_until(lambda: PART - 100 < server.of(ONE) < PART + 100)
         second.send(sent)
         refused_socket(second)
         third.send(sent)
-        eventually(lambda: PART - 100 < server.of(TWO) < PART + 100)
-        eventually(lambda: PART - 100 < server.of(ONE) < PART + 100)
-    eventually(lambda: server.budget.bytes == 0)
+        wait_until(lambda: PART - 100 < server.of(TWO) < PART + 100)
+        wait_until(lambda: PART - 100 < server.of(ONE) < PART + 100)
+    wait_until(lambda: server.budget.bytes == 0)
 
 
 def test_s8_what_a_message_inflates_to_is_held(server: Served) -> None:
-    with raw(server.base) as body, raw(server.base) as client:
+    with raw_connection(server.base) as body, raw_connection(server.base) as client:
         begun(body, ONE, b" " * PART)
-        eventually(lambda: server.of(ONE) == PART)
+        wait_until(lambda: server.of(ONE) == PART)
         socket_of(client, ONE, deflate=True)
         bomb = deflated(b" " * PART)
         assert len(bomb) < 1000
@@ -230,8 +236,8 @@ def test_s8_a_large_message_is_taken_and_let_go(server: Served) -> None:
         for _ in range(3):
             turn = socket.turn(input="a" * 100_000, store=False, generate=False)
             assert turn.final["status"] == "completed"
-        eventually(lambda: 100_000 < server.of(ONE) < 110_000)  # what the connection remembers
-    eventually(lambda: server.budget.bytes == 0)
+        wait_until(lambda: 100_000 < server.of(ONE) < 110_000)  # what the connection remembers
+    wait_until(lambda: server.budget.bytes == 0)
 
 
 def test_s8_a_message_that_waits_for_a_thread_is_held(
@@ -246,16 +252,16 @@ def test_s8_a_message_that_waits_for_a_thread_is_held(
 
     monkeypatch.setattr(bodies, "on_thread", on_thread)
     text = json.dumps({"type": "response.create", "model": "demo", "input": "a" * PART}).encode()
-    with raw(server.base) as first, raw(server.base) as second:
+    with raw_connection(server.base) as first, raw_connection(server.base) as second:
         socket_of(first, ONE)
         socket_of(second, ONE)
         first.send(ws_frame(TEXT, text))
-        eventually(lambda: server.of(ONE) == len(text))
+        wait_until(lambda: server.of(ONE) == len(text))
         second.send(ws_frame(TEXT, text))
         refused_socket(second)
         goes_on.set()
         assert b"response.completed" in first.read(until=b"response.completed")
-    eventually(lambda: server.budget.bytes == 0)
+    wait_until(lambda: server.budget.bytes == 0)
 
 
 # ── time ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -263,18 +269,18 @@ LATE = Limits(body_seconds=60.0, body_total_seconds=0.5)
 
 
 def test_s8_a_body_that_comes_fast_enough_but_never_ends_is_a_408() -> None:
-    with served(LATE) as server, raw(server.base) as client:
+    with served(LATE) as server, raw_connection(server.base) as client:
         begun(client, ONE, b"[")
         while silent(client):
             client.send(b"64\r\n" + b" " * 100 + b"\r\n")
             time.sleep(0.01)
         status, body = answer(client.read(until=b"}}"))
         assert (status, body["error"]["message"]) == (408, "The body took too long.")
-        eventually(lambda: server.budget.bytes == 0)
+        wait_until(lambda: server.budget.bytes == 0)
 
 
 def test_s8_a_message_that_comes_fast_enough_but_never_ends_is_a_408() -> None:
-    with served(LATE) as server, raw(server.base) as client:
+    with served(LATE) as server, raw_connection(server.base) as client:
         socket_of(client, ONE)
         client.send(ws_frame(TEXT, b"[", last=False))
         while silent(client):

@@ -11,8 +11,6 @@ from tests.support.shared import shared_files
 from tests.support.upstream import DONE, Script, ScriptedUpstream, chunk
 from tests.support.upstream import call as tool_call
 
-pytestmark = pytest.mark.timeout(120)
-
 
 def requests(recording: Path) -> list[tuple[dict[str, Any], dict[str, str]]]:
     """(body, headers) of each create request that a recording holds."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import io
 import json
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,43 +15,23 @@ from msgspec.structs import replace
 
 from openresponses_bridge.protocol.codec import decode_json, decode_request
 from openresponses_server.observation.recordings.masking import without_secrets_of
+from openresponses_server.requests import prepared
 from openresponses_server.requests.background import enqueue
 from openresponses_server.requests.prepare import new_run, prepare
-from openresponses_server.requests.prepared import PreparedRequest
 from openresponses_server.runs.support import lacks_secrets, stored_request
 from openresponses_server.settings import Settings, Tracing, UpstreamSettings
 from openresponses_server.store.base import Lease, StoredResponse
 from tests.support.in_process import InProcess
 from tests.support.logs import log_as_in_production
+from tests.support.request_secrets import MCP, SECRETS, TOOLS
 from tests.support.upstream import JSON, Received, Script, ScriptedUpstream, frame, text
 
-MCP = {
-    "type": "mcp",
-    "server_label": "shown-label",
-    "server_url": "https://user:hidden-0-userinfo@shown.example:8443/hidden-1-in-its-path"
-    "?k=hidden-2-in-its-query#hidden-3-in-its-fragment",
-    "headers": {"Authorization": "Bearer hidden-4-header", "X-Tenant": "hidden-5-header"},
-    "authorization": "hidden-6-authorization",
-}
-NETWORK = {
-    "type": "allowlist",
-    "allowed_domains": ["shown.example"],
-    "domain_secrets": [{"domain": "shown.example", "name": "N", "value": "hidden-7-domain-secret"}],
-}
-SHELL = {"type": "shell", "environment": {"type": "container_auto", "network_policy": NETWORK}}
-INTERPRETER = {
-    "type": "code_interpreter",
-    "container": {"type": "auto", "network_policy": NETWORK, "env": {"A": "hidden-8-container-env"}},
-}
-LOCAL = {"type": "local_environment", "environment": {"A": "hidden-9-environment"}, "api_key": "hidden-a-key"}
-TOOLS = [MCP, SHELL, INTERPRETER, LOCAL]
 INSIDE = {
     "type": "additional_tools",
     "role": "developer",
     "tools": [MCP | {"server_label": "inside", "authorization": "hidden-b-inside"}],
 }
 MESSAGE = {"type": "message", "role": "user", "content": "Hi"}
-SECRETS = [f"hidden-{place:x}" for place in range(12)]
 
 
 def echoing(received: Received) -> Script:
@@ -99,9 +78,7 @@ def found_in(shown: bytes | str) -> list[str]:
 def in_background(app: InProcess, body: dict[str, Any]) -> list[bytes]:
     queued = app.call("POST", "/v1/responses", body | {"background": True})
     shown = [queued.body]
-    deadline = time.monotonic() + 60
     while json.loads(shown[-1])["status"] in ("queued", "in_progress"):
-        assert time.monotonic() < deadline
         app.run(asyncio.sleep(0.01))
         shown.append(app.call("GET", f"/v1/responses/{queued.json['id']}").body)
     return shown
@@ -248,7 +225,7 @@ def test_only_its_own_worker_makes_a_run_with_secrets(tmp_path: Path, tools: Any
         service = app.app.state.service
 
         async def made() -> bool:
-            request = PreparedRequest(decode_request(json.dumps(body).encode()), {}, "req_1")
+            request = prepared.Received(decode_request(json.dumps(body).encode()), {}, "req_1")
             run = new_run(await prepare(request, service), service)
             await enqueue(service, run)
             await run.wait_for_end()

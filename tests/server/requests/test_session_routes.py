@@ -13,8 +13,6 @@ from openresponses_server.settings.files import hashed
 from tests.support.serving import call, respond, serving
 from tests.support.upstream import JSON, Received, Script, ScriptedUpstream, refusal, text
 
-pytestmark = pytest.mark.timeout(120)
-
 KEYS = {"alice": "key-of-alice-0123456789", "bob": "key-of-bob-0123456789"}
 SESSIONS: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
     "prompt_cache_key": ({"prompt_cache_key": "{}"}, {}),
@@ -116,8 +114,7 @@ def test_a_session_that_is_out_goes_elsewhere_and_comes_back(places: Any) -> Non
             )
         assert (len(home.received), len(other.received)) == (2, 3)  # the one that found out, and nobody since
         home.answer = None
-        deadline = time.monotonic() + 30
-        while len(home.received) == 2 and time.monotonic() < deadline:
+        while len(home.received) == 2:
             respond(base, as_client("alice"), model="m", prompt_cache_key="k")
             time.sleep(0.05)
         assert len(home.received) == 3

@@ -5,12 +5,11 @@ from typing import Any
 
 import pytest
 
-from tests.server.test_foreign_sdks import DIALECTS
 from tests.support import dialect_scripts as scripts
+from tests.support.dialect_scripts import DIALECTS
 from tests.support.serving import Reply, call
 from tests.support.upstream import HANG, Script, ScriptedUpstream
 
-pytestmark = pytest.mark.timeout(120)
 _TURN = [{"role": "user", "content": "Count."}]
 SURFACES: dict[str, dict[str, Any]] = {
     "/v1/responses": {"input": "Count.", "stop": ["ND", "END"]},

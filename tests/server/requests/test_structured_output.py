@@ -16,7 +16,6 @@ from tests.support.sockets import opened_socket
 from tests.support.upstream import CUT, DONE, Script, ScriptedUpstream, chunk, frame, refusal, text
 from tests.support.upstream import call as tool_call
 
-pytestmark = pytest.mark.timeout(120)
 SCHEMA = {
     "type": "object",
     "properties": {"city": {"type": "string"}},
@@ -445,7 +444,7 @@ def test_what_takes_too_long_to_judge_is_not_asked_for_again(upstream: ScriptedU
 
 # ── between rounds ─────────────────────────────────────────────────────────────────────────────────────
 MODULE = '''
-from openresponses_bridge.tools import ToolRegistry
+from openresponses_agent.tools import ToolRegistry
 
 registry = ToolRegistry()
 

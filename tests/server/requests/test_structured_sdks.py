@@ -16,7 +16,6 @@ from tests.support.serving import serving
 from tests.support.upstream import Script, ScriptedUpstream, text
 from tests.support.upstream import call as tool_call
 
-pytestmark = pytest.mark.timeout(120)
 HELLO: Any = [{"role": "user", "content": "Where to?"}]
 GOOD = '{"city": "Oslo", "days": 3}'
 BAD = '{"city": "Oslo"}'

@@ -15,11 +15,10 @@ from openresponses_server.requests.abilities import FittedRequest
 from openresponses_server.requests.compaction import summary_item
 from openresponses_server.requests.truncation import Truncator, kept_indexes
 from openresponses_server.settings import Capabilities, Settings, UpstreamSettings
-from openresponses_server.upstreams.routing import build_router
+from openresponses_server.upstreams.routing.models import build_router
 from tests.support.serving import Reply, respond, serving, stream
 from tests.support.upstream import DONE, Script, ScriptedUpstream, frame, refusal, text
 
-pytestmark = pytest.mark.timeout(120)
 ANSWER = Script(text("Hi"))
 TOO_LONG = refusal(400, code="context_length_exceeded", message="Too long.")
 IN_STREAM = Script([frame(error={"code": "context_length_exceeded", "message": "Too long."}), DONE])

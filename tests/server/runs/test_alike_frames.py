@@ -13,7 +13,7 @@ from openresponses_bridge.calls.identity import ToolIdentityMap, ToolKind
 from openresponses_bridge.dialects import anthropic_messages, chat_completions
 from openresponses_bridge.protocol.codec import encode
 from openresponses_bridge.sse import SSEDecoder
-from openresponses_server.runs.pipeline import Translation
+from openresponses_server.runs.exchange import Translation
 from tests.support.machines import machine
 
 

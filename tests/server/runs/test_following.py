@@ -13,9 +13,8 @@ from openresponses_server.store.base import NOBODY, Lease, StoredResponse
 from openresponses_server.store.endings import CUT_OFF, INTERRUPTED
 from openresponses_server.store.frames import Frames
 from openresponses_server.store.logs.memory import MemoryLog
-from tests.server.runs.test_settling import Left
+from tests.support.broken_runs import Left
 
-pytestmark = pytest.mark.timeout(120)
 DONE = b"data: [DONE]\n\n"
 MOST = 1000
 ALIVE = Lease("alive", time.time() + 86_400)  # made at collection

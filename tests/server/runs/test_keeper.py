@@ -5,22 +5,26 @@ import json
 from collections.abc import AsyncIterator, Callable, Mapping
 from io import StringIO
 from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from openresponses_bridge import ResponseStreamStateMachine
 from openresponses_bridge.protocol.events import Event
+from openresponses_bridge.protocol.input_items import MessageParam
 from openresponses_server.runs.keeper import Keeper
-from openresponses_server.store.base import Lease, StoredResponse, StoreError
+from openresponses_server.runs.run import ActiveRuns, Run
+from openresponses_server.store.base import Lease, StoredConversation, StoredResponse, StoreError
 from openresponses_server.store.frames import Frames
+from openresponses_server.store.idempotency import IdempotencyKey
 from openresponses_server.store.logs.memory import MemoryLog
 from openresponses_server.store.memory import MemoryStore
-from openresponses_server.store.persistence import ResponseSessionPersistenceTransformer
+from openresponses_server.store.persistence import RecordOptions, ResponseSessionPersistenceTransformer
 from openresponses_server.store.records import Row
+from openresponses_server.store.writers import StoringTimes
 from openresponses_server.tasks import end_tasks
+from tests.support.failing_store import FailingStore, as_store
 from tests.support.waiting import until
-
-pytestmark = pytest.mark.timeout(120)
 
 INTERVAL = 1.0  # seconds of the bench's clock
 LEASE = 4.0
@@ -67,10 +71,8 @@ class Bench:
             self.store,
             MemoryLog(),
             "worker-1",
-            interval=INTERVAL,
-            lease=LEASE,
-            wake=self.keeper.wake,
-            clock=lambda: self.now,
+            StoringTimes(interval=INTERVAL, lease=LEASE, clock=lambda: self.now),
+            RecordOptions(wake=self.keeper.wake),
         )
 
     async def begin(self) -> None:
@@ -246,14 +248,127 @@ async def test_run_whose_beginning_was_refused_is_not_kept(bench: Bench) -> None
     with pytest.raises(StoreError):
         await refused.take(refused.machine.start())
     bench.keeper.remove(refused.kept, ended=True)
-    assert set(bench.keeper._kept) == {bench.machine.response_id}
+    assert {each for each, _ in bench.keeper._kept} == {bench.machine.response_id}
+
+
+async def test_s1_a_run_that_came_back_under_its_id_is_kept_beside_its_first_attempt(bench: Bench) -> None:
+    """This process lost a run, and acquired it again while the first attempt still ends."""
+    machine, lost = bench.machine, bench.kept
+    again = ResponseSessionPersistenceTransformer(
+        StoredResponse(machine.snapshot, []),
+        lambda: machine.snapshot,
+        bench.store,
+        MemoryLog(),
+        "worker-2",
+        StoringTimes(interval=INTERVAL, lease=LEASE, clock=lambda: bench.now),
+        RecordOptions(stored=True),
+    )
+    bench.now += LEASE + 1
+    await bench.store.claim_orphans(Lease("worker-2", bench.now + LEASE), bench.now)
+    bench.keeper.remove(lost, ended=True)  # whose end is not stored yet
+    bench.keeper.add(again, bench.on_lost)
+    bench.keeper.remove(lost, ended=False)
+    bench.now += LEASE / 2
+    await bench.keeper.renew()
+    assert bench.lease_until == bench.now + LEASE
+    bench.keeper.remove(again, ended=False)
+    await bench.keeper.make_due_checkpoints()
+    assert not bench.keeper._kept
+
+
+@pytest.mark.parametrize("at_end", [True, False])
+async def test_s1_a_refused_request_has_no_response_that_succeeded(at_end: bool) -> None:
+    """The store has made the beginning, of which its answer was lost, so that the client knows of none."""
+    bench, store = Bench(), FailingStore()
+    keeper = Keeper(as_store(store), 2 * TURN, LEASE)
+    conversation = StoredConversation("conv_a", "", 1.0, None, b"{}")
+    await store.conversations.create(conversation, [])
+    machine = ResponseStreamStateMachine("m")
+    kept = ResponseSessionPersistenceTransformer(
+        StoredResponse(machine.snapshot, [MessageParam("user", "Hello?")], conversation="conv_a"),
+        lambda: machine.snapshot,
+        as_store(store),
+        MemoryLog(),
+        "worker-1",
+        StoringTimes(timeout=0.0, certainty=0.0, clock=lambda: bench.now),
+        RecordOptions(),
+    )
+    kept.sends_only_at_end = at_end
+    keeper.add(kept, bench.on_lost)
+    store.mute = {"put"}
+    if at_end:
+        sent = await kept.persist(machine.start() + machine.text("Hello") + machine.finish("stop"))
+        assert sent[-1].type == "response.failed"
+    else:
+        with pytest.raises(StoreError):
+            await kept.persist(machine.start() + machine.text("Hello"))
+    assert await store.kept.get(machine.response_id) is not None
+    keeper.remove(kept, ended=at_end)
+    await keeper.make_due_checkpoints()
+    store.mute = set()
+    bench.now += INTERVAL
+    await keeper.make_due_checkpoints()
+    found = await store.kept.get(machine.response_id)
+    assert found is not None
+    assert (found.response.status, found.lease) == ("failed", None)
+    assert await store.conversations.items("conv_a", "") == []
+    stored = b"".join([each.data async for each in store.kept.frames(machine.response_id)])
+    assert stored.count(b"event: response.failed") == 1
+    assert not keeper._kept
+
+
+@pytest.mark.parametrize("arrived", [True, False])
+async def test_s1_a_refused_request_keeps_its_key_from_nobody(arrived: bool) -> None:
+    """Whether the store made its beginning or not; another request may have the key by then."""
+    bench, store, key = Bench(), FailingStore(), IdempotencyKey("a" * 64, "b" * 64, 4e9)
+    keeper = Keeper(as_store(store), 2 * TURN, LEASE)
+    kept = ResponseSessionPersistenceTransformer(
+        StoredResponse(bench.machine.snapshot, []),
+        lambda: bench.machine.snapshot,
+        as_store(store),
+        MemoryLog(),
+        "worker-1",
+        StoringTimes(timeout=0.0, clock=lambda: bench.now),
+        RecordOptions(key=key),
+    )
+    store.mute = {"put"}
+    with pytest.raises(StoreError):
+        await kept.queue()
+    store.mute = set()
+    if not arrived:
+        await store.kept.delete(bench.machine.response_id)
+        await store.kept.put(StoredResponse(ResponseStreamStateMachine("m").snapshot, []), key=key)
+    keeper.retract(kept)
+    await keeper.make_due_checkpoints()
+    found = await store.kept.get(bench.machine.response_id)
+    assert found is not None
+    assert (found.response.status, found.lease) == ("failed", None)
+    assert (await store.kept.keyed(key.name) is None) is arrived
+    assert not keeper._kept
+
+
+def test_a_run_that_ends_is_not_removed_for_another_of_its_response() -> None:
+    running, first, second = ActiveRuns(), cast(Run, object()), cast(Run, object())
+    running.add("resp_1", "", first)
+    running.add("resp_1", "", second)
+    running.remove("resp_1", first)
+    assert running.find("resp_1") is second
+    running.remove("resp_1", second)
+    running.remove("resp_1", second)
+    assert len(running) == 0
 
 
 async def test_s1_end_of_a_run_that_was_never_stored_does_not_stop_the_keeper(bench: Bench) -> None:
     """One that is over with its first batch is never added, and there is nothing to make up for."""
     machine = ResponseStreamStateMachine("m")
     short = ResponseSessionPersistenceTransformer(
-        StoredResponse(machine.snapshot, []), lambda: machine.snapshot, bench.store, MemoryLog(), "worker-2"
+        StoredResponse(machine.snapshot, []),
+        lambda: machine.snapshot,
+        bench.store,
+        MemoryLog(),
+        "worker-2",
+        StoringTimes(),
+        RecordOptions(),
     )
     bench.keeper.remove(short, ended=True)
     await bench.keeper.make_due_checkpoints()

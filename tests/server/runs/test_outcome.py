@@ -12,20 +12,19 @@ from openresponses_server.settings import Settings, UpstreamSettings
 from tests.support.processes import free_port
 from tests.support.serving import call, opened, respond, serving, stream, wait_for
 from tests.support.sockets import opened_socket
-from tests.support.upstream import CUT, RESET, Script, ScriptedUpstream, chunk, frame, refusal, text
+from tests.support.upstream import CUT, DONE, RESET, Script, ScriptedUpstream, chunk, frame, refusal, text
+from tests.support.waiting import wait_until
 
 Line = dict[str, Any]
 PRIVATE = "private words"
 MESSAGES = [{"role": "user", "content": PRIVATE}]
 
 
-def lines_of(ask: Callable[[], Any], count: int = 1, *, wait: float = 5.0) -> list[Line]:
+def lines_of(ask: Callable[[], Any], count: int = 1) -> list[Line]:
     """The lines of the responses that come of this, which have to be as many."""
     with capture_logs() as logs:
         ask()
-        until = time.monotonic() + wait
-        while len(found := _responses(logs)) < count and time.monotonic() < until:
-            time.sleep(0.005)
+        wait_until(lambda: len(_responses(logs)) >= count)
         time.sleep(0.05)  # for one too many
     found = _responses(logs)
     assert len(found) == count, logs
@@ -71,7 +70,7 @@ def test_s11_each_surface_logs_one_line_per_response(demo: str, surface: str) ->
         "status": "completed",
         "log_level": "info",
     }
-    assert line["id"].startswith("resp_")
+    assert line["response_id"].startswith("resp_")
     assert line["input_tokens"] > 0
     assert line["output_tokens"] > 0
     assert 0 < line["first_ms"] <= line["ms"] < 10_000
@@ -81,7 +80,7 @@ def test_s11_each_surface_logs_one_line_per_response(demo: str, surface: str) ->
 
 def test_s11_choices_are_a_line_each(demo: str) -> None:
     lines = lines_of(lambda: call(demo, "POST", "/v1/chat/completions", {**CHAT, "n": 3}), 3)
-    assert len({line["id"] for line in lines}) == 3
+    assert len({line["response_id"] for line in lines}) == 3
 
 
 def test_s11_turns_of_a_websocket_are_a_line_each(demo: str) -> None:
@@ -151,6 +150,34 @@ def test_s11_an_incomplete_answer_is_a_warning_with_its_reason(demo: str) -> Non
     (line,) = lines_of(lambda: stream(demo, model="demo-incomplete"))
     assert (line["log_level"], line["status"], line["code"]) == ("warning", "incomplete", "max_output_tokens")
     assert "cause" not in line
+
+
+NOT_JSON = {"index": 0, "id": "c1", "type": "function", "function": {"name": "look", "arguments": "not json"}}
+STRANGE = NOT_JSON | {"function": {"name": "gone", "arguments": "{}"}}
+ODD: dict[str, tuple[list[Any], str]] = {
+    "no output": ([chunk("stop")], "output: completed without any"),
+    "undeclared": (
+        [chunk(tool_calls=[STRANGE]), chunk("tool_calls")],
+        "tool_call.name: not a tool of the request",
+    ),
+    "not JSON": (
+        [chunk(tool_calls=[NOT_JSON]), chunk("tool_calls")],
+        "tool_call.arguments: not JSON, sent as they are",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", ODD)
+def test_s11_what_completes_oddly_has_its_warnings(
+    bridged: str, upstream: ScriptedUpstream, case: str
+) -> None:
+    chunks, warning = ODD[case]
+    upstream.scripts["odd"] = Script([*chunks, DONE])
+    tools = [{"type": "function", "name": "look", "parameters": {"type": "object"}}]
+    (line,) = lines_of(lambda: respond(bridged, model="odd", input=PRIVATE, tools=tools))
+    assert line["status"] == "completed"
+    assert warning in line["warnings"]
+    assert "not json" not in repr(line)
 
 
 def test_s11_an_upstream_that_is_not_there_is_named_without_its_password() -> None:

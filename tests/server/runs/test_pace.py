@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 from openresponses_bridge.emitter.machine import ResponseStreamStateMachine
 from openresponses_bridge.protocol.events import Event
 from openresponses_server.observation.responses import GAPS, TokenTiming
+from tests.support.costs import assert_at_most, seconds
 
 
 def events() -> tuple[list[Event], list[list[Event]]]:
@@ -47,17 +47,12 @@ def test_a_long_silence_is_beyond_the_last_bound() -> None:
 def test_a_read_costs_little_beside_a_token() -> None:
     """Beside the machine's own work on the same token, in the same run."""
 
-    def seconds(work: Callable[[], object]) -> float:
-        before = time.process_time()
-        for _ in range(5_000):
-            work()
-        return time.process_time() - before
+    def often(work: Callable[[], object]) -> float:
+        return seconds(lambda: [work() for _ in range(5_000)])
 
     begun, (first, second, _) = events()
     machine, timing = ResponseStreamStateMachine("m"), TokenTiming()
     machine.start()
     timing.read(begun)
     timing.read(first)
-    token = min(seconds(lambda: machine.text("b")) for _ in range(5))
-    read = min(seconds(lambda: timing.read(second)) for _ in range(5))
-    assert read < 3 * token
+    assert_at_most(3, lambda: often(lambda: timing.read(second)), lambda: often(lambda: machine.text("b")))

@@ -4,7 +4,7 @@ import pytest
 
 from openresponses_bridge.dialects.chat_completions import ChatOptions, Inbound
 from openresponses_bridge.protocol.codec import encode
-from openresponses_server.runs.pipeline import Translation
+from openresponses_server.runs.exchange import Translation
 from openresponses_server.settings import Limits
 from tests.support.machines import machine
 from tests.support.upstream import chunk

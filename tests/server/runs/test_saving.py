@@ -4,8 +4,8 @@ import asyncio
 import json
 import socket
 import threading
-import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -17,90 +17,92 @@ from openresponses_bridge.protocol.events import Event
 from openresponses_server.runs.client import Batch, Client
 from openresponses_server.settings import Settings, Timeouts
 from openresponses_server.store.memory import MemoryStore
-from openresponses_server.store.persistence import ResponseSessionPersistenceTransformer
+from tests.support.failing_store import store_ends_within
 from tests.support.serving import call, respond, serving, stream, wait_for
+from tests.support.waiting import until, wait_until
 from tests.support.workers import Reader, type_of
-
-pytestmark = pytest.mark.timeout(120)
 
 
 class Store(Struct):
-    """How long the end of a response takes to be stored, and whether one is being stored."""
+    """A store that stores no end of a response while it is held, and tells when one is to be stored."""
 
     base: str = ""
-    seconds: float = 0.0
+    released: threading.Event = field(default_factory=threading.Event)
     saving: threading.Event = field(default_factory=threading.Event)
 
 
-@pytest.fixture(scope="module")
-def _served() -> Iterator[Store]:
+@contextmanager
+def served(patience: float) -> Iterator[Store]:
+    """A server that waits for its store for so many seconds."""
     store = Store()
+    store.released.set()
     real = MemoryStore.finish
 
     async def finish(self: MemoryStore, *given: Any, **named: Any) -> None:
         store.saving.set()
-        begun = time.monotonic()
-        while time.monotonic() - begun < store.seconds:  # one that has begun ends with the slowness too
-            await asyncio.sleep(0.01)
+        await until(store.released.is_set)
         await real(self, *given, **named)
 
-    defaults = ResponseSessionPersistenceTransformer.__init__.__kwdefaults__
-    assert defaults is not None
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(MemoryStore, "finish", finish)
-        patch.setitem(defaults, "timeout", 1.0)
-        settings = Settings(store="memory://", keep_alive=0.1, timeouts=Timeouts(total=2.0))
+        store_ends_within(patch, patience)
+        settings = Settings(store="memory://", keep_alive=0.1, timeouts=Timeouts(total=2 * patience))
         with serving(settings) as base:
             store.base = base
             yield store
+            store.released.set()
 
 
 @pytest.fixture
-def store(_served: Store) -> Store:
-    _served.seconds = 0.0
-    _served.saving.clear()
-    return _served
+def patient() -> Iterator[Store]:
+    with served(60.0) as store:
+        yield store
 
 
-def begin(store: Store, seconds: float, **more: Any) -> Reader:
-    """A short stream whose end is being stored for that long, from now on."""
-    store.seconds = seconds
+@pytest.fixture
+def impatient() -> Iterator[Store]:
+    with served(1.0) as store:
+        yield store
+
+
+def begin(store: Store, **more: Any) -> Reader:
+    """A short stream whose end is being stored until the store is released."""
+    store.released.clear()
     reader = Reader(store.base, "POST", "/v1/responses", {"model": "demo-slow", "input": "5 words", **more})
     assert store.saving.wait(60)
     return reader
 
 
-def test_cancel_that_comes_while_the_end_is_stored_is_answered_with_the_end(store: Store) -> None:
-    reader = begin(store, 0.4, stream=True)
-    refused = call(store.base, "POST", f"/v1/responses/{reader.response_id}/cancel")
+def test_cancel_that_comes_while_the_end_is_stored_is_answered_with_the_end(patient: Store) -> None:
+    reader = begin(patient, stream=True)
+    threading.Timer(0.2, patient.released.set).start()  # it waits for the end
+    refused = call(patient.base, "POST", f"/v1/responses/{reader.response_id}/cancel")
     assert (refused.status, refused.error["code"]) == (400, "response_not_cancellable")
-    reader.join(5)
+    reader.join()
     assert type_of(reader.frames[-2]) == "response.completed"
 
 
-def test_s6_connection_is_kept_alive_while_the_end_is_stored(store: Store) -> None:
-    reader = begin(store, 0.7, stream=True)
-    reader.join(5)
-    last = reader.data.rindex(b"event: response.output_text.delta")
-    assert reader.data.count(b"\n: ", last) >= 3
+def test_s6_connection_is_kept_alive_while_the_end_is_stored(patient: Store) -> None:
+    reader = begin(patient, stream=True)
+    wait_until(lambda: reader.data.count(b"\n: ", reader.data.rindex(b"output_text.delta")) >= 3)
+    patient.released.set()
+    reader.join()
     assert type_of(reader.frames[-2]) == "response.completed"
 
 
-def test_s1_store_that_does_not_answer_is_waited_for_as_long_as_patience_lasts(store: Store) -> None:
-    begun = time.monotonic()
-    reader = begin(store, 20.0, stream=True)
-    reader.join(5)
+def test_s1_store_that_does_not_answer_is_waited_for_as_long_as_patience_lasts(impatient: Store) -> None:
+    reader = begin(impatient, stream=True)
+    reader.join()
     assert [type_of(each) for each in reader.frames[-3:-1]] == ["error", "response.failed"]
     assert b'"code":"store_unavailable"' in reader.frames[-2]
-    assert time.monotonic() - begun < 5
-    store.seconds = 0.0
-    wait_for(store.base, str(reader.response_id), "failed")
+    impatient.released.set()
+    wait_for(impatient.base, str(reader.response_id), "failed")
 
 
 @pytest.mark.parametrize("cancelled", [False, True])
-def test_s8_run_whose_client_takes_nothing_ends_in_time(store: Store, cancelled: bool) -> None:
+def test_s8_run_whose_client_takes_nothing_ends_in_time(impatient: Store, cancelled: bool) -> None:
     body = json.dumps({"model": "demo", "input": f"{40_000} words", "stream": True}).encode()
-    address = urlsplit(store.base)
+    address = urlsplit(impatient.base)
     head = (
         "POST /v1/responses HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
         f"content-length: {len(body)}\r\n\r\n"
@@ -114,10 +116,8 @@ def test_s8_run_whose_client_takes_nothing_ends_in_time(store: Store, cancelled:
             first += stuck.recv(500)
         response_id = "resp_" + first.split(b'"id":"resp_', 1)[1].partition(b'"')[0].decode()
         if cancelled:
-            asked = time.monotonic()
-            assert call(store.base, "POST", f"/v1/responses/{response_id}/cancel").status in (200, 400)
-            assert time.monotonic() - asked < 2
-        wait_for(store.base, response_id, "completed", "incomplete", "failed")
+            assert call(impatient.base, "POST", f"/v1/responses/{response_id}/cancel").status in (200, 400)
+        wait_for(impatient.base, response_id, "completed", "incomplete", "failed")
 
 
 async def test_s4_client_that_does_not_take_the_end_is_let_go() -> None:
@@ -136,13 +136,13 @@ async def test_s4_client_that_does_not_take_the_end_is_let_go() -> None:
     assert client.deliver is None
 
 
-def test_what_is_being_made_cannot_be_continued(store: Store) -> None:
+def test_what_is_being_made_cannot_be_continued(patient: Store) -> None:
     """Half a call can't be answered."""
-    running = respond(store.base, model="demo-slow", input="30 words", background=True).json["id"]
-    refused = respond(store.base, model="demo", input="And?", previous_response_id=running)
+    running = respond(patient.base, model="demo-slow", input="4000 words", background=True).json["id"]
+    refused = respond(patient.base, model="demo", input="And?", previous_response_id=running)
     assert (refused.status, refused.error["code"]) == (400, "previous_response_in_progress")
     assert refused.error["param"] == "previous_response_id"
-    call(store.base, "POST", f"/v1/responses/{running}/cancel")
-    assert stream(store.base, model="demo", input="And?", previous_response_id=running).final["status"] == (
+    call(patient.base, "POST", f"/v1/responses/{running}/cancel")
+    assert stream(patient.base, model="demo", input="And?", previous_response_id=running).final["status"] == (
         "completed"
     )

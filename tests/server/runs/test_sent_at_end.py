@@ -13,8 +13,6 @@ from tests.support.serving import call, respond, serving
 from tests.support.upstream import Script, ScriptedUpstream, Step, chunk, text
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.timeout(120)
-
 _PACED: list[Step] = [each for _ in range(4) for each in (chunk(content="word "), 0.05)]
 _SLOW: list[Step] = [each for _ in range(30) for each in (chunk(content="word "), 0.1)]
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import AsyncIterator
 from functools import partial
 from types import SimpleNamespace
 
@@ -10,65 +11,23 @@ from structlog.testing import capture_logs
 
 from openresponses_bridge import ResponseStreamStateMachine
 from openresponses_bridge.protocol.codec import encode, encode_sse
-from openresponses_bridge.protocol.events import Event
 from openresponses_bridge.protocol.request import CreateResponse
 from openresponses_server.errors import HttpError
 from openresponses_server.limits.gate import Gate
+from openresponses_server.runs import settle
 from openresponses_server.runs.follow import Follower
 from openresponses_server.runs.settle import Settler
 from openresponses_server.runs.support import RunSupport
 from openresponses_server.settings import Limits, Settings
-from openresponses_server.store.base import NOBODY, Lease, ResponseProgress, StoredResponse, StoreError
-from openresponses_server.store.endings import CUT_OFF, RESTARTED, failed
+from openresponses_server.store import writers
+from openresponses_server.store.base import NOBODY, Lease, StoredResponse, StoreError
+from openresponses_server.store.endings import CUT_OFF, INTERRUPTED, RESTARTED, failed
 from openresponses_server.store.frames import Frames
 from openresponses_server.store.logs.memory import MemoryLog
+from openresponses_server.store.logs.redis import RedisLog
 from openresponses_server.store.memory import MemoryStore
+from tests.support.broken_runs import LONG_AGO, Left
 from tests.support.failing_store import FailingStore, as_store
-
-pytestmark = pytest.mark.timeout(120)
-LONG_AGO = Lease("dead", 1.0)
-
-
-class Left:
-    """A run that was broken off: `saved` is what reached the store, `logged` what reached the log alone."""
-
-    def __init__(self) -> None:
-        self.machine = ResponseStreamStateMachine("m")
-        self.store = MemoryStore()
-        self.log = MemoryLog()
-        self.settler = Settler(self.store, self.log, 5.0)
-        self.follower = Follower(self.store, self.log, self.settler, pause=0.01)
-        self.saved: list[Event] = []
-        self.logged: list[Event] = []
-
-    @property
-    def id(self) -> str:
-        return self.machine.response_id
-
-    async def begin(self) -> None:
-        self.saved = self.machine.start() + self.machine.text("Saved")
-        frames = Frames(0, len(self.saved) - 1, encode_sse(self.saved))
-        await self.store.put(StoredResponse(self.machine.snapshot, [], lease=LONG_AGO), frames)
-
-    async def log_more(self) -> None:
-        self.logged = self.machine.text(" and logged")
-        first = len(self.saved)
-        await self.log.open(self.id)
-        await self.log.append(self.id, Frames(0, first - 1, encode_sse(self.saved)))
-        await self.log.append(self.id, Frames(first, first + len(self.logged) - 1, encode_sse(self.logged)))
-
-    async def record(self) -> StoredResponse:
-        found = await self.store.get(self.id)
-        assert found is not None
-        return found
-
-    async def standing(self) -> ResponseProgress:
-        found = await self.store.standing(self.id)
-        assert found is not None
-        return found
-
-    async def read(self, after: int = -1) -> bytes:
-        return b"".join([data async for data in self.follower.follow(await self.standing(), after)])
 
 
 @pytest.fixture
@@ -100,6 +59,39 @@ async def test_what_outlived_the_worker_in_the_log_is_kept_too(left: Left) -> No
     assert record.last_sequence == len(left.saved + left.logged)
 
 
+class LateLog(MemoryLog):
+    """A log of a machine that has little time for it."""
+
+    async def acquire(self, run_id: str) -> None:
+        await asyncio.sleep(0.01)
+
+    async def read(self, run_id: str, after: int = -1, *, wait: bool = True) -> AsyncIterator[Frames]:
+        await asyncio.sleep(0.01)
+        async for frames in super().read(run_id, after, wait=wait):
+            yield frames
+
+
+@pytest.mark.parametrize("at_hand", [True, False])
+async def test_s1_what_a_log_at_hand_has_is_waited_for_however_late_it_is(
+    at_hand: bool, left: Left, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of another machine may never answer."""
+    monkeypatch.setattr(settle, "_LOG_TIMEOUT", 0.0)
+    left.log = LateLog()
+    left.log.at_hand = at_hand
+    await left.log_more()
+    await Settler(left.store, left.log, 5.0).sweep()
+    response = (await left.record()).response
+    assert response.output_text == ("Saved and logged" if at_hand else "Saved")
+    assert response.error == (INTERRUPTED if at_hand else CUT_OFF)
+
+
+def test_s1_settling_is_held_for_longer_than_a_log_is_waited_for() -> None:
+    """Once each before a response is made again and before it is released, and for its end."""
+    assert writers.SETTLING > 3 * settle._LOG_TIMEOUT
+    assert RedisLog("redis://127.0.0.1:1")._persist._timeout <= settle._LOG_TIMEOUT
+
+
 async def test_end_that_was_logged_and_not_stored_stands(left: Left) -> None:
     """The client got a failure: its store was away when the response ended."""
     await left.log_more()
@@ -124,7 +116,7 @@ async def test_s11_a_settled_run_is_one_line_of_whoever_settled_it(left: Left) -
         {
             "event": "response",
             "log_level": "warning",
-            "id": left.id,
+            "response_id": left.id,
             "model": "m",
             "status": "failed",
             "code": "response_interrupted",
@@ -361,7 +353,7 @@ async def test_reader_of_a_deleted_response_is_let_go(left: Left) -> None:
     reading = asyncio.create_task(left.read())
     await asyncio.sleep(0.05)
     await left.store.delete(left.id)
-    assert b"[DONE]" not in await asyncio.wait_for(reading, 5)
+    assert b"[DONE]" not in await reading
 
 
 async def test_reader_outwaits_a_store_that_is_out_of_reach(left: Left) -> None:

@@ -2,43 +2,22 @@
 killed leaves is a copy of its database from the middle of the run; `tests/faults/test_made_again.py` kills
 workers for the same."""
 
-import sqlite3
 import time
-from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from openresponses_server.settings import Settings, UpstreamSettings
+from tests.support.crashes import left_by
 from tests.support.serving import Reply, call, serving, violations, wait_for
 from tests.support.upstream import HANG, Script, ScriptedUpstream, chunk, text
+from tests.support.waiting import wait_until
 from tests.support.workers import Reader, type_of
-
-pytestmark = pytest.mark.timeout(120)
 
 BEGINNING = ["response.created", "response.in_progress"]
 RESTARTED = "openresponses-bridge:restarted"
 HALF = [chunk(role="assistant", content="Half"), chunk(content=" of it")]
-
-
-def until(true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
-def left_by(base: str, response_id: str, database: Path, number: int) -> Path:
-    """What would be there if the worker were killed now; then it is let go."""
-    folder = database.parent / f"left-{number}"
-    folder.mkdir()
-    copy = folder / database.name
-    with closing(sqlite3.connect(database)) as source, closing(sqlite3.connect(copy)) as target:
-        source.backup(target)
-    assert call(base, "POST", f"/v1/responses/{response_id}/cancel").status == 200
-    return copy
 
 
 @pytest.mark.parametrize("asked", ["by the request", "by the config"])
@@ -65,14 +44,14 @@ def test_s1_response_that_is_withheld_is_made_again_whatever_was_made(
 
     with serving(settings()) as base:
         reader = Reader(base, "POST", "/v1/responses", body)
-        until(lambda: len(reader.frames) == 2 and half_made(1))
+        wait_until(lambda: len(reader.frames) == 2 and half_made(1))
         response_id = str(reader.response_id)
         time.sleep(0.2)  # several checkpoints
         polled = call(base, "GET", f"/v1/responses/{response_id}").json
         assert (polled["status"], polled["output"], polled["usage"]) == ("in_progress", [], None)
         database = left_by(base, response_id, database, 1)
     with serving(settings()) as base:
-        until(lambda: half_made(2))
+        wait_until(lambda: half_made(2))
         time.sleep(0.2)
         database = left_by(base, response_id, database, 2)
     with serving(settings()) as base:

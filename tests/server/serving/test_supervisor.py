@@ -8,40 +8,17 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from tests.server.serving.test_stopping import ended, slow_stream
-from tests.support.processes import base_of, started
+from tests.support.processes import base_of, children, ended, started
 from tests.support.serving import call, respond
 from tests.support.shared import REPOSITORY
-from tests.support.workers import type_of
-
-pytestmark = pytest.mark.timeout(120)
-
-
-def children(pid: int) -> set[int]:
-    """The worker processes of this parent."""
-    found = set()
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = stat.read_text().rpartition(")")[2].split()
-            line = stat.with_name("cmdline").read_bytes()
-        except OSError:
-            continue
-        if int(fields[1]) == pid and b"openresponses_server.serving.worker" in line and fields[0] != "Z":
-            found.add(int(stat.parent.name))
-    return found
-
-
-def until(holds: Callable[[], bool], what: str, seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.05)
+from tests.support.waiting import wait_until
+from tests.support.workers import slow_stream, type_of
 
 
 @contextmanager
@@ -49,7 +26,7 @@ def workers(folder: Path, *flags: str) -> Iterator[tuple[subprocess.Popen[str], 
     """Two, which serve."""
     with started("--workers", "2", *flags, folder=folder) as process:
         base = base_of(process)
-        until(lambda: call(base, "GET", "/readyz").status == 200, "they do not serve")
+        wait_until(lambda: call(base, "GET", "/readyz").status == 200)
         yield process, base
 
 
@@ -71,14 +48,14 @@ def test_s8_workers_whose_parent_is_killed_give_up_the_port_and_finish_what_they
         assert len(left) == 2
         process.kill()
         process.wait()
-        until(lambda: refuses(base), "the port is held", 2.0)
+        wait_until(lambda: refuses(base))
         assert not reader.done
         with started("--port", base.rpartition(":")[2], folder=tmp_path) as successor:
             assert base_of(successor) == base
             assert respond(base, model="demo").status == 200
             reader.join()
             assert type_of(reader.frames[-2]) == "response.completed"
-        until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in left), "they stay", 10.0)
+        wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in left))
 
 
 def test_s8_sighup_replaces_the_workers_and_no_stream_and_no_request_fails(tmp_path: Path) -> None:
@@ -91,10 +68,10 @@ def test_s8_sighup_replaces_the_workers_and_no_stream_and_no_request_fails(tmp_p
             assert respond(base, model="demo").status == 200
             return not children(process.pid) & before
 
-        until(replaced, "the workers are the same")
+        wait_until(replaced)
         reader.join()
         assert type_of(reader.frames[-2]) == "response.completed"
-        until(lambda: len(children(process.pid)) == 2, "there are not two workers")
+        wait_until(lambda: len(children(process.pid)) == 2)
         process.send_signal(signal.SIGTERM)
         ended(process)
 
@@ -104,8 +81,8 @@ def test_s8_worker_that_dies_is_replaced(tmp_path: Path) -> None:
         before = children(process.pid)
         victim = min(before)
         os.kill(victim, signal.SIGKILL)
-        until(lambda: len(children(process.pid) - {victim}) == 2, "it is not replaced")
-        until(lambda: call(base, "GET", "/readyz").status == 200, "they do not serve")
+        wait_until(lambda: len(children(process.pid) - {victim}) == 2)
+        wait_until(lambda: call(base, "GET", "/readyz").status == 200)
         assert children(process.pid) > before - {victim}
 
 
@@ -180,6 +157,6 @@ def test_s7_socket_that_is_passed_on_is_held_to_the_same_rules(
         if kind == socket.SOCK_STREAM:
             passed.listen()
         with socket_activated(passed, tmp_path) as process:
-            said = process.communicate(timeout=60)[1]
+            said = process.communicate()[1]
     assert process.returncode == 2
     assert re.search(message, said)

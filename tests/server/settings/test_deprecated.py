@@ -9,8 +9,8 @@ import pytest
 from click.testing import CliRunner
 from msgspec import Meta, Struct
 
+from openresponses_cli.commands.cli import main
 from openresponses_server import settings as module
-from openresponses_server.commands.cli import main
 from openresponses_server.settings import Settings, deprecated_settings, load_settings
 from openresponses_server.settings.files import deprecated_in
 
@@ -73,7 +73,7 @@ def test_a_deprecated_setting_works_and_is_named_with_its_line(config: Path) -> 
 
 
 def test_serve_and_config_check_print_it_on_stderr(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("openresponses_server.commands.serve._serve", lambda _settings: None)
+    monkeypatch.setattr("openresponses_cli.commands.serve._serve", lambda _settings: None)
     line = f"{config}:3: stored_responses is deprecated: use `new`\n"
     for words in (["serve", "--config", str(config)], ["config", "check", str(config)]):
         done = CliRunner().invoke(main, words)

@@ -44,10 +44,10 @@ def test_file_then_overrides(config: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("port = 'x'", "$.port"),
-        ("port = 70000", "$.port"),
+        ("port = 'x'", "port: "),
+        ("port = 70000", "port: "),
         ("ports = 1", "ports"),
-        ("[timeouts]\nidle = 0", "$.timeouts.idle"),
+        ("[timeouts]\nidle = 0", "timeouts.idle: "),
         ("[[upstreams]]\nname = 'x'", "url"),
         ("port = 1\nhost = @", "line 2"),
     ],

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from openresponses_server.commands.cli import main
+from openresponses_cli.commands.cli import main
 from openresponses_server.settings import Settings
 from openresponses_server.settings.files import hashed
-from tests.support.readme import commands
+from tests.support.document_blocks import commands
 from tests.support.services import postgres_database
 from tests.support.serving import call, respond, serving, stream
 
@@ -98,7 +98,7 @@ def by_dump(before: str, after: str, folder: Path) -> None:
     source, target = (url.replace("+psycopg", "") for url in (before, after))
     for command in commands(PAGE, "PostgreSQL"):
         environment = {**os.environ, "DATABASE": source, "EMPTY_DATABASE": target}
-        subprocess.run(["sh", "-ec", command], cwd=folder, env=environment, check=True, timeout=60)
+        subprocess.run(["sh", "-ec", command], cwd=folder, env=environment, check=True)
 
 
 @pytest.mark.parametrize(

@@ -18,19 +18,13 @@ from openresponses_server.store.base import StoreError
 from openresponses_server.store.keys import KEPT, KeyKeeper, KeyStore
 from openresponses_server.store.sql import key_rows
 from openresponses_server.store.sql.tables import api_keys, key_changes, key_history
+from tests.support.clocks import Clock
 from tests.support.scale import FACTOR
 from tests.support.stores import Place
 
 OWNERS = ("alice", "bob")
 STEPS = 120
 KEPT_OF_A_SCHEDULE = 6
-
-
-class Clock:
-    now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def secret_of(key_id: str) -> str:
@@ -50,7 +44,7 @@ class Process:
         assert store.keys is not None
         self.store: KeyStore = store.keys
         self._limits = OwnerLimits()
-        self.book = KeyBook(self._limits, clock or Clock())
+        self.book = KeyBook(self._limits, clock or Clock(1000.0))
         self.keeper = KeyKeeper(self.book, self.store)
         self.read = self.wholes = self.parts = 0
         self._all, self._changed = self.store.all, self.store.changed
@@ -353,7 +347,7 @@ async def test_whatever_was_done_a_process_knows_the_table(
     """Adds, changes, revocations and sweeps by both releases, in any order, and the store put back to earlier
     states. Of these the older release has only the number to tell them by: it changes nothing more then."""
     monkeypatch.setattr(key_rows, "KEPT_CHANGES", KEPT_OF_A_SCHEDULE)
-    chosen, clock = random.Random(seed), Clock()
+    chosen, clock = random.Random(seed), Clock(1000.0)
     processes, older = [Process(shared_place, clock) for _ in range(3)], Before(shared_place)
     new = Process(shared_place, clock).store
     states, ids, was_restored = [backup(older.engine)], ["key_none"], False

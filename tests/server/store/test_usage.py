@@ -29,12 +29,12 @@ from openresponses_server.store.base import StoreError
 from openresponses_server.store.endings import cancelled, interrupted
 from openresponses_server.store.usage import OTHERS, MemoryUsage, UsageBook, UsageRows
 from openresponses_server.store.usage_keeper import UsageKeeper
-from openresponses_server.upstreams.routing import build_router
+from openresponses_server.upstreams.routing.models import build_router
 from tests.support.serving import Reply, call, respond, serving, stream
 from tests.support.stores import record
 from tests.support.upstream import CUT, DONE, Script, ScriptedUpstream, chunk, frame, text
+from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.timeout(120)
 ALICE = {"authorization": "Bearer alice"}
 BOB = {"authorization": "Bearer bob"}
 WORDS = [chunk(role="assistant", content="Some words ")] + [chunk(content="and more words ")] * 20
@@ -505,6 +505,22 @@ async def test_what_a_store_did_not_take_is_shown_and_stored_once_later(down: st
     assert requests_in(await store.usage_of("me")) == 3
 
 
+async def test_a_report_counts_once_what_was_stored_without_an_answer() -> None:
+    store, book = Failing(), UsageBook()
+    keeper = UsageKeeper(book, store, None)
+    book.add("me", "a", "m", Usage.of(1, 1), failed=False)
+    store.down = "after"
+    with pytest.raises(StoreError):
+        await keeper.store_all()
+    store.down = ""
+    assert (await keeper.report("me"))["requests"] == 1
+    store.down = "before"  # full, say
+    book.add("me", "a", "m", Usage.of(1, 1), failed=False)
+    with pytest.raises(StoreError):
+        await keeper.store_all()
+    assert (await keeper.report("me"))["requests"] == 2
+
+
 async def test_nothing_is_written_where_nothing_was_spent() -> None:
     store = Failing()
     keeper = UsageKeeper(UsageBook(), store, None)
@@ -583,9 +599,7 @@ def test_workers_show_the_sums_of_all_and_a_restart_forgets_none(
         for base in (one, other):
             assert respond(base, ALICE, model="m", input="Hello", user="agent").status == 200
             assert usage(base)["requests"] >= 1
-        deadline = time.monotonic() + 60
-        while usage(one) != usage(other) or usage(one)["requests"] < 2:
-            assert time.monotonic() < deadline
+        wait_until(lambda: usage(one) == usage(other) and usage(one)["requests"] == 2)
         assert respond(one, ALICE, model="m", input="Hello").status == 200
     with serving(settings) as base:
         shown = usage(base)

@@ -15,9 +15,8 @@ from openresponses_bridge.sse import SSEDecoder
 from openresponses_server.store import persistence
 from openresponses_server.store.base import NOBODY
 from openresponses_server.store.endings import RESTARTED, lost, previous_attempts
-from tests.server.store.test_persistence import Bench
+from tests.support.persistence import Bench
 
-pytestmark = pytest.mark.timeout(120)
 REQUEST = b"{}"
 
 

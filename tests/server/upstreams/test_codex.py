@@ -15,8 +15,6 @@ from openresponses_server.upstreams.codex import pool
 from openresponses_server.upstreams.codex.pool import Folders
 from tests.support.codex_upstream import MODEL, Codex, codex, text_of
 
-pytestmark = pytest.mark.timeout(120)
-
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Codex]:

@@ -10,8 +10,6 @@ import pytest
 from tests.support.codex_upstream import MODEL, Codex, codex, text_of
 from tests.support.documents import blocks_of
 
-pytestmark = pytest.mark.timeout(120)
-
 
 @pytest.fixture(scope="module")
 def asking(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Codex]:

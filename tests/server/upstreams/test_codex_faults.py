@@ -16,14 +16,11 @@ import structlog
 from openresponses_bridge.seal import Sealer
 from openresponses_server.errors import UpstreamError
 from openresponses_server.http.flow import BodyReader, Discard
-from openresponses_server.processes import LineSplitter, LineTooLong
 from openresponses_server.settings import CodexSettings, SettingsError, load_settings
 from openresponses_server.upstreams.base import UpstreamRequest
 from openresponses_server.upstreams.codex.upstream import CodexUpstream
-from openresponses_server.upstreams.routing import build_router
+from openresponses_server.upstreams.routing.models import build_router
 from tests.support.codex_upstream import codex, is_alive, settings_of, text_of
-
-pytestmark = pytest.mark.timeout(120)
 
 
 def upstream_of(folder: Path, **more: Any) -> CodexUpstream:
@@ -160,8 +157,46 @@ def test_one_that_is_killed_between_two_turns_is_nobody_s_loss(tmp_path: Path) -
     with codex(tmp_path) as served:
         first = served.ask("say Before")
         os.kill(served.pids[0], signal.SIGKILL)
+        while is_alive(served.pids[0]):
+            time.sleep(0.001)
         second = served.ask("history", previous_response_id=first["id"])
         assert (second["status"], "Before" in text_of(second)) == ("completed", True)
+
+
+def test_a_turn_that_may_have_begun_is_not_begun_again(tmp_path: Path) -> None:
+    """It dies while it is asked for a turn: what it ran by then is not run by another process."""
+    with codex(tmp_path) as served:
+        first = served.ask("say Before")
+        died = served.ask("vanish", previous_response_id=first["id"])
+        assert (died["http"], died["error"]["code"]) == (502, "upstream_disconnected")
+        assert died["headers"]["x-should-retry"] == "false"
+        assert [turn["input"][-1]["text"] for turn in served.sent("turn/start")] == ["say Before", "vanish"]
+
+
+def test_s8_a_line_that_is_too_long_fails_its_turn_and_no_other(tmp_path: Path) -> None:
+    async def run() -> None:
+        upstream = upstream_of(tmp_path, line_bytes=100_000, processes=1)
+        try:
+            async with upstream.open(asking("wait", "you")) as waiting:
+                reader = BodyReader(waiting)
+                while b"Wait" not in await reader.read():
+                    pass
+                for _ in range(2):
+                    async with upstream.open(asking("long", "me")) as reply:
+                        with pytest.raises(UpstreamError) as raised:
+                            await BodyReader(reply).collect(1 << 30)
+                    assert "a line of more than 100000 bytes" in raised.value.cause
+                async with upstream.open(asking("say Hi", "me")) as reply:
+                    assert await BodyReader(reply).read()
+                reading = asyncio.create_task(reader.read())
+                await asyncio.sleep(0)
+                assert not reading.done(), "the other turn goes on"
+                reading.cancel()
+            assert len([line for line in log_of(tmp_path) if "argv" in line]) == 1
+        finally:
+            await upstream.close()
+
+    asyncio.run(run())
 
 
 def test_one_that_dies_again_and_again_is_started_less_often(tmp_path: Path) -> None:
@@ -292,21 +327,6 @@ def test_a_crowd_waits_in_a_bounded_queue(tmp_path: Path) -> None:
         "done",
         "503 service_unavailable 1",  # the queue is full
     ]
-
-
-# ── lines ──────────────────────────────────────────────────────────────────────────────────────────
-@pytest.mark.parametrize("size", [1, 2, 3, 100])
-def test_lines_are_the_same_however_they_were_cut_up(size: int) -> None:
-    data = b'{"a": 1}\n\n  {"b": 2}\r\nrest'
-    lines = LineSplitter(20)
-    found = [line for at in range(0, len(data), size) for line in lines.feed(data[at : at + size])]
-    assert found == [b'{"a": 1}', b'{"b": 2}']
-
-
-@pytest.mark.parametrize("data", [b"x" * 21, b"x" * 21 + b"\n", b"ok\n" + b"x" * 21])
-def test_a_line_has_a_bounded_length(data: bytes) -> None:
-    with pytest.raises(LineTooLong):
-        LineSplitter(20).feed(data)
 
 
 def test_what_it_writes_to_its_errors_is_logged_without_secrets(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from openresponses_server.settings import Capabilities, Settings, UpstreamSettin
 from openresponses_server.upstreams import listing
 from openresponses_server.upstreams.catalog import ReportedModel
 from openresponses_server.upstreams.listing import Listing, codex_model
-from openresponses_server.upstreams.routing import build_router
+from openresponses_server.upstreams.routing.models import build_router
 
 # Fields without which some version of Codex refuses the whole list
 WANTED = {

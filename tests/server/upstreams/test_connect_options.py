@@ -35,7 +35,7 @@ from openresponses_server.upstreams.base import UpstreamRequest
 from openresponses_server.upstreams.targets import configured, secrets_of
 from tests.support.certificates import Authority
 from tests.support.listening import listening
-from tests.support.proxy import ScriptedProxy
+from tests.support.scripted_proxy import ScriptedProxy
 from tests.support.upstream import text
 
 ANSWER = b"".join(step for step in text("Hi") if isinstance(step, bytes))
@@ -469,7 +469,7 @@ class Asking(threading.Thread):
 
     def __exit__(self, *_: object) -> None:
         socket.create_connection(("127.0.0.1", self.port)).close()
-        self.join(20)
+        self.join()
         self._listener.close()
 
     def run(self) -> None:

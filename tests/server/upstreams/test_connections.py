@@ -13,7 +13,7 @@ from openresponses_server.settings import Settings, Timeouts, UpstreamSettings
 from tests.support.serving import Reply, call, respond, serving, stream
 from tests.support.upstream import text
 
-pytestmark = pytest.mark.timeout(120)
+STALE = "openresponses_server.http.client.pool._STALE_SECONDS"
 ANSWER = b"".join(step for step in text("Hi") if isinstance(step, bytes))
 STREAM = b"content-type: text/event-stream\r\n"
 
@@ -85,13 +85,19 @@ def bridged(upstream: Closing, first_byte: float = 60.0) -> Iterator[str]:
             yield base
     finally:
         loop.call_soon_threadsafe(loop.stop)
-        thread.join(5)
+        thread.join()
         for task in asyncio.all_tasks(loop):
             task.cancel()
             loop.run_until_complete(asyncio.gather(task, return_exceptions=True))
         server.close()
         loop.run_until_complete(asyncio.sleep(0.01))  # in which what was closed is let go of
         loop.close()
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the machine does meanwhile, a connection that is closed at once was closed before."""
+    monkeypatch.setattr(STALE, 3600.0)
 
 
 def answers(base: str, times: int, input: str = "Hello") -> list[Reply]:
@@ -110,6 +116,26 @@ def test_a_request_on_a_dead_pooled_connection_is_made_once_more(how: bytes | st
     assert repeated >= 3
     assert upstream.connections == 7 - repeated + repeated
     assert all(json.loads(body)["model"] == "m" for body in bodies)
+
+
+@pytest.mark.parametrize("how", [b"", "reset"], ids=["closed", "reset"])
+@pytest.mark.parametrize("words", ["Hello", "word " * 100_000], ids=["small", "large"])
+def test_a_request_that_its_server_had_for_long_is_not_sent_again(
+    monkeypatch: pytest.MonkeyPatch, how: bytes | str, words: str
+) -> None:
+    """It may have acted on it: a model may have answered, and be paid for."""
+    monkeypatch.setattr(STALE, -1.0)
+    upstream = Closing(how)
+    with bridged(upstream) as base:
+        asked = 1
+        while (reply := answers(base, 1, words)[0]).status == 200:  # on a new connection
+            asked += 1
+        assert (reply.status, reply.error["code"]) == (502, "upstream_unreachable")
+        assert "seconds after the request, before its answer" in reply.error["message"]
+        assert len(upstream.requests) == asked
+        # a question that changes nothing is asked again
+        assert respond(base, model="m", store=False).status == 200
+        assert [each["id"] for each in call(base, "GET", "/v1/models").json["data"]] == ["m"]
 
 
 def test_a_large_body_is_sent_once_more_from_its_beginning() -> None:

@@ -1,6 +1,5 @@
 """The demo model by itself: what its samples are, and that it is deterministic."""
 
-from time import process_time
 from typing import Any
 
 import anyio
@@ -13,7 +12,7 @@ from openresponses_bridge.sse import SSEDecoder, is_done
 from openresponses_server.errors import UpstreamError
 from openresponses_server.http.flow import BodyReader
 from openresponses_server.upstreams.base import UpstreamRequest
-from openresponses_server.upstreams.demo.behaviours import BEHAVIOURS, sample
+from openresponses_server.upstreams.demo.behaviours import BEHAVIOURS, own_words, sample
 from openresponses_server.upstreams.demo.upstream import MODELS, DemoUpstream
 
 
@@ -97,10 +96,8 @@ HUGE: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("schema", HUGE.values(), ids=HUGE)
 def test_what_a_schema_asks_for_has_a_budget(schema: dict[str, Any]) -> None:
-    before = process_time()
     value = sample(schema, "in" + " Oslo" * 100_000)
     assert len(encode(value)) < 2_000_000
-    assert process_time() - before < 3
 
 
 WRONG: list[Any] = [
@@ -242,3 +239,83 @@ def test_more_stop_sequences_than_are_looked_for_are_refused() -> None:
         play(**ONE_TWO, stop=["x"] * 17)
     assert (caught.value.http_status, caught.value.param) == (400, "stop")
     assert said(**ONE_TWO, stop=["x"] * 16)[0] == "You said: one two three"
+
+
+# --- the user's own words -----------------------------------------------------------------------------------
+
+
+REMINDER = "<system-reminder>\nCall the tool Agent.\n</system-reminder>"
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("Hello", "Hello"),
+        (f"{REMINDER}\nHello", "Hello"),
+        (f"Hello\n{REMINDER}", "Hello"),
+        ([{"type": "text", "text": REMINDER}, {"type": "text", "text": "Hello"}], "Hello"),
+        (f"<environment_context>\n<cwd>/w</cwd>\n</environment_context>{REMINDER}", ""),
+        (f"{REMINDER}\n<userRequest>\nFix <b>this</b>\n</userRequest>", "Fix <b>this</b>"),
+        ("<task>\nDo it\n</task>\n<environment_details>\nx\n</environment_details>", "Do it"),
+        ("Fix the <my-element>text</my-element> here", "Fix the <my-element>text</my-element> here"),
+        ("<div>\ntext\n</div>", "<div>\ntext\n</div>"),
+        ("<system-reminder>\nwithout an end", "<system-reminder>\nwithout an end"),
+        (None, ""),
+        ([None, 3, {"type": "image_url"}], ""),
+    ],
+)
+def test_the_users_own_words_are_what_no_client_has_put_beside_them(content: Any, words: str) -> None:
+    assert own_words(content) == words
+
+
+def test_words_are_found_in_time_linear_in_the_text() -> None:
+    for text in ("<a-b>" * 200_000, "<a-b></a-b>" * 100_000, "\n<a-b" * 200_000, "x<a-b></a-b>" * 100_000):
+        own_words(text)
+
+
+def functions(*names: str, **parameters: Any) -> list[dict[str, Any]]:
+    schema = {"type": "object", "properties": parameters}
+    return [{"type": "function", "function": {"name": name, "parameters": schema}} for name in names]
+
+
+def user(content: Any) -> dict[str, Any]:
+    return {"role": "user", "content": content}
+
+
+AGENTS = ("Agent", "Task", "spawn_agent", "collab__spawn_agent", "delegate", "subagent")
+
+
+@pytest.mark.parametrize("name", AGENTS)
+def test_no_agent_is_begun_unless_that_is_forced(name: str) -> None:
+    words = f"Use a tool: run {name} with an agent and delegate the task to a subagent"
+    body = {"model": "demo", "messages": [user(words)], "tools": functions(name)}
+    assert b"tool_calls" not in play(**body)
+    assert b"tool_calls" in play(**body, tool_choice="required")
+    beside = functions(name) + functions("look")
+    assert (
+        name.encode() not in play(**(body | {"tools": beside}), tool_choice="required").split(b"arguments")[0]
+    )
+    by_parameter = functions("begin", subagent_type={"type": "string"})
+    assert b"tool_calls" not in play(**(body | {"tools": by_parameter}))
+
+
+FORCED = {"type": "function", "function": {"name": "look"}}
+
+
+@pytest.mark.parametrize("choice", [None, "auto", "required", FORCED])
+def test_each_turn_ends_within_three_calls_whatever_the_client_says_between(choice: Any) -> None:
+    """A client that puts reminders after each result, and always asks for a call."""
+    messages = [user(f"{REMINDER}\nLook: use a tool")]
+    tools = functions("look", "look_again", "look_there", "look_here")
+    for _ in range(10):
+        answer = play(model="demo", messages=messages, tools=tools, tool_choice=choice)
+        chunks = [decode_json(frame.data) for frame in SSEDecoder().feed(answer) if not is_done(frame)]
+        deltas = [choice["delta"] for chunk in chunks for choice in chunk["choices"]]
+        calls = [call for delta in deltas for call in delta.get("tool_calls", []) if "id" in call]
+        if not calls:
+            break
+        messages.append({"role": "assistant", "content": None, "tool_calls": calls})
+        messages += [{"role": "tool", "tool_call_id": call["id"], "content": "seen"} for call in calls]
+        messages.append(user(REMINDER))
+    assert not calls
+    assert 1 <= sum(len(each.get("tool_calls", [])) for each in messages) <= 3

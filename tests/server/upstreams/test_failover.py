@@ -31,8 +31,6 @@ from tests.support.upstream import (
     text,
 )
 
-pytestmark = pytest.mark.timeout(120)
-
 FIRST_KEY, SECOND_KEY = "sk-first-0123456789-aaaa", "sk-second-0123456789-bbbb"
 OVERLOADED = {"code": "server_is_overloaded", "message": "later"}
 IN_BAND = {
@@ -41,6 +39,10 @@ IN_BAND = {
         DONE,
     ],
     "after an empty frame": [frame(choices=[]), CUT],
+    "a field of the stream with an error": [b'error: {"code": 503, "message": "slow"}\n\n'],
+    "a frame of MiniMax": [
+        b'data: {"choices": null, "base_resp": {"status_code": 1002, "status_msg": "rate limit"}}\n\n'
+    ],
     "an empty stream": [],
     "a comment, and no more": [b": hello\n\n"],
     "cut at once": [CUT],
@@ -56,6 +58,13 @@ REFUSALS = {
     "401": refusal(401, message="x"),
     "402": refusal(402, message="x"),
     "Anthropic's 402": refusal(400, message="Your credit balance is too low to access the API."),
+    "a key with 400": refusal(400, message="API key not valid. Please pass a valid API key."),
+    "MiniMax, out of money": Script(
+        [b'{"base_resp": {"status_code": 1008, "status_msg": "insufficient balance"}}'], 200, JSON
+    ),
+    "a gateway that passes on a limit": refusal(
+        400, message="no", metadata={"raw": '{"error": {"code": "rate_limit_exceeded", "message": "x"}}'}
+    ),
     "403 of the key": refusal(403, code="forbidden", message="x"),
     "403 of the region": refusal(403, code="unsupported_country_region_territory", message="x"),
     "404 of the model": refusal(404, code="model_not_found", message="x"),
@@ -75,7 +84,7 @@ STAYS = {
 
 
 def settings(upstream: ScriptedUpstream, first: dict[str, Any] | None = None, **more: Any) -> Settings:
-    from tests.server.conftest import HASTY
+    from tests.support.serving import HASTY
 
     given = {"failover": ["second/good"], "timeouts": HASTY, **(first or {})}
     return Settings(
@@ -94,7 +103,7 @@ def asked(upstream: ScriptedUpstream, model: str) -> int:
 @pytest.fixture(scope="module")
 def many(upstream: ScriptedUpstream) -> Iterator[str]:
     """A server with two upstreams for each case, so that no case has anything to do with another."""
-    from tests.server.conftest import HASTY
+    from tests.support.serving import HASTY
 
     made = []
     for number in range(2 * (len(REFUSALS) + len(IN_BAND))):
@@ -238,7 +247,7 @@ def test_the_next_key_is_used(upstream: ScriptedUpstream, monkeypatch: pytest.Mo
     assert keys_of(upstream) == expected
 
 
-def test_when_all_keys_are_limited_nobody_is_asked_until_one_is_not(
+def test_when_all_keys_are_limited_the_one_whose_limit_is_over_first_is_asked(
     upstream: ScriptedUpstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     upstream.scripts["m"] = [
@@ -246,15 +255,15 @@ def test_when_all_keys_are_limited_nobody_is_asked_until_one_is_not(
         refusal(
             429, {"x-ratelimit-reset-requests": "20s", "x-ratelimit-remaining-requests": "0"}, message="x"
         ),
+        Script(text("a")),
     ]
     upstream.scripts["other"] = Script(text("a"))
     with serving(keyed(upstream, monkeypatch)) as base:
         first, second = respond(base, model="m"), respond(base, model="m")
         assert respond(base, model="other").json["status"] == "completed"  # a limit is of one model
     assert (first.status, first.headers["retry-after"]) == (429, "40")
-    assert second.status == 429
-    assert 18 <= int(second.headers["retry-after"]) <= 20
-    assert asked(upstream, "m") == 2
+    assert second.json["status"] == "completed"
+    assert keys_of(upstream)[:3] == [FIRST_KEY, SECOND_KEY, SECOND_KEY]
 
 
 def test_a_key_that_an_upstream_echoes_is_masked(
@@ -351,11 +360,26 @@ def test_a_failing_upstream_is_left_out_and_probed(upstream: ScriptedUpstream) -
         ]
         assert states(base) == [("first", 1, "open")]
         assert ready(base).json["routes_out"] == 1
-        deadline = time.monotonic() + 30
-        while asked(upstream, "m") < 3 and time.monotonic() < deadline:
+        while asked(upstream, "m") < 3:
             assert respond(base, model="m").json["status"] == "completed"
             time.sleep(0.02)
         assert states(base) == []
+
+
+def test_an_answer_that_is_cut_counts_though_nothing_failed_before(upstream: ScriptedUpstream) -> None:
+    upstream.scripts["m"] = Script([chunk(content="Hel"), CUT])
+    upstream.scripts["good"] = Script(text("Hello"))
+    given = msgspec.convert({"circuit": {"failures": 2, "seconds": 600}}, UpstreamSettings)
+    with serving(settings(upstream, {"circuit": given.circuit})) as base:
+        found = [respond(base, model="m").json["status"] for _ in range(3)]
+        assert found == ["failed", "failed", "completed"]
+        assert states(base) == [("first", 1, "open")]
+        assert asked(upstream, "m") == 2
+    alone = UpstreamSettings(name="first", url=upstream.url, models=["m"], circuit=given.circuit)
+    with serving(Settings(upstreams=[alone])) as base:
+        for _ in range(3):  # an upstream that is alone is asked all the same
+            assert respond(base, model="m").json["status"] == "failed"
+    assert asked(upstream, "m") == 5
 
 
 def test_a_hostile_wait_puts_a_route_out_for_minutes_at_most(upstream: ScriptedUpstream) -> None:
@@ -417,9 +441,7 @@ def test_requests_in_progress_are_counted_where_they_are(upstream: ScriptedUpstr
         assert in_progress(base) == {"first": int(not refuses), "second": int(refuses)}
         answer.close()
         connection.close()
-        deadline = time.monotonic() + 30
         while any(in_progress(base).values()):
-            assert time.monotonic() < deadline
             time.sleep(0.02)
 
 

@@ -4,7 +4,6 @@ import asyncio
 import json
 import os
 import sys
-import time
 from base64 import urlsafe_b64encode
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,10 +19,12 @@ from openresponses_server.upstreams import key_command
 from openresponses_server.upstreams.base import UpstreamRequest
 from openresponses_server.upstreams.key_command import KeyCommand, PrintedKey, printed_key
 from openresponses_server.upstreams.profiles import names, profile
-from openresponses_server.upstreams.routing import build_router
+from openresponses_server.upstreams.routing.models import build_router
 from tests.support import dialect_scripts as scripts
+from tests.support.clocks import Clock
 from tests.support.serving import respond, serving
 from tests.support.upstream import Received, Script, ScriptedUpstream, refusal
+from tests.support.waiting import until
 
 NOW = 1_800_000_000.0
 
@@ -56,13 +57,18 @@ PRINTED: dict[str, tuple[str | bytes, PrintedKey | None]] = {
     "a control character": ("k\x1b[31m", None),
     "another script": ("clé", None),
     "broken JSON": ('{"token": "k"', None),
+    "broken JSON without spaces": ('{"accessToken":"k"', None),
+    "an empty object": ("{}", None),
+    "another JSON value": ('["k"]', None),
+    "a text in JSON": ('"k"', None),
+    "a page": ("<html>", None),
     "JSON without a key": ('{"expires_in": 1}', None),
     "a key of another type": ('{"token": ["k"]}', None),
     "a header in the key": ('{"token": "k\\r\\nx-admin: 1"}', None),
     "too long": ("k" * 20_000, None),
     "bytes": (b"\xff\xfe", None),
     "a wild time": ('{"token": "k", "expires_at": 1e300}', PrintedKey("k")),
-    "deep": ('{"token": "k", "a": ' + "[" * 5_000 + "]" * 5_000 + "}", None),
+    "deep": ('{"token": "k", "a": ' + "[" * 200_000 + "]" * 200_000 + "}", None),
 }
 
 
@@ -96,13 +102,6 @@ def program(tmp_path: Path) -> Program:
     return Program(tmp_path)
 
 
-class Clock:
-    now = NOW
-
-    def __call__(self) -> float:
-        return self.now
-
-
 async def _same(key: str) -> str:
     return key
 
@@ -123,7 +122,7 @@ async def test_one_that_leaves_takes_the_key_from_nobody(program: Program) -> No
 
 
 async def test_it_runs_again_shortly_before_the_key_expires(program: Program) -> None:
-    clock = Clock()
+    clock = Clock(NOW)
     argv = program.argv('print(\'{"token": "k%d", "expires_at": %d}\' % (n, 1800000600 * n))')
     command = KeyCommand("u", argv, 300, clock)
     assert await command.try_with(_same) == "k1"
@@ -134,7 +133,7 @@ async def test_it_runs_again_shortly_before_the_key_expires(program: Program) ->
 
 
 async def test_a_key_that_does_not_say_is_kept_for_a_time(program: Program) -> None:
-    clock = Clock()
+    clock = Clock(NOW)
     command = KeyCommand("u", program.argv("print(f'k{n}')"), 100, clock)
     assert [await command.try_with(_same), await command.try_with(_same)] == ["k1", "k1"]
     clock.now += 95
@@ -151,7 +150,7 @@ FAILURES: dict[str, str] = {
 
 @pytest.mark.parametrize("case", FAILURES)
 async def test_a_failure_is_told_to_the_operator(program: Program, case: str) -> None:
-    clock = Clock()
+    clock = Clock(NOW)
     command = KeyCommand("u", program.argv(FAILURES[case]), 300, clock)
     with capture_logs() as logs:
         errors = [await _error(command) for _ in range(3)]
@@ -184,20 +183,44 @@ async def test_one_that_hangs_is_ended_with_its_children(
     argv = ["sh", "-c", f"sleep 60 & echo $! > {pids}; echo $$ >> {pids}; wait"]
     await _error(KeyCommand("u", argv, 300))
     assert not Path("/proc", pids.read_text().split()[1]).exists(), "the program itself is not waited for"
-    deadline = time.monotonic() + 10
-    while time.monotonic() < deadline and any(_runs(int(pid)) for pid in pids.read_text().split()):
-        await asyncio.sleep(0.05)
-    assert not any(_runs(int(pid)) for pid in pids.read_text().split())
+    await until(lambda: not any(_runs(int(pid)) for pid in pids.read_text().split()))
 
 
-async def test_what_a_program_leaves_running_is_its_own_affair(program: Program) -> None:
-    """Such as the agent of a password store."""
+async def _ends_beside_what_it_started(program: Program, started: str) -> None:
+    """A program that prints a key and ends, while what it started runs on."""
     pid = program.folder / "pid"
-    argv = ["sh", "-c", f"sleep 60 >/dev/null 2>&1 & echo $! > {pid}; echo k"]
+    argv = ["sh", "-c", f"{started} & echo $! > {pid}; echo k"]
     assert await KeyCommand("u", argv, 300).try_with(_same) == "k"
     left = int(pid.read_text())
     assert _runs(left)
     os.kill(left, 9)
+
+
+async def test_what_a_program_leaves_running_is_its_own_affair(program: Program) -> None:
+    """Such as the agent of a password store."""
+    await _ends_beside_what_it_started(program, "sleep 60 >/dev/null 2>&1")
+
+
+async def test_what_holds_its_output_costs_no_time_and_no_key(
+    program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The program has ended, and what it started writes on."""
+    monkeypatch.setattr(key_command, "_KEY_SECONDS", 3600.0)
+    await _ends_beside_what_it_started(program, "sleep 3600")
+
+
+async def test_one_that_hangs_is_given_up_though_others_hold_its_output(
+    program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(key_command, "_KEY_SECONDS", 0.5)
+    pid = program.folder / "pid"
+    text = (
+        "import subprocess\n"
+        "left = subprocess.Popen(['sleep', '3600'], start_new_session=True)\n"
+        f"open({str(pid)!r}, 'w').write(str(left.pid))\ntime.sleep(3600)"
+    )
+    await _error(KeyCommand("u", program.argv(text), 300))
+    os.kill(int(pid.read_text()), 9)
 
 
 def _runs(pid: int) -> bool:
@@ -240,7 +263,7 @@ def test_a_key_that_stays_refused_costs_one_run_more(upstream: ScriptedUpstream,
     given = UpstreamSettings(url=upstream.url, api_key_command=program.argv("print('same')"))
     with serving(Settings(upstreams=[given])) as base:
         answers = [respond(base, model="m") for _ in range(4)]
-    assert {each.status for each in answers} == {502}
+    assert {each.status for each in answers} == {400}
     assert program.runs == 2
     assert "does not accept this server's key" in answers[0].json["error"]["message"]
 
@@ -451,7 +474,7 @@ async def test_where_a_profile_leads(
     seen: list[tuple[str, dict[str, str]]] = []
 
     class Client:
-        async def request(self, method: str, url: str, *, headers: dict[str, str], data: bytes = b"") -> Any:
+        async def request(self, method: str, url: str, *, headers: dict[str, str], **_: object) -> Any:
             seen.append((url, headers))
             raise OSError("seen")
 

@@ -11,7 +11,8 @@ from openresponses_server.errors import UpstreamError
 from openresponses_server.settings import Capabilities, Settings, UpstreamSettings, load_settings
 from openresponses_server.upstreams.catalog import ReportedModel
 from openresponses_server.upstreams.listing import Listing
-from openresponses_server.upstreams.routing import Router, build_router
+from openresponses_server.upstreams.routing.models import Router, build_router
+from tests.support.clocks import Clock
 from tests.support.serving import call, respond, serving
 from tests.support.upstream import Script, ScriptedUpstream, text
 
@@ -45,20 +46,13 @@ def router() -> Router:
     )
 
 
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 async def names(listing: Listing, *, refresh: bool = False) -> list[str]:
     return [model["id"] for model in await listing.models(refresh=refresh)]
 
 
 def test_upstreams_are_asked_again_when_their_answers_are_old_or_somebody_wants_it(router: Router) -> None:
     async def main() -> None:
-        asked, clock = Asked(router, "a"), Clock()
+        asked, clock = Asked(router, "a"), Clock(0.0)
         listing = Listing(router, 60.0, clock)
         for at, refresh, times in (
             (0, False, 1),
@@ -77,7 +71,7 @@ def test_upstreams_are_asked_again_when_their_answers_are_old_or_somebody_wants_
 
 def test_one_discovery_at_a_time_serves_all_who_wait(router: Router) -> None:
     async def main() -> None:
-        asked, clock = Asked(router, "a"), Clock()
+        asked, clock = Asked(router, "a"), Clock(0.0)
         listing = Listing(router, 60.0, clock)
         asked.hold.clear()
         waiting = [asyncio.create_task(names(listing, refresh=True)) for _ in range(20)]
@@ -92,7 +86,7 @@ def test_one_discovery_at_a_time_serves_all_who_wait(router: Router) -> None:
 
 def test_what_an_upstream_listed_stands_while_it_does_not_answer(router: Router) -> None:
     async def main() -> None:
-        asked, clock = Asked(router, "a"), Clock()
+        asked, clock = Asked(router, "a"), Clock(0.0)
         listing = Listing(router, 60.0, clock)
         assert await names(listing) == ["a"]
         asked.answer, clock.now = UpstreamError(502, "down"), 100.0
@@ -105,7 +99,7 @@ def test_what_an_upstream_listed_stands_while_it_does_not_answer(router: Router)
 
 def test_a_change_is_notified_once_and_has_a_version(router: Router) -> None:
     async def main() -> None:
-        asked, clock, heard = Asked(router, "a"), Clock(), list[int]()
+        asked, clock, heard = Asked(router, "a"), Clock(0.0), list[int]()
         listing = Listing(router, 60.0, clock)
         remove = listing.on_change(heard.append)
         listing.on_change(lambda version: 1 // 0)

@@ -16,7 +16,6 @@ from tests.support.serving import call, respond, serving, stream
 from tests.support.sockets import opened_socket
 from tests.support.upstream import JSON, Script, ScriptedUpstream, Step, chunk, frame
 
-pytestmark = pytest.mark.timeout(120)
 SECRET = "sk-upstream-0123456789abcdef"
 GATEWAY = "gateway-token-fedcba9876543210"
 CLIENT = "sk-client-abcdef0123456789"

@@ -14,7 +14,7 @@ from openresponses_bridge.seal import Sealer
 from openresponses_server import upstreams
 from openresponses_server.settings import SettingsError, load_settings
 from openresponses_server.upstreams.profiles import names, profile
-from openresponses_server.upstreams.routing import build_router
+from openresponses_server.upstreams.routing.models import build_router
 
 TEMPLATE_OFF = ThinkingFields(chat_template_kwargs={"enable_thinking": False})
 OFF = ThinkingFields(thinking={"type": "disabled"})

@@ -21,7 +21,7 @@ from openresponses_server.settings import (
     load_settings,
 )
 from openresponses_server.upstreams.prices import CostShown, Prices, dollars
-from openresponses_server.upstreams.routing import build_router
+from openresponses_server.upstreams.routing.models import build_router
 from tests.support.documents import blocks_of
 from tests.support.serving import call, respond, serving
 from tests.support.upstream import Script, ScriptedUpstream, text
@@ -256,7 +256,7 @@ def test_wrong_prices_are_refused(tmp_path: Path, price: str) -> None:
 
 
 def test_the_config_of_the_page_can_be_used(tmp_path: Path) -> None:
-    (block,) = [each for each in blocks_of("docs/server.md") if each.heading == "Costs"]
+    (block,) = [each for each in blocks_of("docs/keys.md") if each.heading == "Costs"]
     (tmp_path / "models.toml").write_text('["gpt-9"]\nprice = { input = 1.0, output = 2.0 }\n')
     (tmp_path / "bridge.toml").write_text(block.code)
     settings = load_settings(tmp_path / "bridge.toml")

@@ -18,14 +18,13 @@ from openresponses_server.settings import (
     to_workers,
 )
 from openresponses_server.settings.files import located
-from openresponses_server.upstreams.dialects import DIALECTS
+from openresponses_server.upstreams.dialects import DIALECTS, HttpDialect
 from openresponses_server.upstreams.profiles import names, profile
-from openresponses_server.upstreams.routing import build_router
+from openresponses_server.upstreams.routing.models import build_router
 from tests.support import dialect_scripts as scripts
 from tests.support.serving import respond, serving, stream
 from tests.support.upstream import Script, ScriptedUpstream
 
-pytestmark = pytest.mark.timeout(120)
 # the files say which there are: a new profile is one more of them, and no list names them
 SPOKEN = [
     (name, dialect)
@@ -54,8 +53,10 @@ def test_a_profile_is_enough(name: str, monkeypatch: pytest.MonkeyPatch) -> None
         monkeypatch.setenv(variable, "mine")
     if known.api_key_env is not None:
         monkeypatch.delenv(known.api_key_env, raising=False)
-        with pytest.raises(SettingsError, match=known.api_key_env):
-            build_router(load_settings(upstreams=[{"profile": name}]), Sealer())
+        spoken = DIALECTS[known.dialect]
+        if not (isinstance(spoken, HttpDialect) and spoken.endpoint.signature):  # by which it is signed then
+            with pytest.raises(SettingsError, match=known.api_key_env):
+                build_router(load_settings(upstreams=[{"profile": name}]), Sealer())
         monkeypatch.setenv(known.api_key_env, "k")
     target = build_router(load_settings(upstreams=[{"profile": name}]), Sealer()).resolve("m")
     assert (target.upstream.name, target.dialect) == (name, DIALECTS[known.dialect])
@@ -65,7 +66,8 @@ def test_a_profile_is_enough(name: str, monkeypatch: pytest.MonkeyPatch) -> None
 def test_each_drives_an_upstream(upstream: ScriptedUpstream, name: str, dialect: str) -> None:
     model = f"{name}-{dialect}"
     upstream.scripts[model] = Script(scripts.text(dialect, "Hel", "lo"))
-    given = UpstreamSettings(profile=name, dialect=dialect, url=upstream.url)
+    own = {"api_key": "none", "api_key_header": "x-key"} if dialect == "bedrock" else {}  # else it is signed
+    given = UpstreamSettings(profile=name, dialect=dialect, url=upstream.url, **own)
     wishes: dict[str, Any] = {
         "max_output_tokens": 50,
         "tool_choice": "auto",
@@ -97,6 +99,62 @@ def test_options_of_the_config_go_over_those_of_the_profile(upstream: ScriptedUp
     body = upstream.last("over").body
     assert (body["max_completion_tokens"], body["user"]) == (20, "u")
     assert "stream_options" not in body
+
+
+FORCED = {
+    "tools": [{"type": "function", "name": "f", "parameters": {"type": "object"}}],
+    "tool_choice": "required",
+}
+REFUSED: dict[tuple[str, str, str], tuple[dict[str, Any], dict[str, Any], str]] = {
+    # (profile, dialect, model) → (what a client gives, what goes out of it, the loss)
+    ("deepseek", "chat", "deepseek-v4-flash"): (FORCED, {"thinking": {"type": "disabled"}}, "reasoning"),
+    ("deepseek", "chat", "deepseek-reasoner"): (FORCED, {"tool_choice": "auto"}, "tool_choice"),
+    ("moonshot", "chat", "kimi-k2.6"): (FORCED, {"thinking": {"type": "disabled"}}, "reasoning"),
+    ("moonshot", "chat", "kimi-k2-thinking"): (FORCED, {"tool_choice": "auto"}, "tool_choice"),
+    ("qwen", "chat", "qwen3.5-plus"): (FORCED, {"enable_thinking": False}, "reasoning"),
+    ("volcengine", "responses", "doubao-x"): (
+        {"reasoning": {"effort": "low", "summary": "auto"}, "service_tier": "flex"},
+        {"reasoning": {"effort": "low"}, "service_tier": None},
+        "service_tier",
+    ),
+    ("cerebras", "chat", "zai-glm-x"): (
+        {"tools": [{**FORCED["tools"][0], "strict": True}, {**FORCED["tools"][0], "name": "g"}]},
+        {},
+        "tools.strict",
+    ),
+}
+
+
+@pytest.mark.parametrize(("name", "dialect", "model"), REFUSED)
+def test_what_a_provider_refuses_is_not_sent_there(
+    upstream: ScriptedUpstream, name: str, dialect: str, model: str
+) -> None:
+    given, sent, lost = REFUSED[name, dialect, model]
+    upstream.scripts[model] = Script(scripts.text(dialect, "Hi"))
+    with serving(
+        Settings(upstreams=[UpstreamSettings(profile=name, dialect=dialect, url=upstream.url)])
+    ) as base:
+        reply = respond(base, model=model, **given)
+    assert reply.status == 200
+    assert lost in reply.headers["openresponses-losses"]
+    body = upstream.last(model).body
+    assert {field: body.get(field) for field in sent} == sent
+    assert len({tool["function"].get("strict") for tool in body.get("tools", ()) if "function" in tool}) < 2
+
+
+@pytest.mark.parametrize("name", ["lmstudio", "llamacpp", "vllm", "sglang", "transformers"])
+def test_engines_get_one_role_after_the_other(upstream: ScriptedUpstream, name: str) -> None:
+    """The templates of some models refuse two neighbours of one role."""
+    items = [
+        {"role": role, "content": f"{role} {at}"}
+        for at, role in enumerate(["user", "developer", "user", "assistant", "assistant", "user"])
+    ]
+    upstream.scripts[name] = Script(scripts.text("chat", "Hi"))
+    with serving(
+        Settings(upstreams=[UpstreamSettings(profile=name, dialect="chat", url=upstream.url)])
+    ) as base:
+        respond(base, model=name, input=items)
+    assert [each["role"] for each in upstream.last(name).body["messages"]] == ["user", "assistant", "user"]
 
 
 MINE = """title = "Mine"
@@ -166,7 +224,7 @@ def test_workers_find_the_folder_from_anywhere(
         (
             MINE.replace("chat", "chta"),
             4,
-            "dialect 'chta' is not one of: chat, responses, anthropic, gemini, codex (did you mean",
+            "'chta' is not one of: chat, responses, anthropic, interactions, gemini, bedrock, codex (did you",
         ),
         (MINE.replace("max_tokens_field", "max_token_field"), 8, "did you mean 'max_tokens_field'?"),
         (MINE.replace('"max_tokens"', '"most"'), 8, "options: Invalid enum value 'most'"),
@@ -183,7 +241,7 @@ def test_a_file_that_is_wrong_is_named_with_its_line(
     file.write_bytes(text.encode("utf-8", "surrogateescape"))
     said = refusal(config)
     where = f"{file}:{line}" if line and "(at" not in message else str(file)
-    assert said.startswith(f"{config}:4: profile 'house': {where}: ")
+    assert said.startswith(f"{config}:4: upstreams[0].profile: 'house' can't be used: {where}: ")
     assert message in said
 
 
@@ -227,15 +285,15 @@ def test_a_link_within_the_folder_counts(config: Path) -> None:
 def test_a_name_that_is_not_there_names_ones_own_too(config: Path) -> None:
     (config.parent / "mine" / "hause.toml").write_text(MINE)
     said = refusal(config)
-    assert said.startswith(f"{config}:4: profile 'house' is not one of: ")
+    assert said.startswith(f"{config}:4: upstreams[0].profile: 'house' is not one of: ")
     assert "(did you mean 'hause'?)" in said
 
 
 def test_a_folder_that_is_not_there_is_named_with_its_line(config: Path) -> None:
     (config.parent / "mine").rmdir()
-    assert refusal(config) == f"{config}:1: 'mine' is not a folder - at `$.profiles`"
+    assert refusal(config) == f"{config}:1: profiles: 'mine' is not a folder"
     (config.parent / "mine").write_text("a file")
-    assert refusal(config) == f"{config}:1: 'mine' is not a folder - at `$.profiles`"
+    assert refusal(config) == f"{config}:1: profiles: 'mine' is not a folder"
 
 
 @pytest.mark.parametrize(

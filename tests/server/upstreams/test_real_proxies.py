@@ -81,7 +81,7 @@ def _program(name: str) -> str:
 def _running(command: list[str], port: int) -> Iterator[None]:
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         try:
-            wait_until(lambda: _listens(port) or process.poll() is not None, 40)
+            wait_until(lambda: _listens(port) or process.poll() is not None)
             assert process.poll() is None, "the proxy has ended"
             yield
         finally:

@@ -116,9 +116,8 @@ async def test_s4_what_is_kept_for_a_sink_that_pauses_is_bounded() -> None:
     assert connection.paused == 1
     notes.wanted = 1000
     source.resume()
-    async with asyncio.timeout(60):
-        while sum(map(len, notes.pieces)) < 120_001:
-            await asyncio.sleep(0)
+    while sum(map(len, notes.pieces)) < 120_001:
+        await asyncio.sleep(0)
     assert connection.paused == 0
     assert max(map(len, notes.pieces)) <= PIECE
     source.close()
@@ -141,6 +140,23 @@ async def test_a_reply_is_silent_when_nothing_was_heard_for_all_of_its_looks() -
     body.feed(b"b")
     body.end()
     assert (len(notes.pieces), len(notes.ends)) == (3, 1)
+
+
+async def test_comments_are_silence_and_what_stands_beside_them_is_not() -> None:
+    body, source = await reply()
+    notes = Notes(source)
+    for said in (b": processing\n\ndata: 1\n\n", b":\r\n\r\nevent: a\r\n", b"data: 2\n\n"):
+        for _ in range(4):
+            source._check_idle()
+            body.feed(b": processing\n\n")
+        body.feed(said)
+    for _ in range(6):
+        assert not notes.ends
+        source._check_idle()
+        body.feed(b":\n\n: processing\r\n\r\n")
+    (error,) = notes.ends
+    assert isinstance(error, UpstreamError)
+    assert error.code == UpstreamError.TIMEOUT
 
 
 async def test_a_sink_that_pauses_is_not_the_upstream_s_silence() -> None:
@@ -184,8 +200,7 @@ async def test_a_source_that_is_read_by_a_task_keeps_to_the_same() -> None:
     assert (notes.pieces, notes.ends) == ([b"a", b"b", b"c"], [None])
     late = Discard()
     source.start(late)
-    async with asyncio.timeout(60):
-        await late.ended.wait()
+    await late.ended.wait()
     source.close()
 
 

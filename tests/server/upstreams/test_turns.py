@@ -213,8 +213,7 @@ async def test_a_turn_that_comes_after_the_end_leaves_the_connection_to_who_has_
         return sizes
 
     with ScriptedUpstream({"m": Script(steps)}) as scripted:
-        async with asyncio.timeout(60):
-            found = await asyncio.gather(*(two(scripted.url, 0.2 + number * 0.005) for number in range(8)))
+        found = await asyncio.gather(*(two(scripted.url, 0.2 + number * 0.005) for number in range(8)))
     assert {size for sizes in found for size in sizes} == {4 * len(chunk(content="x"))}
 
 

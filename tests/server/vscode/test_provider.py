@@ -32,7 +32,6 @@ from tests.support.documents import blocks_of
 from tests.support.serving import serving
 from tests.support.upstream import HANG, Script, ScriptedUpstream, refusal
 
-pytestmark = pytest.mark.timeout(120)
 DIALECTS = ("chat", "anthropic", "responses")
 FIND = ChatTool("find", "Finds.", {"type": "object", "properties": {"q": {"type": "string"}}})
 T = TypeVar("T")
@@ -441,7 +440,7 @@ def test_what_can_not_be_read_is_named(place: Place) -> None:
 
 
 def test_the_program_of_the_page_runs(demo: str) -> None:
-    (block,) = (block for block in blocks_of("docs/server.md") if block.language == "py")
+    (block,) = (block for block in blocks_of("docs/streams.md") if block.language == "py")
     program = f"async def page(progress, cancel):\n{textwrap.indent(block.code, '    ')}\n    return result"
     defined: dict[str, Any] = {}
     exec(compile(program.replace("http://127.0.0.1:8080", demo), block.page, "exec"), defined)

@@ -12,9 +12,9 @@ from xml.etree import ElementTree
 import pytest
 from click.testing import CliRunner, Result
 
-from openresponses_server.commands.cli import main
+from openresponses_cli.commands.cli import main
 from openresponses_server.vscode.vsix import extension_files, vsix
-from tests.support.readme import commands
+from tests.support.document_blocks import commands
 from tests.support.shared import REPOSITORY
 
 IN_MANIFEST = "{http://schemas.microsoft.com/developer/vsx-schema/2011}"

@@ -7,14 +7,15 @@ from typing import Any, Final
 
 from msgspec import UNSET, Struct, field
 
+from openresponses_bridge.dialects.anthropic_messages.types import DIALECT
 from openresponses_bridge.dialects.base import CACHE_OF_PARTS
 from openresponses_bridge.protocol.request import CreateResponse, Native
 
-DIALECT: Final = "anthropic"
 CACHE: Final = "cache_control"
-PASSED: Final = (CACHE, "context_management", "compaction", "inference_geo", "speed")
-"""Fields of the body that are passed to the API unchanged. Others refer to things of an account (containers,
-files, credits, servers to connect to), and the account is the operator's."""
+_PLAIN: Final = frozenset({"type", "text", CACHE})
+STABLE: Final = frozenset({CACHE, "container", "diagnostics", "inference_geo", "speed"})
+"""Fields of the body that belong to no beta. All others go together with the header that names theirs, or not
+at all (law N2)."""
 
 
 def place(item: int, part: int | None = None) -> str:
@@ -40,6 +41,8 @@ class CarriedFields(Struct):
     declared: list[Any] | None = None
     """All tools, if some of them are deferred and not loaded yet. The API itself knows what that means; to
     others only `offered` are given."""
+    changes_tools: bool = False
+    """Some come or go in messages of the system."""
     offered: list[Any] = field(default_factory=list)
     """The other tools, then those that were loaded, in the order in which that was done."""
     search: dict[str, Any] | None = None
@@ -52,6 +55,9 @@ class CarriedFields(Struct):
     """Number of items in the input. Places are useless when the input has another number."""
     names: dict[str, None] = field(default_factory=dict)
     """Names of the fields in reports of losses."""
+
+    needed: dict[str, str] = field(default_factory=dict)
+    """The paths of fields without which the rest means something else, and why others refuse them."""
 
     def add(self, where: str, fields: dict[str, Any], kind: str) -> None:
         """Keep the fields of a block of this kind that have no counterpart."""
@@ -71,14 +77,23 @@ class CarriedFields(Struct):
 
     @property
     def caches(self) -> bool:
-        """Whether the client has set cache breakpoints itself."""
+        """True if the client has set cache breakpoints itself."""
         placed = (self.body, *self.system, *self.tools.values(), *self.blocks.values())
         return any(CACHE in fields for fields in placed)
+
+    @property
+    def is_restorable(self) -> bool:
+        """True if a conversation with these messages, system prompt and tools can be continued without them:
+        nothing but cache points is in them that the protocol has no place for."""
+        placed = (*self.system, *self.tools.values(), *self.blocks.values())
+        plain = all(_PLAIN.issuperset(fields) for fields in placed)
+        return plain and self.declared is None and self.search is None and not self.inline
 
     def native(self) -> Native:
         """The value of `CreateResponse.native`."""
         unthinking = self.thinking is not None and self.thinking.get("type") == "disabled"
-        return Native(DIALECT, list(self.names), self, unthinking)
+        names = [name for name in self.names if name not in self.needed]
+        return Native(DIALECT, names, self, unthinking, self.needed)
 
 
 JOINT: Final = "\n\n"
@@ -87,7 +102,7 @@ NOTHING: Final = CarriedFields()
 
 
 def is_native(request: CreateResponse) -> bool:
-    """Whether a client of this API made the request."""
+    """Return True if a client of this API made the request."""
     return request.native is not UNSET and request.native.dialect == DIALECT
 
 

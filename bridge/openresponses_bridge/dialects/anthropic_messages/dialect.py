@@ -8,9 +8,8 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from openresponses_bridge.dialects.anthropic_messages.client.message import message
 from openresponses_bridge.dialects.anthropic_messages.client.outbound import Outbound, encode_sse
-from openresponses_bridge.dialects.anthropic_messages.client.request import from_messages
+from openresponses_bridge.dialects.anthropic_messages.client.surface import SURFACE, whole
 from openresponses_bridge.dialects.anthropic_messages.models import MessagesOptions
 from openresponses_bridge.dialects.anthropic_messages.upstream.formats import answer_way
 from openresponses_bridge.dialects.anthropic_messages.upstream.inbound import Inbound
@@ -29,8 +28,6 @@ from openresponses_bridge.dialects.base import (
 )
 from openresponses_bridge.protocol.codec import encode
 from openresponses_bridge.protocol.request import CreateResponse
-from openresponses_bridge.protocol.response import Response
-from openresponses_bridge.seal import Sealer
 
 _TYPES: Final = ("message_", "content_block_", "ping")
 _BEGINNINGS: Final = ("message_start", "message")
@@ -49,11 +46,6 @@ def _to_upstream(request: CreateResponse, context: RequestContext) -> Outgoing:
         output_room=context.output_room,
     )
     return Outgoing(encode(body), diagnostics)
-
-
-def _whole(response: Response, sealer: Sealer) -> bytes | None:
-    answer = message(response, sealer)
-    return None if answer.get("type") == "error" else encode(answer)
 
 
 def _is_anthropic(value: Mapping[str, Any]) -> bool:
@@ -82,6 +74,9 @@ DIALECT: Final = Dialect(
             key_header="x-api-key",
             key_prefix="",
             headers=MappingProxyType({"anthropic-version": "2023-06-01"}),
+            passed_headers=frozenset(
+                {"anthropic-beta", "anthropic-user-profile-id", "anthropic-workspace-id"}
+            ),
         ),
         answers=answer_way,
         traits=lambda options: Traits(
@@ -90,7 +85,8 @@ DIALECT: Final = Dialect(
             hosted_tools=SEARCH_TOOLS if options.web_search else frozenset(),
         ),
     ),
-    client=ClientSide(outbound=Outbound, encode=encode_sse, request=from_messages, whole=_whole),
+    client=ClientSide(outbound=Outbound, encode=encode_sse, whole=whole),
+    surface=SURFACE,
     capture=CaptureFormat(
         recognises=_is_anthropic,
         inbound=Inbound,

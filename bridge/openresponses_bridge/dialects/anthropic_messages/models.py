@@ -15,7 +15,7 @@ Unthinking = Literal["absent", "disabled", "between_tools", "impossible"]
 
 
 class ModelFacts(Struct, frozen=True):
-    """What one model accepts."""
+    """The facts about one model: what it accepts."""
 
     max_tokens: int
     """Its output limit, in tokens."""

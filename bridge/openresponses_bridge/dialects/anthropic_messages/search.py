@@ -28,12 +28,13 @@ _OURS: Final = "ws_"
 
 
 def is_search_tool(kind: str | None) -> bool:
-    """Whether a tool of this type searches, in any version of it."""
+    """Return True if a tool of this type searches, in any version of it."""
     return kind is not None and kind.startswith(_VERSIONS)
 
 
 def wish_of(tool: Fields) -> WebSearch:
-    """What a client's tool wants. Raises InvalidRequestError with the path of what can't be read."""
+    """Return the search that a client's tool asks for. Raises InvalidRequestError with the path of what can't
+    be read."""
     place = tool.maybe_inner("user_location")
     return WebSearch(
         allowed_domains=_texts(tool, "allowed_domains"),
@@ -67,7 +68,7 @@ FORM: Final = SearchForm(
 
 
 def is_use(block: dict[str, Any]) -> bool:
-    """Whether a block calls the search."""
+    """Return True if a block calls the search."""
     return block.get("type") == USE and block.get("name") == NAME and bool(own_id(block, "id"))
 
 
@@ -78,7 +79,7 @@ def own_id(block: dict[str, Any], field: str) -> str:
 
 
 def query_of(block: dict[str, Any]) -> str:
-    """What a call asked for."""
+    """Return the query of a call."""
     given = block.get("input")
     query = given.get("query") if isinstance(given, dict) else None
     return query if isinstance(query, str) else ""
@@ -96,7 +97,7 @@ def item_id(own: str) -> str:
 
 
 def is_made_here(own: str) -> bool:
-    """Whether `blocks_of` made the call with this id, so that the API can't know what it found."""
+    """Return True if `blocks_of` made the call with this id, so that the API can't know what it found."""
     return own.startswith(_ID + _OURS)
 
 

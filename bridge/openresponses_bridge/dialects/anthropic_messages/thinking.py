@@ -98,7 +98,7 @@ def seal_block(sealer: Sealer, block: dict[str, Any]) -> str:
 
 
 def seal_reasoning(sealer: Sealer, fields: dict[str, Any]) -> str:
-    """Another upstream's reasoning item, sealed for a field in which Anthropic keeps opaque text."""
+    """Seal another upstream's reasoning item for a field in which Anthropic keeps opaque text."""
     return sealer.seal(encode(fields), REASONING)
 
 

@@ -12,6 +12,8 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from openresponses_bridge.protocol.unknown import Extensible
+
 
 class TextDelta(Struct, tag="text_delta", tag_field="type", omit_defaults=True, gc=False):
     """The next piece of a text block."""
@@ -53,6 +55,9 @@ class CompactionDelta(Struct, tag="compaction_delta", tag_field="type", omit_def
 Delta = TextDelta | InputJsonDelta | ThinkingDelta | SignatureDelta | CitationsDelta | CompactionDelta
 
 NO_INDEX = -1
+TIERS: Final = {"default": "standard", "priority": "priority", "batch": "batch"}
+"""Service tiers that an answer had, in the protocol's names → in Anthropic's."""
+DIALECT: Final = "anthropic"
 SLUG: Final = "anthropic:"  # with a hosted block's type: the type of its item
 SYSTEM_FIELDS: Final = f"{SLUG}system_fields"  # the type of an item with the fields of a system message
 
@@ -83,12 +88,11 @@ class ContentBlockStop(Struct, tag="content_block_stop", tag_field="type", gc=Fa
     index: int = NO_INDEX
 
 
-class MessageDelta(Struct, tag="message_delta", tag_field="type", omit_defaults=True):
+class MessageDelta(Extensible, frozen=True, tag="message_delta", tag_field="type", omit_defaults=True):
     """Why the message ends, and its usage, cumulative."""
 
     delta: dict[str, Any] | None = None
     usage: dict[str, Any] | None = None
-    context_management: dict[str, Any] | None = None
 
 
 class MessageStop(Struct, tag="message_stop", tag_field="type"):
@@ -105,6 +109,7 @@ class ErrorFrame(Struct, tag="error", tag_field="type", omit_defaults=True):
 
     error: dict[str, Any] | None = None
     message: str | None = None
+    code: str | None = None
 
 
 class WholeMessage(Struct, tag="message", tag_field="type"):
@@ -117,8 +122,6 @@ class WholeMessage(Struct, tag="message", tag_field="type"):
     stop_sequence: str | None = None
     stop_details: dict[str, Any] | None = None
     usage: dict[str, Any] | None = None
-    container: dict[str, Any] | None = None
-    context_management: dict[str, Any] | None = None
 
 
 class UnknownFrame(Struct):

@@ -19,6 +19,8 @@ from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.dialects.base.entries import AnyItem
 from openresponses_bridge.dialects.base.inbound import FrameTemplate
 from openresponses_bridge.dialects.base.outcomes import Outcomes
+from openresponses_bridge.dialects.base.socket import SocketFraming
+from openresponses_bridge.dialects.base.surface import Surface
 from openresponses_bridge.emitter.stream import ResponseStream
 from openresponses_bridge.protocol.events import Event
 from openresponses_bridge.protocol.request import CreateResponse, JsonSchemaFormatParam
@@ -54,7 +56,11 @@ class Inbound(Protocol):
         ...
 
     def read_done(self) -> list[Event]:
-        """All frames of a read were fed; may end the response."""
+        """Handle the end of a read, whose frames were all fed; this may end the response."""
+        ...
+
+    def flush(self) -> list[Event]:
+        """Give what is held back of the output, because the upstream has failed."""
         ...
 
     def close(self) -> list[Event]:
@@ -79,7 +85,7 @@ History = Sequence[AnyItem]
 
 
 class RequestContext(NamedTuple):
-    """What the translation of a request to an upstream needs besides the request."""
+    """The facts that the translation of a request to an upstream needs besides the request."""
 
     history: History
     """The items of the turns before."""
@@ -105,7 +111,7 @@ class RequestContext(NamedTuple):
 
 
 class AnswerContext(NamedTuple):
-    """What the translation of an upstream's answer needs besides the answer."""
+    """The facts that the translation of an upstream's answer needs besides the answer."""
 
     options: Any
     """Of the type that `UpstreamSide.options` names."""
@@ -122,9 +128,31 @@ class Outgoing(NamedTuple):
     diagnostics: Diagnostics
 
 
+class FrameReader(Protocol):
+    """Turns the bytes of one stream into server-sent events."""
+
+    def feed(self, data: bytes) -> bytes:
+        """Take the next bytes; return the events that they complete. Raises WireError for bytes that can't
+        belong to such a stream, at once and not when all of a message was waited for."""
+        ...
+
+    def close(self) -> None:
+        """The stream has ended. Raises WireError if that was within an event."""
+        ...
+
+
+class Framing(NamedTuple):
+    """The form of a stream whose bytes are not server-sent events."""
+
+    content_type: str
+    """The content type of such a stream. An answer of another one is taken for what that says."""
+    reader: Callable[[], FrameReader]
+    """Makes the reader of a stream."""
+
+
 class Endpoint(Struct, frozen=True, kw_only=True):
-    """The URL and headers of requests over HTTP. Each is a POST; the answer is server-sent events, or
-    JSON."""
+    """The URL and headers of requests over HTTP. Each is a POST; the answer is server-sent events, or what
+    its `framing` makes of them, or JSON."""
 
     path: str
     """Appended to a server's base URL; it may have a query. `{model}` stands for the name of the model."""
@@ -141,6 +169,16 @@ class Endpoint(Struct, frozen=True, kw_only=True):
     """Comes before the key in that header."""
     headers: Mapping[str, str] = MappingProxyType({})
     """Sent with every request."""
+    framing: Framing | None = None
+    """The form of a stream; None for server-sent events."""
+    signature: str = ""
+    """The name of the signature of a request without a key, as a server may know it; "" if there is none.
+    `aws:SERVICE`: Amazon's version 4, for that service."""
+    passed_headers: frozenset[str] = frozenset()
+    """Those of a client of the same API that go on with its request, in lower case: its betas, say."""
+    socket: SocketFraming | None = None
+    """How requests are sent over a WebSocket, which some servers have at the same address; None if the
+    dialect has no WebSocket."""
 
     def path_of(self, model: str, *, stream: bool = True) -> str:
         """The path and query of a request to this model, whose name may be any text."""
@@ -152,12 +190,12 @@ class Endpoint(Struct, frozen=True, kw_only=True):
 
 
 class Traits(Struct, frozen=True, kw_only=True):
-    """What a server of the dialect does with certain options, where servers differ."""
+    """The abilities of a server of the dialect with certain options, where servers differ."""
 
     takes_choices: bool = False
     """Gives several answers to one request."""
     takes_betas: bool = False
-    """Knows the names in `anthropic-beta`."""
+    """Knows the `passed_headers` of its endpoint, and the fields that belong to them."""
     keeps_responses: bool = False
     """Can continue a response that it stores."""
     truncates: bool = False
@@ -177,7 +215,7 @@ class Traits(Struct, frozen=True, kw_only=True):
 
 
 class AnswerWay(StrEnum):
-    """How an answer gets the format that a request asks for."""
+    """The ways by which an answer gets the format that a request asks for."""
 
     NATIVE = "native"
     """The server enforces it."""
@@ -226,9 +264,6 @@ class ClientSide(Struct, frozen=True, kw_only=True):
     """An outbound for a stream whose client is unknown; it leaves nothing out."""
     encode: Callable[[Iterable[Any]], bytes]
     """Its chunks → bytes."""
-    request: Callable[[bytes, Sealer], tuple[CreateResponse, Diagnostics]] | None = None
-    """Translates a client's body; returns the request and the losses. Raises InvalidRequestError with
-    `param`."""
     whole: Callable[[Response, Sealer], bytes | None] | None = None
     """A response that has ended → the body of an answer that is not streamed; None if the dialect has only an
     error for it. The sealer must be the one that sealed the response's reasoning."""
@@ -237,7 +272,7 @@ class ClientSide(Struct, frozen=True, kw_only=True):
 
 
 class Place(NamedTuple):
-    """Which of several concurrent answers in a capture a payload belongs to. Ids are empty where the payload
+    """The place of a payload among several concurrent answers in a capture. Ids are empty where the payload
     has none."""
 
     thread: str = ""
@@ -249,7 +284,7 @@ class Place(NamedTuple):
 
 
 class CaptureFormat(Struct, frozen=True, kw_only=True):
-    """How a capture of a dialect is read. Its payloads are JSON objects or `[DONE]`."""
+    """The form of a dialect's captures. Their payloads are JSON objects or `[DONE]`."""
 
     recognises: Callable[[Mapping[str, Any]], bool]
     """Whether a capture with this first payload is of this dialect."""
@@ -280,6 +315,8 @@ class Dialect(Struct, frozen=True, kw_only=True):
     write after a tool call."""
     upstream: UpstreamSide | None = None
     client: ClientSide | None = None
+    surface: Surface | None = None
+    """The API by which its clients ask over HTTP."""
 
 
 def type_of(value: Mapping[str, Any]) -> str:

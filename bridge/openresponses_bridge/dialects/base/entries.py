@@ -3,17 +3,22 @@ is found by reading it: the tools that it declares, the calls and their outputs.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import Any, Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from openresponses_bridge.calls.declarations import TOOL_BEARERS, DeclaredTool, located, tools_of
 from openresponses_bridge.calls.identity import ToolIdentityMap
-from openresponses_bridge.calls.presentation import View, call_view, output_view
+from openresponses_bridge.calls.presentation import CALL_TYPES, OUTPUT_TYPES, View, call_view, output_view
+from openresponses_bridge.diagnostics import Diagnostics
+from openresponses_bridge.protocol.ids import free_id
 from openresponses_bridge.protocol.input_items import InputItem, MessageParam, items_of
 from openresponses_bridge.protocol.items import Item
 from openresponses_bridge.protocol.request import CreateResponse
+from openresponses_bridge.protocol.unknown import Unknown
 
 AnyItem = InputItem | Item
 HISTORY: Final = "previous_response_id"  # what is wrong in earlier turns is wrong with the link
@@ -33,13 +38,22 @@ class Entry(Struct, frozen=True):
         return self.param if self.param in (HISTORY, _INPUT) else f"{self.param}.{field}"
 
 
-def entries_of(request: CreateResponse, history: Iterable[AnyItem]) -> list[Entry]:
-    """Earlier turns' items, then the request's own."""
+TOOL_CHANGES: Final = frozenset({"anthropic:tool_addition", "anthropic:tool_removal"})
+"""The types of items of Anthropic's that change which tools are offered from there on."""
+
+
+def entries_of(
+    request: CreateResponse, history: Iterable[AnyItem], *, tool_changes: bool = False
+) -> list[Entry]:
+    """Earlier turns' items, then the request's own; without `tool_changes`, which the request's tools
+    follow."""
     entries: list[Entry] = []
     for index, item in enumerate(history):
         entries.append(Entry(item, HISTORY, f"history[{index}]"))
     whole = isinstance(request.input, str)
     for index, item in enumerate(items_of(request.input)):
+        if item.type in TOOL_CHANGES and not tool_changes:
+            continue
         place = _INPUT if whole else f"{_INPUT}[{index}]"
         entries.append(Entry(item, place, place))
     return entries
@@ -59,6 +73,97 @@ def active_tools(request: CreateResponse, entries: Iterable[Entry]) -> list[Decl
         if entry.item.type in TOOL_BEARERS:
             found += located(tools_of(entry.item), f"{entry.where}.tools")
     return found
+
+
+_FEWEST: Final = 2  # entries: a call that recurs, or an output sent again, is among more
+
+
+def settled_calls(entries: Sequence[Entry], diagnostics: Diagnostics) -> Sequence[Entry]:
+    """The entries with each call under an id of its own, and each output once.
+
+    Agents number their calls in each turn anew (`terminal:0`), which upstreams that look for ids in the whole
+    conversation refuse or mix up: a later call with the id, and its output, get the first free one. Clients
+    that keep a history beside `previous_response_id` send outputs again that have answered calls of earlier
+    turns: one that is the same is left out. Both are repairs; other outputs without a call stay for `pair` to
+    refuse."""
+    if len(entries) <= _FEWEST:
+        return entries
+    taken: dict[str, int] = {}
+    waiting: dict[str, _Unanswered] = {}
+    turn = 0
+    answered: dict[str, Any] = {}  # in earlier turns
+    made: list[Entry] = []
+    for entry in entries:
+        item: Any = entry.item
+        turn += getattr(item, "role", None) == "user"
+        is_call, is_output = item.type in CALL_TYPES, item.type in OUTPUT_TYPES
+        if isinstance(item, Unknown) or not (is_call or is_output) or not item.call_id:
+            made.append(entry)
+        elif is_call:
+            call = _Waiting(free_id(taken, item.call_id))
+            taken[call.call_id] = 1
+            for name in {item.call_id, item.id or ""} - {""}:
+                waiting.setdefault(name, _Unanswered()).add(call, turn)
+            made.append(_renamed(entry, call.call_id, diagnostics))
+        else:
+            known = waiting.get(item.call_id)
+            answers = None if known is None else known.next()
+            if answers is not None:
+                if entry.param == HISTORY:
+                    answered[item.call_id] = getattr(item, "output", item)
+                unchanged = answers.call_id == item.call_id or item.call_id not in taken
+                made.append(entry if unchanged else _renamed(entry, answers.call_id, diagnostics))
+            elif item.call_id in answered and answered[item.call_id] == getattr(item, "output", item):
+                diagnostics.repair(entry.where, "the output has answered its call already, left out")
+            else:
+                made.append(entry)
+    return made
+
+
+class _Waiting:
+    """A call under its own id, and whether an output has answered it."""
+
+    __slots__ = ("answered", "call_id")
+
+    def __init__(self, call_id: str) -> None:
+        self.call_id = call_id
+        self.answered = False
+
+
+class _Unanswered:
+    """Calls of one name that wait for outputs: the oldest since the user's last message goes first, since
+    what came before that was given up."""
+
+    __slots__ = ("_earlier", "_latest", "_turn")
+
+    def __init__(self) -> None:
+        self._turn = 0
+        self._latest: deque[_Waiting] = deque()
+        self._earlier: deque[_Waiting] = deque()
+
+    def add(self, call: _Waiting, turn: int) -> None:
+        if turn != self._turn:
+            self._earlier += self._latest
+            self._latest, self._turn = deque(), turn
+        self._latest.append(call)
+
+    def next(self) -> _Waiting | None:
+        """The call that the next output answers."""
+        for calls in (self._latest, self._earlier):
+            while calls:
+                call = calls.popleft()
+                if not call.answered:
+                    call.answered = True
+                    return call
+        return None
+
+
+def _renamed(entry: Entry, call_id: str, diagnostics: Diagnostics) -> Entry:
+    item: Any = entry.item
+    if item.call_id == call_id:
+        return entry
+    diagnostics.repair(f"{entry.where}.call_id", "used by an earlier call, made unique")
+    return replace(entry, item=replace(item, call_id=call_id))
 
 
 def views_of(entries: Iterable[Entry], identities: ToolIdentityMap) -> list[View]:

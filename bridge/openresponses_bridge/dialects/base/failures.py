@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
 from openresponses_bridge.diagnostics import Diagnostics
-from openresponses_bridge.errors import WireError
-from openresponses_bridge.protocol.response import ErrorPayload
+from openresponses_bridge.errors import HttpError, WireError, type_and_code
+from openresponses_bridge.protocol.response import ErrorPayload, ResponseError
 from openresponses_bridge.protocol.usage import Usage, counts_in, nearest_count, within_bounds
 
 CUT: Final = "upstream_cut"
@@ -26,6 +27,55 @@ def failure(code: str, message: str) -> ErrorPayload:
 
 CANCELLED: Final = failure("cancelled", "the response was cancelled")
 """What a client reads for a cancelled response where its API has no such end."""
+
+
+# code of an upstream's error before any output → HTTP status
+_STATUS_OF_CODE: Final = {
+    "authentication_error": 401,
+    "invalid_api_key": 401,
+    "permission_error": 403,
+    "rate_limit_exceeded": 429,
+    "rate_limit_error": 429,
+    "too_many_requests": 429,
+    "insufficient_quota": 429,
+    "context_length_exceeded": 400,
+    "invalid_prompt": 400,
+    "invalid_request_error": 400,
+    "server_is_overloaded": 503,
+    "service_unavailable": 503,
+    "overloaded_error": 503,
+    "upstream_authentication_failed": 400,
+    "upstream_timeout": 504,
+    "internal_error": 500,
+    "model_error": 500,
+    # of Google (google.rpc.Code)
+    "UNAUTHENTICATED": 401,
+    "PERMISSION_DENIED": 403,
+    "RESOURCE_EXHAUSTED": 429,
+    "UNAVAILABLE": 503,
+    "DEADLINE_EXCEEDED": 504,
+    "INTERNAL": 500,
+}
+_ERROR_STATUS: Final = re.compile("[45][0-9][0-9]")
+_TYPE_OF_CODE: Final = {
+    "model_error": "model_error",  # a code that is a type too (specification, "Errors")
+    "upstream_authentication_failed": "server_error",
+}
+
+
+def status_of(code: str) -> int | None:
+    """Return the HTTP status that an upstream's code or type of an error means; None if it means none.
+    Upstreams may send the status itself as the code."""
+    return int(code) if _ERROR_STATUS.fullmatch(code) else _STATUS_OF_CODE.get(code)
+
+
+def http_failure(error: ResponseError) -> HttpError:
+    """Return the failure of a response without output as an HTTP error."""
+    status = status_of(error.code) or 502
+    kind = _TYPE_OF_CODE.get(error.code) or type_and_code(status)[0]
+    failed = HttpError(status, error.message, code=error.code, error_type=kind)
+    failed.native = error.native or None
+    return failed
 
 
 def error_text(value: Any) -> str | None:

@@ -27,7 +27,7 @@ _NAMES: dict[type, str] = {
 }
 
 
-DIALECT_SLUGS: Final = ("anthropic:", "codex:", "gemini:")
+DIALECT_SLUGS: Final = ("anthropic:", "bedrock:", "codex:", "gemini:", "interactions:")
 """What the types of those items and tools begin with that the servers of one dialect alone know."""
 
 
@@ -92,7 +92,7 @@ class Fields:
         return self._value.get(name) is not None
 
     def equals(self, name: str, value: object) -> bool:
-        """Whether the field has exactly this value. Does not count as reading it."""
+        """Return True if the field has exactly this value. Does not count as reading it."""
         return bool(self._value.get(name) == value)
 
     def at(self, name: str) -> str:
@@ -165,7 +165,7 @@ class Fields:
         return dict(self._value)
 
     def skip(self, *names: str) -> None:
-        """Fields that say nothing here."""
+        """Skip fields that say nothing here."""
         self._read.update(names)
 
     def rest(self) -> dict[str, Any]:

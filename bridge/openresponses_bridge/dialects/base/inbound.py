@@ -18,7 +18,8 @@ import msgspec
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.emitter.stream import ResponseStream
 from openresponses_bridge.errors import BridgeError
-from openresponses_bridge.protocol.events import Event
+from openresponses_bridge.protocol.events import Event, OutputItemAdded
+from openresponses_bridge.protocol.items import Item
 from openresponses_bridge.state import ResponseStreamPhase
 from openresponses_bridge.text import is_whole
 
@@ -28,6 +29,7 @@ _EXCHANGED: Final = "what stands here is exchanged"
 _ENCODED: Final = msgspec.json.encode(_EXCHANGED)
 _FEW: Final = 8  # frames; what was learnt for fewer was not worth it
 _WASTED: Final = 16  # how often that may be before nothing is learnt any more
+_STARTED: Final = 2  # the events of a response that begins without items of the server's
 _decode = msgspec.json.Decoder(str).decode
 
 Apply = Callable[[str], list[Event] | None]
@@ -97,7 +99,7 @@ class FrameTemplate:
 
     @property
     def fed(self) -> int:
-        """How many frames have matched."""
+        """The number of frames that have matched."""
         return self._fed + self.payload.fed + self.sse.fed
 
     def learn(self, data: bytes, event: str, number: int, string: FrameString) -> None:
@@ -156,20 +158,31 @@ class BaseInbound:
     kept_id: str | None = None
 
     def read_done(self) -> list[Event]:
-        """All frames of a read were fed."""
+        """Handle the end of a read, whose frames were all fed."""
+        return []
+
+    def flush(self) -> list[Event]:
+        """Give what is held back of the output, because the upstream has failed."""
         return []
 
 
 class OnceBegun(BaseInbound):
-    """An inbound that starts its machine with its first frame and reads none after its end."""
+    """An inbound that starts its machine with its first frame and reads none after its end. A response may
+    consist of several answers, each with an inbound of its own, and begin with items of the server's."""
 
-    __slots__ = ("_ended", "_live", "_machine", "diagnostics")
+    __slots__ = ("_before", "_ended", "_live", "_machine", "diagnostics")
 
     def __init__(self, machine: ResponseStream) -> None:
         self.diagnostics = machine.diagnostics
         self._machine = machine
         self._live = False  # between the first frame and the end
         self._ended = False
+        self._before = 0  # items of the output when this answer began
+
+    @property
+    def own_output(self) -> list[Item]:
+        """The items of this answer so far. Costs the size of the response."""
+        return self._machine.snapshot.output[self._before :]
 
     def feed(self, data: bytes, event: str = "") -> list[Event]:
         """One frame's payload."""
@@ -183,9 +196,18 @@ class OnceBegun(BaseInbound):
         return self._begin() + self.feed(data, event)
 
     def _begin(self) -> list[Event]:
+        if self._live:
+            return []
         self._live = True
-        return self._machine.start() if self._machine.phase is ResponseStreamPhase.IDLE else []
+        if self._machine.phase is ResponseStreamPhase.IDLE:
+            events = self._machine.start()
+            if len(events) > _STARTED:
+                self._before = sum(type(event) is OutputItemAdded for event in events)
+            return events
+        self._before = len(self._machine.snapshot.output)
+        return []
 
     def _mark_ended(self) -> None:
         self._live, self._ended = False, True
-        self.template.reset()
+        if self.template.learned:
+            self.template.reset()

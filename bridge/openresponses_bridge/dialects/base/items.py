@@ -15,7 +15,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from openresponses_bridge.diagnostics import Diagnostics
-from openresponses_bridge.dialects.base.entries import HISTORY, AnyItem, Entry, entries_of
+from openresponses_bridge.dialects.base.entries import HISTORY, AnyItem, Entry, entries_of, settled_calls
 from openresponses_bridge.dialects.base.fields import Fields
 from openresponses_bridge.errors import InvalidRequestError
 from openresponses_bridge.protocol.beyond import name_of
@@ -40,8 +40,8 @@ _ENCODED: Final = re.compile(r"[A-Za-z0-9+/_.=-]+")
 
 
 def is_readable(text: str) -> bool:
-    """Whether a text under `encrypted_content` is plain: what is encrypted is one long word of base64, or an
-    envelope of this library."""
+    """Return True if a text under `encrypted_content` is plain: what is encrypted is one long word of base64,
+    or an envelope of this library."""
     if is_envelope(text):
         return False
     return len(text) < _SHORTEST_CIPHERTEXT or _ENCODED.fullmatch(text.strip()) is None
@@ -102,7 +102,7 @@ def configured(request: CreateResponse, history: Sequence[AnyItem] = ()) -> Crea
 
 
 def is_update(item: AnyItem) -> bool:
-    """Whether it is such an item."""
+    """Return True if it is such an item."""
     return isinstance(item, UnknownItem) and item.type.removeprefix("openai:") == UPDATE
 
 
@@ -137,8 +137,8 @@ _item_of: Final = attrgetter("item")
 
 
 def is_answered_trigger(entry: Entry, last: Entry) -> bool:
-    """Whether it is a request for compaction that an earlier turn answered, in a conversation that ends with
-    `last`."""
+    """Return True if it is a request for compaction that an earlier turn answered, in a conversation that
+    ends with `last`."""
     return entry is not last and isinstance(entry.item, UnknownItem) and entry.item.type == TRIGGER
 
 
@@ -146,6 +146,7 @@ def normalize_entries(entries: Sequence[Entry], diagnostics: Diagnostics) -> lis
     """The entries with these items converted, without those that are handled elsewhere (see `configured`).
     Unknown fields of earlier turns' items are losses; those of the request's own are reported with its other
     fields. Raises InvalidRequestError with the path of an invalid field."""
+    entries = settled_calls(entries, diagnostics)
     found: list[str] = []
     for entry in entries:
         if entry.param == HISTORY:

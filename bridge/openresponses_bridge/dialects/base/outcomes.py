@@ -26,6 +26,8 @@ METADATA_OF_CHAT: Final = "metadata, from a Chat client"
 NATIVE_OF_MESSAGES: Final = "what only Anthropic has, from its client"
 NATIVE_OF_CHAT: Final = "any other field, from a Chat client"
 NATIVE_OF_GEMINI: Final = "what only Gemini has, from its client"
+NATIVE_OF_INTERACTIONS: Final = "what only Interactions has, from its client"
+NATIVE_OF_CONVERSE: Final = "what only Converse has, from its client"
 CHAT: Final = "chat"
 """The `Native.dialect` of a client of Chat Completions."""
 
@@ -45,6 +47,8 @@ _NATIVE_ROWS: Final = {
     CHAT: NATIVE_OF_CHAT,
     "anthropic": NATIVE_OF_MESSAGES,
     "gemini": NATIVE_OF_GEMINI,
+    "interactions": NATIVE_OF_INTERACTIONS,
+    "bedrock": NATIVE_OF_CONVERSE,
 }
 """The row of what a client of each dialect has brought of its own."""
 _CARRIED: Final = ("beyond", "native")
@@ -78,12 +82,12 @@ def sent(name: str) -> Outcome:
 
 
 def built(name: str) -> Outcome:
-    """What it says goes out in the dialect's words."""
+    """Return the outcome of a field that goes out in the dialect's own words."""
     return Outcome("sent", name, built=True)
 
 
 def honoured(how: str) -> Outcome:
-    """It is kept without the upstream."""
+    """Return the outcome of a field that is kept without the upstream."""
     return Outcome("honoured", how)
 
 
@@ -93,7 +97,7 @@ def refused(why: str) -> Outcome:
 
 
 def loss(why: str = INEXPRESSIBLE) -> Outcome:
-    """It is not kept, and reported."""
+    """Return the outcome of a field that is not kept, which is reported."""
     return Outcome("loss", why)
 
 
@@ -116,6 +120,8 @@ OURS: Final[Outcomes] = {
     NATIVE_OF_MESSAGES: loss(),
     NATIVE_OF_CHAT: loss(),
     NATIVE_OF_GEMINI: loss(),
+    NATIVE_OF_INTERACTIONS: loss(),
+    NATIVE_OF_CONVERSE: loss(),
     OTHER: loss("is not known"),
 }
 
@@ -173,7 +179,7 @@ def fitted_effort(effort: str, accepted: Collection[str], diagnostics: Diagnosti
 
 
 def kept_there(request: CreateResponse) -> dict[str, Any]:
-    """What a Chat client says about the answer's being stored, which is for an upstream of its dialect."""
+    """Return what a Chat client says about storing the answer, which is for an upstream of its dialect."""
     if not request.beyond:
         return {}
     given = next((found.fields for found in request.beyond if not found.place), {})
@@ -226,7 +232,7 @@ EXPLICIT: Final = {BREAKPOINT: {"mode": "explicit"}}
 
 
 def is_breakpoint(fields: Any) -> bool:
-    """Whether the unknown fields of a part have an explicit cache breakpoint."""
+    """Return True if the unknown fields of a part have an explicit cache breakpoint."""
     return isinstance(fields, dict) and fields.get(BREAKPOINT) == EXPLICIT[BREAKPOINT]
 
 
@@ -253,7 +259,8 @@ def apply(request: CreateResponse, table: Outcomes, diagnostics: Diagnostics) ->
     """The fields that go out as they are, by the names of this dialect (`a.b` stands within `a`); losses are
     reported.
 
-    Raises InvalidRequestError with `param` for a field that is refused.
+    Raises InvalidRequestError with `param` for a field that is refused, and for one of the client's API
+    that only an upstream of it can honour and that changes what the rest means (law N3).
     """
     body: dict[str, Any] = {}
     for name, value in asked(request):
@@ -275,6 +282,8 @@ def apply(request: CreateResponse, table: Outcomes, diagnostics: Diagnostics) ->
                 diagnostics.loss(name, outcome.what)
     if request.native is not UNSET:
         native = table[_NATIVE_ROWS[request.native.dialect]]
+        for where, why in request.native.needed.items() if native.kind == "loss" else ():
+            raise invalid(where, why)
         for name in request.native.names if native.kind == "loss" else ():
             diagnostics.loss(name, native.what)
     return body

@@ -40,7 +40,7 @@ SETTINGS: Final = {
 
 
 class WebSearch(Struct, frozen=True, kw_only=True):
-    """What a client wants of the search."""
+    """The search that a client asks for."""
 
     allowed_domains: list[str] = []
     """Only these, with their subdomains."""
@@ -56,7 +56,7 @@ class WebSearch(Struct, frozen=True, kw_only=True):
     """Names of further settings, which OpenAI alone has."""
 
     def tool(self) -> UnknownTool:
-        """As OpenAI spells it, but `max_uses`, which is not OpenAI's."""
+        """Return the tool in OpenAI's spelling, but `max_uses`, which is not OpenAI's."""
         filters = {
             name: value for name in ("allowed_domains", "blocked_domains") if (value := getattr(self, name))
         }
@@ -70,15 +70,16 @@ class WebSearch(Struct, frozen=True, kw_only=True):
 
 
 class SearchForm(NamedTuple):
-    """How one kind of server is asked for a search. `make` gives what is sent, `kept` are the attributes of
-    `WebSearch` that it can say; with `either` domains are allowed or blocked, and the allowed count."""
+    """The form in which one kind of server is asked for a search. `make` gives what is sent, `kept` are the
+    attributes of `WebSearch` that it can say; with `either` domains are allowed or blocked, and the allowed
+    count."""
 
     make: Callable[[WebSearch], dict[str, Any]]
     kept: frozenset[str] = frozenset()
     either: bool = False
 
     def made(self, search: WebSearch, where: str, diagnostics: Diagnostics) -> dict[str, Any]:
-        """What is sent for the tool at this path. Settings that are not sent are losses."""
+        """Return the JSON that is sent for the tool at this path. Settings that are not sent are losses."""
         unsaid = [name for name in SETTINGS if name not in self.kept and getattr(search, name)]
         if self.either and search.allowed_domains and search.blocked_domains:
             unsaid.append("blocked_domains")
@@ -89,7 +90,7 @@ class SearchForm(NamedTuple):
 
 
 def is_search(kind: str) -> bool:
-    """Whether a type of a tool is that of OpenAI's search, in any version of it."""
+    """Return True if a type of a tool is that of OpenAI's search, in any version of it."""
     return kind.removeprefix(_SLUG).partition("_20")[0] in _TOOLS
 
 
@@ -150,7 +151,8 @@ class Searched(NamedTuple):
     sealed: str = ""
 
     def text(self) -> str:
-        """What was done, for a model that did not do it: what it found, so that it need not ask again."""
+        """Return the search as text for a model that did not run it: its results, so that it need not search
+        again."""
         if self.kind == "open_page":
             return f"[opened the page {_cut(self.url)}]"
         if self.kind == "find_in_page":
@@ -169,7 +171,7 @@ class Searched(NamedTuple):
 
 
 def searched(item: Any) -> Searched | None:
-    """What an item of a search says; None for another item. What has another type than it should is left
+    """Return what an item of a search says; None for another item. Fields of other types than theirs are left
     out."""
     if not isinstance(item, UnknownItem) or item.type.removeprefix(_SLUG) != SEARCH_CALL:
         return None

@@ -108,7 +108,7 @@ class ThinkTags:
         return _joined(found)
 
     def close(self) -> list[Piece]:
-        """Something else follows: give what was held. What comes then is text."""
+        """Return what was held, since something else follows. What comes then is text."""
         held, self._held = "".join(self._blank) + self._held, ""
         self._blank.clear()
         thinking, self._at = self._at in _WITHIN, _At.TEXT

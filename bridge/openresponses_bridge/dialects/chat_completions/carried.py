@@ -1,27 +1,79 @@
-"""What a server wants back as it came: sealed in `encrypted_content` on its way through a client.
+"""What only Chat Completions has, on its way between its clients and its servers; and what a server wants
+back as it came, sealed in `encrypted_content` on its way through a client.
 
 Google puts thought signatures into `extra_content` of a call, or of the message; OpenRouter gives its
-`reasoning_details` whole. Both are kept verbatim and in order.
+`reasoning_details` whole, LiteLLM Anthropic's `thinking_blocks`. All are kept verbatim and in order.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
-from msgspec import Struct
+from msgspec import UNSET, Struct, field
 
+from openresponses_bridge.dialects.base import CHAT
 from openresponses_bridge.protocol.codec import encode
+from openresponses_bridge.protocol.request import CreateResponse
 from openresponses_bridge.seal import Sealer, SealError
 
+USAGE: Final = "usage"
+CHOICE: Final = "choice"
+"""Where `Response.native` has what an answer says of its counts and of its choice; beside them are fields of
+the body by their own names."""
+MESSAGE: Final = "message"
+"""Where it has the fields of the message by their own names."""
+REFUSED_TOKENS: Final = "refusal_logprobs"
+"""Where the former has the log probabilities of a refusal."""
+AUDIO: Final = "chat:audio"
+"""The type of items that are an answer's sound, and of messages that name one by its id."""
+AUDIO_DELTA: Final = "chat:audio.delta"
+"""The type of events with a piece of it."""
+
+
+class CarriedFields(Struct):
+    """The fields of one request that only Chat Completions has."""
+
+    body: dict[str, Any] = field(default_factory=dict)
+    """Fields of the body."""
+    messages: dict[int, dict[str, Any]] = field(default_factory=dict)
+    """Index of an item of the input → fields of its message."""
+    parts: dict[tuple[int, int], dict[str, Any]] = field(default_factory=dict)
+    """Indexes of an item and of a part of its content → fields of the part."""
+    items: int = 0
+    """Number of items in the input. Indexes are useless when the input has another number."""
+    cached: bool = False
+    """A part has `cache_control`, which OpenAI's API has not."""
+
+    @property
+    def placed(self) -> list[str]:
+        """The names in reports of the fields that have places."""
+        of_messages = dict.fromkeys(name for said in self.messages.values() for name in said)
+        of_parts = dict.fromkeys(name for said in self.parts.values() for name in said)
+        return [f"messages.{name}" for name in of_messages] + [f"content.{name}" for name in of_parts]
+
+
+NOTHING: Final = CarriedFields()
+
+
+def carried_by(request: CreateResponse) -> CarriedFields:
+    """The fields that a request carries for this API."""
+    native = request.native
+    said = native.said if native is not UNSET and native.dialect == CHAT else None
+    return said if isinstance(said, CarriedFields) else NOTHING
+
+
 KIND: Final = "chat-carried"
+DetailsField = Literal["reasoning_details", "thinking_blocks"]
+"""The fields of a message with details of its reasoning."""
 
 
 class Carried(Struct, frozen=True, omit_defaults=True):
-    """One sealed thing: the reasoning details of a message, or the extra content of the message or of the
-    call with this id; an id that is empty means the call that follows."""
+    """One sealed thing: the reasoning details of a message, which stood in this field of it, or the extra
+    content of the message or of the call with this id; an id that is empty means the call that follows."""
 
     details: list[dict[str, Any]] | None = None
+    field: DetailsField = "reasoning_details"
     extra: dict[str, Any] | None = None
     call_id: str | None = None
 
@@ -30,12 +82,12 @@ _decode: Final = msgspec.json.Decoder(Carried).decode
 
 
 def seal_carried(sealer: Sealer, carried: Carried) -> str:
-    """It as `encrypted_content`."""
+    """Seal it as `encrypted_content`."""
     return sealer.seal(encode(carried), KIND)
 
 
 def open_carried(sealer: Sealer, encrypted: object) -> Carried | None:
-    """What was sealed; None for anything else, and for what can't be opened here."""
+    """Return what was sealed; None for any other text, and for what can't be opened here."""
     if not isinstance(encrypted, str) or encrypted.split(".", 3)[2:3] != [KIND]:
         return None
     try:
@@ -52,16 +104,17 @@ def placeholder(signature: str) -> dict[str, Any]:
 class KeptDetails:
     """The reasoning details of a stream. Fragments of one text are joined; all else stays as it came."""
 
-    __slots__ = ("_details", "_opaque", "_texts")
+    __slots__ = ("_details", "_opaque", "_texts", "field")
 
-    def __init__(self) -> None:
+    def __init__(self, field: DetailsField) -> None:
+        self.field = field
         self._details: list[dict[str, Any]] = []
         self._texts: list[dict[str, list[str]]] = []  # of each detail, by field
         self._opaque = False
 
     @property
     def opaque(self) -> bool:
-        """Whether there is more than text, which has a place of its own."""
+        """True if there is more than text, which has a place of its own."""
         return self._opaque
 
     def add(self, detail: dict[str, Any]) -> None:
@@ -69,7 +122,10 @@ class KeptDetails:
         self._opaque = self._opaque or bool(detail.get("signature") or detail.get("data"))
         texts = {name: detail[name] for name in _TEXTS if isinstance(detail.get(name), str)}
         last = self._details[-1] if self._details else None
-        if last is not None and texts and all(last.get(name) == detail.get(name) for name in _SAME):
+        same = last is not None and all(last.get(name) == detail.get(name) for name in _SAME)
+        if same and "index" not in detail and last and last.get("signature") and any(texts.values()):
+            same = False  # a signature ends its text
+        if last is not None and texts and same:
             last.update({name: value for name, value in detail.items() if value is not None})
             for name, text in texts.items():
                 self._texts[-1].setdefault(name, []).append(text)
@@ -85,5 +141,28 @@ class KeptDetails:
         ]
 
 
-_TEXTS: Final = ("text", "summary")
+class KeptAudio:
+    """The sound of an answer: data and transcript may come in pieces, other fields in any of them."""
+
+    __slots__ = ("_fields", "_pieces")
+
+    def __init__(self) -> None:
+        self._fields: dict[str, Any] = {}
+        self._pieces: dict[str, list[str]] = {}
+
+    def add(self, audio: dict[str, Any]) -> None:
+        """The next piece, or all of it."""
+        for name, value in audio.items():
+            if name in _PIECES and isinstance(value, str):
+                self._pieces.setdefault(name, []).append(value)
+            elif value is not None:
+                self._fields[name] = value
+
+    def whole(self) -> dict[str, Any]:
+        """All of it, as one."""
+        return self._fields | {name: "".join(pieces) for name, pieces in self._pieces.items()}
+
+
+_PIECES: Final = ("data", "transcript")
+_TEXTS: Final = ("text", "summary", "thinking")
 _SAME: Final = ("type", "index")

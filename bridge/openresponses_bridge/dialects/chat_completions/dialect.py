@@ -7,7 +7,6 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.dialects.base import (
     SEARCH_TOOLS,
     AnswerContext,
@@ -25,7 +24,7 @@ from openresponses_bridge.dialects.base import (
 from openresponses_bridge.dialects.chat_completions.client.chunks import ChatCompletion, encode
 from openresponses_bridge.dialects.chat_completions.client.completion import completion
 from openresponses_bridge.dialects.chat_completions.client.outbound import Outbound
-from openresponses_bridge.dialects.chat_completions.client.request import from_chat
+from openresponses_bridge.dialects.chat_completions.client.surface import SURFACE
 from openresponses_bridge.dialects.chat_completions.options import ChatOptions
 from openresponses_bridge.dialects.chat_completions.upstream.inbound import Inbound
 from openresponses_bridge.dialects.chat_completions.upstream.request import FIELDS, to_chat
@@ -58,10 +57,6 @@ def _inbound(machine: ResponseStream, context: AnswerContext, choice: int | None
         sealer=context.sealer,
         identities=context.identities,
     )
-
-
-def _from_client(body: bytes, sealer: Sealer) -> tuple[CreateResponse, Diagnostics]:
-    return from_chat(body, sealer)
 
 
 def _whole(response: Response, sealer: Sealer) -> bytes | None:
@@ -124,10 +119,10 @@ DIALECT: Final = Dialect(
     client=ClientSide(
         outbound=lambda: Outbound(include_usage=True),
         encode=encode,
-        request=_from_client,
         whole=_whole,
         without_text_after_tools=lambda: Outbound(include_usage=True, text_after_tool_call="drop"),
     ),
+    surface=SURFACE,
     capture=CaptureFormat(
         recognises=_is_chat,
         inbound=Inbound,

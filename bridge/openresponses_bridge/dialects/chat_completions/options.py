@@ -40,6 +40,9 @@ class ChatOptions(Struct, frozen=True, kw_only=True):
     ones are joined, and a later one goes out as the user's, within `<system-reminder>`."""
     cache_breakpoints: bool = False
     """Whether a part may have `cache_control`, behind which its model's prompt cache ends."""
+    alternating: bool = False
+    """Whether neighbouring messages of the user or of the assistant are joined, for models whose templates
+    take one role after the other."""
     user_after_outputs: bool = True
     """Whether a user's message may follow the outputs of calls; otherwise an assistant's `OK.` stands
     between."""
@@ -52,11 +55,11 @@ class ChatOptions(Struct, frozen=True, kw_only=True):
     reasoning_turns: Literal["all", "loop"] = "all"
     """The reasoning that is sent: `all`, or that of the `loop` of tool calls since the user's last
     message."""
-    returned: frozenset[Literal["extra_content", "reasoning_details"]] = frozenset(
-        {"extra_content", "reasoning_details"}
+    returned: frozenset[Literal["extra_content", "reasoning_details", "thinking_blocks"]] = frozenset(
+        {"extra_content", "reasoning_details", "thinking_blocks"}
     )
-    """What goes back as it came: `extra_content`, in which Google has thought signatures, and OpenRouter's
-    `reasoning_details`. What is not here is a loss."""
+    """What goes back as it came: `extra_content`, in which Google has thought signatures, OpenRouter's
+    `reasoning_details` and LiteLLM's `thinking_blocks`. What is not here is a loss."""
     missing_signature: str | None = None
     """The thought signature of the first call of a message that has none, for servers that require it."""
     think: Literal["tagged", "opened", "off"] = "tagged"
@@ -66,12 +69,16 @@ class ChatOptions(Struct, frozen=True, kw_only=True):
     """The pairs of tags around reasoning in a text, such as `["[THINK]", "[/THINK]"]`."""
     later_think_tags: bool = False
     """Whether tags behind the beginning of the answer count too."""
+    repeated_text: bool = False
+    """Whether a piece of text or reasoning may begin with all that came before it, which is then left out:
+    for servers whose deltas are cumulative, or whose last chunk has the whole text once more."""
     text_tool_calls: frozenset[TextCallFormat] = frozenset()
     """The formats of calls that its models write into the text, where no parser before them reads those:
     `hermes`, `glm`, `invoke` (Claude's, MiniMax's), `dsml` (DeepSeek), `kimi`. Only calls of tools that the
     request declares are read, each with a repair."""
     missing_reasoning: str | None = None
-    """The reasoning in a message with tool calls that has none, for servers that require it."""
+    """The reasoning in a message with tool calls that has none, or in one behind their outputs, for servers
+    that require it."""
     stream_usage: bool = True
     """Ask for the usage chunk of a stream."""
     forward_store: bool = False
@@ -91,6 +98,11 @@ class ChatOptions(Struct, frozen=True, kw_only=True):
     """Fields of the body that turn thinking on, sent with every level of effort."""
     thinking_off: ThinkingFields | None = None
     """Fields of the body that turn thinking off, sent instead of the effort `none`."""
+    forced_while_thinking: bool = True
+    """Whether its models can be made to call a tool while they think. Otherwise thinking is turned off where
+    that can be said, else the choice is theirs; both are a loss."""
+    uniform_strict: bool = False
+    """Whether the tools of a request have to agree on `strict`: it goes out where all of them have it."""
     schema_omit: frozenset[str] = frozenset()
     """Keywords that are left out of the schemas of tools and answers, each with a loss."""
     schema_forms: frozenset[Form] = frozenset()

@@ -64,7 +64,7 @@ class ChatLogProbs(Struct, omit_defaults=True, gc=False):
 
 
 class ChatUrlCitation(Struct, omit_defaults=True, gc=False):
-    """What a url_citation says: content[start_index:end_index] cites `url`."""
+    """The fields of a url_citation: content[start_index:end_index] cites `url`."""
 
     url: str | None = None
     title: str | None = None
@@ -84,11 +84,12 @@ class ChatAnnotation(Struct, omit_defaults=True, gc=False):
 
 
 class ChatDelta(Struct, omit_defaults=True, gc=False):
-    """What a chunk adds, or the whole of an assistant's message.
+    """The fields that a chunk adds, or the whole of an assistant's message.
 
     Reasoning goes by three names: `reasoning_content` (DeepSeek, xAI, vLLM, llama.cpp), `reasoning`
     (OpenRouter, Groq, Ollama), `reasoning_text` with its opaque form in `reasoning_opaque` (Copilot).
-    OpenRouter's `reasoning_details` are of type reasoning.text, .summary or .encrypted.
+    OpenRouter's `reasoning_details` are of type reasoning.text, .summary or .encrypted, LiteLLM's
+    `thinking_blocks` Anthropic's.
     """
 
     role: str | None = None
@@ -98,6 +99,7 @@ class ChatDelta(Struct, omit_defaults=True, gc=False):
     reasoning_text: str | None = None
     reasoning_opaque: str | None = None
     reasoning_details: list[dict[str, Any]] | None = None
+    thinking_blocks: list[dict[str, Any]] | None = None
     refusal: str | None = None
     tool_calls: list[ChatToolCall] | None = None
     function_call: ChatFunction | None = None
@@ -109,7 +111,7 @@ class ChatDelta(Struct, omit_defaults=True, gc=False):
 
 
 class PromptTokensDetails(Struct, omit_defaults=True, gc=False):
-    """What the prompt's tokens were."""
+    """Counts of the prompt's tokens by kind."""
 
     cached_tokens: int | None = None
     cache_write_tokens: int | None = None
@@ -117,7 +119,7 @@ class PromptTokensDetails(Struct, omit_defaults=True, gc=False):
 
 
 class CompletionTokensDetails(Struct, omit_defaults=True, gc=False):
-    """What the completion's tokens were."""
+    """Counts of the completion's tokens by kind."""
 
     reasoning_tokens: int | None = None
 
@@ -145,11 +147,13 @@ class ChatUsage(Struct, omit_defaults=True, gc=False):
 
 
 class ChatChoice(Struct, omit_defaults=True, gc=False):
-    """One of n answers: `delta` in a chunk, `message` in a completion. Some put `usage` here too."""
+    """One of n answers: `delta` in a chunk, `message` in a completion, `text` in one of the API before Chat.
+    Some put `usage` here too."""
 
     index: int | None = None
     delta: ChatDelta | None = None
     message: ChatDelta | None = None
+    text: str | None = None
     finish_reason: str | None = None
     logprobs: ChatLogProbs | None = None
     usage: ChatUsage | None = None
@@ -164,7 +168,7 @@ class GroqExtras(Struct, omit_defaults=True, gc=False):
 
 
 class ChatOutput(Struct, omit_defaults=True, gc=False):
-    """What of a chunk or a completion an inbound has use for."""
+    """The fields of a chunk or a completion that an inbound reads."""
 
     choices: list[ChatChoice] | None = None
     usage: ChatUsage | None = None
@@ -173,6 +177,8 @@ class ChatOutput(Struct, omit_defaults=True, gc=False):
     search_results: list[Any] | None = None
     web_search: list[Any] | None = None
     x_groq: GroqExtras | None = None
+    base_resp: Any = None
+    """The status that MiniMax has in each answer, that of a failure too."""
 
 
 class ChatChunk(Struct, omit_defaults=True, gc=False, kw_only=True):
@@ -199,10 +205,12 @@ class ChatMessage(Struct, omit_defaults=True, kw_only=True):
     reasoning_content: str | None = None
     reasoning: str | None = None
     reasoning_details: list[dict[str, Any]] | None = None
+    thinking_blocks: list[dict[str, Any]] | None = None
     tool_calls: list[ChatToolCall] | None = None
     tool_call_id: str | None = None
     function_call: ChatFunction | None = None
     extra_content: dict[str, Any] | None = None
+    audio: dict[str, Any] | None = None
 
 
 class ChatFunctionDefinition(Struct, omit_defaults=True, kw_only=True):

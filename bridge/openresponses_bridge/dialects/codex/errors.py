@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from openresponses_bridge.dialects.base import NO_MESSAGE, UPSTREAM_ERROR
+from openresponses_bridge.dialects.base import UPSTREAM_ERROR
+from openresponses_bridge.dialects.base import payload_of as payload_in
 from openresponses_bridge.dialects.codex.types import object_of, snake, text_of
 from openresponses_bridge.protocol.response import ErrorPayload
 
@@ -22,6 +23,9 @@ _NAMED = {
     "unauthorized": (_INVALID, "invalid_api_key"),
     "bad_request": (_INVALID, "invalid_prompt"),
     "sandbox_error": (_SERVER, "sandbox_error"),
+    # OpenAI's codes of what its policies refuse
+    "bio_policy": (_INVALID, "bio_policy"),
+    "cyber_policy": (_INVALID, "cyber_policy"),
 }
 # (type, code) of the upstream's HTTP status
 _BY_STATUS = {
@@ -48,11 +52,10 @@ def payload_of(error: dict[str, Any]) -> ErrorPayload:
         status = object_of(facts).get("httpStatusCode", object_of(facts).get("http_status_code"))
         kind, code = _BY_STATUS.get(status, (_SERVER, _SERVER)) if isinstance(status, int) else _UNKNOWN
     own_code, own_kind = text_of(error.get("code")), text_of(error.get("type"))
-    message = text_of(error.get("message")) or NO_MESSAGE
-    return ErrorPayload(own_kind or kind, own_code or code, message, text_of(error.get("param")) or None)
+    return payload_in({**error, "code": own_code or code, "type": own_kind or kind})
 
 
 def incomplete_reason(error: dict[str, Any]) -> str | None:
-    """Why the model's response was incomplete, when that is all the error says."""
+    """Return why the model's response was incomplete, when that is all the error says."""
     match = _INCOMPLETE.search(text_of(error.get("message")))
     return match.group(1) if match else None

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from openresponses_bridge.diagnostics import LONGEST_SHOWN
 from openresponses_bridge.dialects.base import CUT, INVALID_JSON, INVALID_SHAPE, BaseInbound, failure
 from openresponses_bridge.dialects.codex.app_server import AppServer
 from openresponses_bridge.dialects.codex.errors import payload_of
@@ -25,6 +26,7 @@ from openresponses_bridge.errors import WireError
 from openresponses_bridge.protocol.codec import decode_frame
 from openresponses_bridge.protocol.events import Event
 from openresponses_bridge.state import TERMINAL_PHASES, ResponseStreamPhase
+from openresponses_bridge.text import is_printable
 
 # The common frame of each generation, a piece of a message, read without making objects of the rest.
 
@@ -94,7 +96,6 @@ _IN_PROGRESS = ResponseStreamPhase.IN_PROGRESS
 # what ends a turn also where the turn is reported by a proxy's notifications
 _ENDS = frozenset({"turn/completed", "task_complete", "turn_aborted", "error"})
 _TOOL_CALLS = "tool_calls"
-_LONGEST_NAME = 64  # characters of an unknown notification's name that are noted
 # what is about a turn; other methods of the app-server are about the thread or the account
 _TURN_METHODS = ("turn/", "item/", "error")
 _SPENT = "thread/tokenUsage/updated"
@@ -130,7 +131,7 @@ class Inbound(BaseInbound):
 
     @property
     def ended(self) -> bool:
-        """Whether the turn is complete, so that nothing more has to be read."""
+        """True if the turn is complete, so that nothing more has to be read."""
         return self._machine.phase in TERMINAL_PHASES or self._proxy.called
 
     def feed(self, data: bytes, event: str = "") -> list[Event]:
@@ -226,8 +227,8 @@ class Inbound(BaseInbound):
         return []
 
     def _is_always_read(self, said: Notification, about_turn: bool) -> bool:
-        """Whether the notification is read in every generation: a request waits for its answer, and an end is
-        an end."""
+        """Return True if the notification is read in every generation: a request waits for its answer, and an
+        end is an end."""
         if said.request_id is not None or not about_turn:
             return True
         return self.generation is Generation.RESPONSE and said.name in _ENDS
@@ -257,4 +258,4 @@ class Inbound(BaseInbound):
 
 def _shown(name: str) -> str:
     """A name that the upstream chose, fit for a log."""
-    return name[:_LONGEST_NAME] if name[:_LONGEST_NAME].isprintable() else "a name that can't be printed"
+    return name[:LONGEST_SHOWN] if is_printable(name[:LONGEST_SHOWN]) else "a name that can't be printed"

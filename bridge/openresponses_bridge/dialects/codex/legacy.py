@@ -51,7 +51,7 @@ class Legacy:
         return self.handlers[said.name](self, said.body)
 
     def is_first_spelling(self, what: str, spelling: str) -> bool:
-        """Whether this spelling of it came before the others."""
+        """Return True if this spelling of it came before the others."""
         return self._spellings.setdefault(what, spelling) == spelling
 
     # One message and one reasoning item are open at a time, each known by the first id that came for it.

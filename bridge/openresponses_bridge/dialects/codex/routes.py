@@ -19,7 +19,7 @@ from openresponses_bridge.dialects.codex.types import Generation, Notification, 
 
 
 class Action(Enum):
-    """What is done with a notification."""
+    """The ways to handle a notification."""
 
     READ = "read"
     SHOWN = "shown"
@@ -158,8 +158,8 @@ _COUNTS = frozenset({"thread/tokenUsage/updated", "token_count"})
 
 
 def opens_turn(said: Notification) -> bool:
-    """Whether it is enough to know of the turn that it names. Counts of tokens are not: a thread that is
-    resumed begins with those of its last turn."""
+    """Return True if it is enough to know of the turn that it names. Counts of tokens are not: a thread that
+    is resumed begins with those of its last turn."""
     if not said.turn_id or said.name in _COUNTS:
         return False
     route = ROUTES.get(said.generation, {}).get(said.name)
@@ -169,6 +169,6 @@ def opens_turn(said: Notification) -> bool:
 
 
 def is_known(method: str) -> bool:
-    """Whether a notification of the app-server's, by its method, stands in the table."""
+    """Return True if a notification of the app-server's, by its method, stands in the table."""
     said = notification_of({"method": method})
     return said is not None and said.name in ROUTES[said.generation]

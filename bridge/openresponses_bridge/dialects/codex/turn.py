@@ -243,7 +243,7 @@ class TurnEmitter:
         return self.machine.block_done()
 
     def hosted_begin(self, kind: str, item_id: str, fields: dict[str, Any]) -> list[Event]:
-        """Codex starts a step of its own: announce the item, which is sent whole at its end."""
+        """Announce the item of a step that Codex starts itself; it is sent whole at its end."""
         item = self._running[item_id] = HostedItem(kind, item_id, fields)
         self.open_id = None
         return self.machine.item_added(item.begun())
@@ -301,7 +301,7 @@ class TurnEmitter:
         return settled + self.machine.cancel()
 
     def fail(self, error: dict[str, Any]) -> list[Event]:
-        """Codex reports an error: an incomplete response ends as what it is."""
+        """End the response after an error that Codex reports: an incomplete response ends as incomplete."""
         reason = errors.incomplete_reason(error)
         return self.incomplete(reason) if reason else self.fail_with(errors.payload_of(error))
 

@@ -73,7 +73,7 @@ def count_of(value: Any) -> int:
 
 
 def notification_of(frame: dict[str, Any]) -> Notification | None:
-    """What a frame says; None for one that the client sent.
+    """Return the notification of a frame; None for one that the client sent.
 
     Wrappings: JSON-RPC (`{method, params}`), a recording's (`{dir, msg}`), a proxy's (`{type, …}`),
     the old protocol's own (`{id, msg: {type, …}}`).
@@ -106,7 +106,8 @@ def _from_method(method: str, params: dict[str, Any], request_id: Any) -> Notifi
 
 
 def _place_in(params: dict[str, Any]) -> tuple[str, str]:
-    """Which thread and turn; the older generation calls them `conversationId` and `id`."""
+    """Return the ids of the thread and the turn; the older generation calls them `conversationId` and
+    `id`."""
     turn_id = text_of(params.get("turnId")) or text_of(object_of(params.get("turn")).get("id"))
     older = text_of(params.get("conversationId"))
     if not older:

@@ -17,7 +17,7 @@ from openresponses_bridge.protocol.events import Event
 
 
 class OutboundOptions(TypedDict, total=False):
-    """What may be wanted of each choice; `Outbound` says what it means."""
+    """Options for each choice of an answer; `Outbound` explains them."""
 
     opening: bool
     stateful_marker: bool
@@ -59,7 +59,7 @@ def _is_copilot(value: Mapping[str, Any]) -> bool:
 
 
 def _begins(value: Mapping[str, Any], _before: Mapping[str, Any] | None) -> bool:
-    """All text so far is the delta's own, of the choice that is read."""
+    """Return True if all text so far is the delta's own, of the choice that is read."""
     delta = value.get("delta")
     return isinstance(delta, dict) and value.get("text") == delta.get("text") and not value.get("index")
 

@@ -20,6 +20,7 @@ from openresponses_bridge.dialects.base import (
     counts_of,
     failure,
     number_of,
+    payload_of,
 )
 from openresponses_bridge.dialects.copilot.types import EVENT_OF_FIELD, REFERENCES, FinishedCompletionReason
 from openresponses_bridge.emitter.stream import ResponseStream
@@ -91,11 +92,12 @@ def _count(value: Mapping[str, Any], *names: str) -> int | None:
 
 def failure_of(value: Any) -> dict[str, Any]:
     """One error of Copilot's (`{type, code, message, agent, identifier}`) or of the API's."""
-    given = value if isinstance(value, dict) else {}
+    given = value if isinstance(value, dict) else {"message": value}
+    said = payload_of({"code": "server_error", **given, "type": None})
     return {
-        "code": text_of(given.get("code")) or "server_error",
-        "message": text_of(given.get("message")) or "the upstream reported an error without a message",
-        "param": text_of(given.get("identifier") or given.get("param")) or None,
+        "code": said.code,
+        "message": said.message,
+        "param": text_of(given.get("identifier")) or said.param,
     }
 
 
@@ -144,7 +146,7 @@ class IncomingCalls:
 
     @property
     def any_finished(self) -> bool:
-        """Whether a whole call has come."""
+        """True if a whole call has come."""
         return any(call.done for call in self._calls)
 
     def begin(self, facts: dict[str, Any]) -> list[Event]:

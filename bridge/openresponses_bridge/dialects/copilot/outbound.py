@@ -17,6 +17,7 @@ from openresponses_bridge.calls.json_input import INPUT_KEY
 from openresponses_bridge.calls.unwrap import wrap_input
 from openresponses_bridge.decoder.tool_calls import unique_call_id
 from openresponses_bridge.diagnostics import Diagnostics
+from openresponses_bridge.dialects.base import report_native
 from openresponses_bridge.dialects.copilot.types import (
     FIELD_OF_EVENT,
     BeginToolCall,
@@ -148,7 +149,7 @@ class OutgoingCalls:
         return len(self._whole)
 
     def begin(self, output_index: int, item: AnyCall) -> BeginToolCall | None:
-        """What Copilot gets when a call begins: the first one only, to show that tools follow."""
+        """Return Copilot's announcement of a call: for the first one only, to show that tools follow."""
         first = not self._open and not self._whole
         self._open[output_index] = item
         return BeginToolCall(item.name, item.call_id) if first else None
@@ -367,6 +368,7 @@ class Outbound:
             return []
         self._ended = True
         response: Response = event.response
+        report_native(response, "copilot", self.diagnostics)
         chunks = self._last_text(response)
         if response.error is not None:
             chunks += self._error(error_of(response.error))

@@ -139,7 +139,7 @@ class Solution(Struct, frozen=True, rename="camel"):
 
 
 class RequestId(Struct, frozen=True, rename="camel"):
-    """Where the completion came from; `created` is Unix seconds."""
+    """The origin of the completion; `created` is Unix seconds."""
 
     completion_id: str
     created: int
@@ -172,7 +172,7 @@ class FunctionCall(Struct, frozen=True):
 
 
 class FinishedCompletion(Struct, frozen=True, omit_defaults=True, rename="camel"):
-    """How a choice ended. `tool_calls` are its whole calls, or `function_call` the first one in the older
+    """The end of a choice. `tool_calls` are its whole calls, or `function_call` the first one in the older
     form, as `reason` says; in JSON they are left out, since the last delta hands them over. `usage` is
     Copilot's APIUsage."""
 

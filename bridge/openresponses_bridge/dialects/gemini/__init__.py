@@ -7,6 +7,7 @@ from openresponses_bridge.dialects.gemini.client.outbound import Outbound, encod
 from openresponses_bridge.dialects.gemini.client.request import AnswerOptions, answer_options, from_gemini
 from openresponses_bridge.dialects.gemini.dialect import DIALECT
 from openresponses_bridge.dialects.gemini.options import GeminiOptions
+from openresponses_bridge.dialects.gemini.types import encode_chunk
 from openresponses_bridge.dialects.gemini.upstream.inbound import Inbound
 from openresponses_bridge.dialects.gemini.upstream.request import to_gemini
 
@@ -19,6 +20,7 @@ __all__ = [
     "Outbound",
     "answer",
     "answer_options",
+    "encode_chunk",
     "encode_sse",
     "error_body",
     "from_gemini",

@@ -19,8 +19,9 @@ from openresponses_bridge.dialects.base import (
 )
 from openresponses_bridge.dialects.gemini.client.answer import answer
 from openresponses_bridge.dialects.gemini.client.outbound import Outbound, encode_sse
-from openresponses_bridge.dialects.gemini.client.request import from_gemini
+from openresponses_bridge.dialects.gemini.client.surface import SURFACE
 from openresponses_bridge.dialects.gemini.options import GeminiOptions
+from openresponses_bridge.dialects.gemini.types import encode_chunk
 from openresponses_bridge.dialects.gemini.upstream.decoding import unwrapped
 from openresponses_bridge.dialects.gemini.upstream.inbound import Inbound
 from openresponses_bridge.dialects.gemini.upstream.request import FIELDS, to_gemini
@@ -53,7 +54,7 @@ def _inbound(machine: ResponseStream, context: AnswerContext, choice: int | None
 
 def _whole(response: Response, sealer: Sealer) -> bytes | None:
     found = answer([response], sealer)
-    return None if found.error is not None else encode(found)
+    return None if found.error is not None else encode_chunk(found)
 
 
 def _chunks(value: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -78,7 +79,7 @@ def _concludes(value: Mapping[str, Any]) -> bool:
 
 
 def _begins(value: Mapping[str, Any], before: Mapping[str, Any] | None) -> bool:
-    """Each answer has an id of its own, where servers give one; else one begins behind a finish reason."""
+    """Return True if another answer begins: by its id where servers give one, else after a finish reason."""
     if before is None:
         return True
     last = _chunks(before)[-1]
@@ -109,7 +110,8 @@ DIALECT: Final = Dialect(
             hosted_tools=SEARCH_TOOLS,
         ),
     ),
-    client=ClientSide(outbound=Outbound, encode=encode_sse, request=from_gemini, whole=_whole),
+    client=ClientSide(outbound=Outbound, encode=encode_sse, whole=_whole),
+    surface=SURFACE,
     capture=CaptureFormat(
         recognises=_is_gemini,
         inbound=Inbound,

@@ -16,7 +16,7 @@ _NAME: Final = re.compile(r"gemini-(?P<major>\d{1,2})(?:[.-](?P<minor>\d{1,2}))?
 
 
 class ModelFacts(Struct, frozen=True):
-    """What one model accepts."""
+    """The facts about one model: what it accepts."""
 
     thinking: Thinking = "level"
     """How a request asks for thinking: by a level, by a budget of tokens, or not at all."""

@@ -30,6 +30,9 @@ class GeminiOptions(Struct, frozen=True, kw_only=True):
     """The thought signature of the first call of a content that has none, for models that require it."""
     candidates: bool = False
     """Whether the server gives several candidates to one request; otherwise it gets one request for each."""
+    kept_files: Literal["send", "refuse"] = "send"
+    """For files that Google keeps (`gs://`, uploaded ones): `send` their addresses, which the upstream reads
+    with the rights of its key, or `refuse` them."""
     unanswered_calls: UnansweredCalls = "refuse"
     """For calls without an output: `refuse` the request, or `answer` them that there is none."""
     passes: frozenset[str] = frozenset()

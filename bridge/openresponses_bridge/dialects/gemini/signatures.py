@@ -43,7 +43,7 @@ def seal_signatures(sealer: Sealer, signed: Sequence[Signed]) -> str:
 
 
 def open_signatures(sealer: Sealer, encrypted: object) -> list[Signed] | None:
-    """What was sealed; None for anything else, and for what can't be opened here."""
+    """Return what was sealed; None for any other text, and for what can't be opened here."""
     if not isinstance(encrypted, str) or encrypted.split(".", 3)[2:3] != [KIND]:
         return None
     try:
@@ -58,7 +58,7 @@ def seal_search(sealer: Sealer) -> str:
 
 
 def is_own_search(sealer: Sealer, mark: str) -> bool:
-    """Whether a search has this mark."""
+    """Return True if a search has this mark."""
     try:
         return bool(mark) and sealer.open(mark).kind == _SEARCH
     except SealError:

@@ -14,6 +14,8 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from openresponses_bridge.protocol.codec import encode, plain
+
 SLUG: Final = "gemini:"
 """With the name of a part's kind: the type of the item that holds it."""
 DATA: Final = (
@@ -30,8 +32,15 @@ DATA: Final = (
 """The kinds of parts: a part has one of these fields, or none."""
 
 
+TIERS: Final = {"default": "standard", "flex": "flex", "priority": "priority"}
+"""Service tiers in the protocol's names → in Google's."""
+TIERS_OF_GOOGLE: Final = {theirs: ours for ours, theirs in TIERS.items()}
+USED_TIER: Final = "serviceTier"
+"""The field of the counts with the tier that was used."""
+
+
 class UsageMetadata(Struct, rename="camel", omit_defaults=True):
-    """What was counted so far. Thoughts and the prompts of server tools are counted beside the others."""
+    """The counts so far. Thoughts and the prompts of server tools are counted beside the others."""
 
     prompt_token_count: int | None = None
     candidates_token_count: int | None = None
@@ -39,6 +48,16 @@ class UsageMetadata(Struct, rename="camel", omit_defaults=True):
     cached_content_token_count: int | None = None
     tool_use_prompt_token_count: int | None = None
     thoughts_token_count: int | None = None
+
+
+ANSWER: Final = "answer"
+"""Where `Response.native` has what is not a candidate's."""
+PARTS: Final = "parts"
+"""Where it has the fields of parts, by the index of their item."""
+PART: Final = "gemini:part"
+"""The event with such fields, before the end of the item; the field of an image's item that has them."""
+COUNTS: Final = UsageMetadata.__struct_encode_fields__
+"""The names of those counts."""
 
 
 class Content(Struct, rename="camel", omit_defaults=True):
@@ -49,30 +68,38 @@ class Content(Struct, rename="camel", omit_defaults=True):
 
 
 class Candidate(Struct, rename="camel", omit_defaults=True):
-    """One of the answers, or its next parts."""
+    """One of the answers, or its next parts. `others` are fields that it has besides (see `encode_chunk`)."""
 
     content: Content | None = None
     finish_reason: str | None = None
     finish_message: str | None = None
     index: int | None = None
-    safety_ratings: list[dict[str, Any]] | None = None
-    citation_metadata: dict[str, Any] | None = None
     grounding_metadata: dict[str, Any] | None = None
-    url_context_metadata: dict[str, Any] | None = None
-    avg_logprobs: float | None = None
     logprobs_result: dict[str, Any] | None = None
+    others: dict[str, Any] | None = None
 
 
 class GenerateContentResponse(Struct, rename="camel", omit_defaults=True):
-    """A chunk of a stream, or a whole answer."""
+    """A chunk of a stream, or a whole answer. `others` are fields that it has besides."""
 
     candidates: list[Candidate] | None = None
     prompt_feedback: dict[str, Any] | None = None
-    usage_metadata: UsageMetadata | None = None
+    usage_metadata: dict[str, Any] | None = None
     model_version: str | None = None
-    create_time: str | None = None
     response_id: str | None = None
     error: dict[str, Any] | None = None
+    others: dict[str, Any] | None = None
+
+
+def encode_chunk(chunk: GenerateContentResponse) -> bytes:
+    """A chunk as JSON, with the other fields of its objects among theirs."""
+    candidates = chunk.candidates or ()
+    if chunk.others is None and all(each.others is None for each in candidates):
+        return encode(chunk)
+    made: dict[str, Any] = plain(chunk)
+    for candidate in made.get("candidates", ()):
+        candidate |= candidate.pop("others", {})
+    return encode(made | made.pop("others", {}))
 
 
 FINISH_REASONS: Final = (
@@ -91,6 +118,20 @@ FINISH_REASONS: Final = (
     "UNEXPECTED_TOOL_CALL",
 )
 """By their numbers in the Gemini API. Vertex AI numbers those after OTHER otherwise."""
+FILTERED: Final = frozenset(
+    {
+        "SAFETY",
+        "RECITATION",
+        "BLOCKLIST",
+        "PROHIBITED_CONTENT",
+        "SPII",
+        "MODEL_ARMOR",
+        "IMAGE_SAFETY",
+        "IMAGE_PROHIBITED_CONTENT",
+        "IMAGE_RECITATION",
+    }
+)
+"""The finish reasons of what was kept back."""
 BLOCK_REASONS: Final = (
     "BLOCK_REASON_UNSPECIFIED",
     "SAFETY",

@@ -24,6 +24,8 @@ from openresponses_bridge.dialects.base import (
 )
 from openresponses_bridge.dialects.responses.inbound import Inbound, whole_answer
 from openresponses_bridge.dialects.responses.request import ResponsesOptions, outcomes, to_responses
+from openresponses_bridge.dialects.responses.socket import FRAMING
+from openresponses_bridge.dialects.responses.surface import SURFACE
 from openresponses_bridge.dialects.responses.tagged import TaggedReasoning
 from openresponses_bridge.emitter.stream import ResponseStream
 from openresponses_bridge.protocol.codec import encode
@@ -69,6 +71,7 @@ def _traits(options: ResponsesOptions) -> Traits:
     return Traits(
         keeps_responses=options.stateful and not _OF_KEPT & options.omit,
         truncates="truncation" not in options.omit,
+        takes_betas=options.supersets,
         takes_reasoning=options.reasoning_content and not options.encrypted_content,
         takes_cache_keys=options.supersets and "prompt_cache_key" not in options.omit,
         hosted_tools=_HOSTED if options.supersets else frozenset(),
@@ -91,10 +94,11 @@ DIALECT: Final = Dialect(
         whole=lambda value: whole_answer(value) is not None and not value.get("error"),
         outcomes=outcomes,
         compacts=True,
-        endpoint=Endpoint(path="/responses"),
+        endpoint=Endpoint(path="/responses", passed_headers=frozenset({"openai-beta"}), socket=FRAMING),
         traits=_traits,
         answers=_answers,
     ),
+    surface=SURFACE,
     capture=CaptureFormat(
         recognises=_is_responses,
         inbound=lambda machine: Inbound(machine, adopt=True),

@@ -12,7 +12,16 @@ from typing import Any, Final
 
 import msgspec
 
-from openresponses_bridge.dialects.base import CUT, NO_MESSAGE, BaseInbound, counted, failure
+from openresponses_bridge.dialects.base import (
+    CUT,
+    NO_MESSAGE,
+    BaseInbound,
+    counted,
+    error_in_frame,
+    failure,
+    payload_of,
+    reported_in,
+)
 from openresponses_bridge.dialects.responses.items import HANDLERS, OF_OBJECTS, ItemFeeder
 from openresponses_bridge.dialects.responses.request import SMALLEST_LIMIT
 from openresponses_bridge.dialects.responses.tracks import CALLS
@@ -31,7 +40,7 @@ from openresponses_bridge.protocol.codec import (
 )
 from openresponses_bridge.protocol.events import Event
 from openresponses_bridge.protocol.lenient import MISSING, Repair
-from openresponses_bridge.protocol.response import ErrorPayload, Response
+from openresponses_bridge.protocol.response import PROTOCOL, ErrorPayload, Response
 from openresponses_bridge.protocol.unknown import UnknownEvent
 from openresponses_bridge.state import TERMINAL_PHASES, ResponseStreamPhase
 
@@ -70,6 +79,8 @@ _STATUSES: dict[type[Any], str] = {
 _BADNESS = {"completed": 0, "incomplete": 1, "cancelled": 2, "canceled": 2, "failed": 3}
 _CANCELLED = frozenset({"cancelled", "canceled"})
 _CANCELLED_EVENTS = frozenset({"response.cancelled", "response.canceled"})
+# how many of the last frames are known again: as many as a reader that resumes too early may get twice
+_KNOWN_AGAIN: Final = 32
 
 
 class Inbound(BaseInbound):
@@ -88,6 +99,7 @@ class Inbound(BaseInbound):
         self._reports_cuts = reports_cuts
         self._items = ItemFeeder(machine)
         self._expected = 0
+        self._recent = [b""] * _KNOWN_AGAIN  # by sequence number
         self._error: ErrorPayload | None = None
         self._frames = 0
         self._repairs: list[Repair] = []
@@ -107,10 +119,15 @@ class Inbound(BaseInbound):
                 decoded = self._decode_lenient(data, event)
             except BridgeError as error:
                 return self._unreadable(data, error)
-        if decoded.sequence_number == self._expected:
+        number = decoded.sequence_number
+        if number == self._expected:
+            self._recent[number % _KNOWN_AGAIN] = data
             self._expected += 1
+        elif 0 < number < self._expected and self._recent[number % _KNOWN_AGAIN] == data:
+            self.diagnostics.repair("sequence_number", "seen before, the event is not read again")
+            return out
         else:
-            self._renumber(decoded.sequence_number)
+            self._renumber(number, data)
         if self.machine.phase is _IN_PROGRESS or self._begins(decoded, out):
             try:
                 feed_item = _WITHOUT_OBJECTS.get(type(decoded))
@@ -141,19 +158,22 @@ class Inbound(BaseInbound):
         if not event.type and frame_type:
             self.diagnostics.repair("type", "missing, taken from the frame's event name")
             repairs.clear()
-            event = event_from({**decode_frame(data), "type": frame_type}, repairs)
-        elif isinstance(event, UnknownEvent) and (error := _untyped_error(event)) is not None:
+            frame = decode_frame(data)
+            event = event_from({**frame, "type": frame_type}, repairs)
+            no_response = isinstance(event, ev.ErrorEvent | UnknownEvent)
+            if no_response and error_in_frame(frame, frame_type) is not None:
+                repairs.clear()
+                event = _event_of(frame)
+        elif isinstance(event, UnknownEvent) and not event.type and error_in_frame(event.raw) is not None:
             self.diagnostics.repair("type", "missing, an error by its fields")
             repairs.clear()
-            event = event_from({"type": "error", "error": error}, repairs)
-        elif isinstance(event, ev.ErrorEvent) and isinstance(text := decode_frame(data).get("error"), str):
-            self.diagnostics.repair("error", "a text, taken as its message")
-            repairs.clear()
-            event = event_from({"type": "error", "error": {"message": text}}, repairs)
+            event = _event_of(event.raw)
         elif isinstance(event, UnknownEvent) and (whole := whole_answer(event.raw)) is not None:
             self.diagnostics.repair("response", "came whole, without a stream")
             repairs.clear()
             event = event_from(whole, repairs)
+        if isinstance(event, ev.ErrorEvent | ev.ResponseFailed) and data:
+            self._read_error(event, data)
         for path, what in repairs:
             if what == MISSING and path.startswith("$.response."):
                 self._untold.add(path.removeprefix("$.response."))
@@ -161,6 +181,16 @@ class Inbound(BaseInbound):
             elif path != "$.sequence_number":  # reported with the numbers
                 self.diagnostics.repair(f"{event.type} {path}", what)
         return event
+
+    def _read_error(self, event: ev.ErrorEvent | ev.ResponseFailed, data: bytes) -> None:
+        """The error of an event in which it has another form than the protocol's."""
+        is_read = event.response.error if isinstance(event, ev.ResponseFailed) else event.payload.message
+        frame = {} if is_read else decode_frame(data)
+        said = error_in_frame(frame)
+        if said is not None and said.message:
+            self.diagnostics.repair("error", "in another form, read by its words")
+            response = frame.get("response")
+            self._error = self._error or payload_of(response if isinstance(response, dict) else frame)
 
     def _handle(self, event: Event, out: list[Event]) -> None:
         _HANDLERS.get(type(event), Inbound._item_event)(self, event, out)
@@ -177,7 +207,7 @@ class Inbound(BaseInbound):
         return self._repaired(whole, b"", "") if self._repairs else whole
 
     def _report(self, response: Response) -> None:
-        """What the upstream's response says of itself, where it says it."""
+        """Pass on what the upstream's response says of itself."""
         own = self.machine.snapshot
         if "service_tier" in self._untold:
             response = msgspec.structs.replace(response, service_tier=own.service_tier)
@@ -190,28 +220,31 @@ class Inbound(BaseInbound):
             return out
         if not frame:
             self.diagnostics.ignored("frame", "empty")
+        elif reported_in(frame) is not None and self._ensure_open(None, out):
+            out += self.machine.fail(payload_of(decode_frame(frame)))
         elif self._ensure_open(None, out):
             out += self._fail_invalid(f"frame {self._frames} of the upstream's stream: {error.message}")
         return out
 
-    def _renumber(self, number: int) -> None:
+    def _renumber(self, number: int, data: bytes) -> None:
         if number < 0:
             self.diagnostics.repair("sequence_number", "missing, assigned")
         elif number < self._expected:
             self.diagnostics.repair("sequence_number", "does not increase, renumbered")
         else:
             self.diagnostics.repair("sequence_number", "has gaps, renumbered")
+            self._recent[number % _KNOWN_AGAIN] = data
             self._expected = number + 1
 
     def _begins(self, event: Event, out: list[Event]) -> bool:
-        """Whether an event that comes while no response is in progress is to be handled."""
+        """Return True if an event that comes while no response is in progress is to be handled."""
         return type(event) in _PATIENT or self._ensure_open(event, out)
 
     def _fail_invalid(self, what: str) -> list[Event]:
         return self.machine.fail(failure("upstream_invalid", what))
 
     def _ensure_open(self, event: Event | None, out: list[Event]) -> bool:
-        """Whether the response is open; begins it if needed."""
+        """Begin the response if needed; return True if it is open."""
         if self.machine.phase is ResponseStreamPhase.IDLE:
             response: Response | None = getattr(event, "response", None)
             if type(event) not in _BEGINNINGS:
@@ -221,6 +254,7 @@ class Inbound(BaseInbound):
                 try:
                     if self._adopt:
                         self.machine.adopt(self._identified(response))
+                        self._keep_native(response)
                     else:
                         self._report(response)
                 except WireError as error:
@@ -230,6 +264,12 @@ class Inbound(BaseInbound):
             self.diagnostics.ignored("frame", "came after the end")
             return False
         return True
+
+    def _keep_native(self, response: Response) -> None:
+        """Take over what an upstream of another API said besides, which a stream of our own has."""
+        for dialect, fields in (response.native or {}).items():
+            if isinstance(fields, dict):
+                self.machine.native(dialect, fields)
 
     def _identified(self, response: Response) -> Response:
         """The response with our id, model and time where the upstream gives none."""
@@ -251,6 +291,8 @@ class Inbound(BaseInbound):
         if response.usage is not None:
             self.machine.usage(counted(response.usage, self.diagnostics))
         self._report(response)
+        if self._adopt:
+            self._keep_native(response)
         if status == "failed" or self._error is not None:
             self._fail(response, out)
             return
@@ -279,7 +321,7 @@ class Inbound(BaseInbound):
             out += self.machine.finish("completed")
 
     def _is_at_limit(self, response: Response) -> bool:
-        """Whether a text has as many tokens as were asked for."""
+        """Return True if a text has as many tokens as were asked for."""
         limit, output = self.machine.snapshot.max_output_tokens, response.output
         if limit is None or response.usage is None or (output and isinstance(output[-1], CALLS)):
             return False
@@ -292,11 +334,15 @@ class Inbound(BaseInbound):
         reported = self._error
         if reported is None and error is not None:
             reported = ErrorPayload("server_error", error.code, error.message, None)
-        out += self.machine.fail(reported or _FAILED)
+        if reported is not None and error is not None and error.extra:
+            reported = msgspec.structs.replace(reported, native={PROTOCOL: error.extra})
+        out += self.machine.fail(_FAILED if reported is None else _in_full(reported))
 
     def _error_event(self, event: ev.ErrorEvent, out: list[Event]) -> None:
         said = event.payload
-        if not said.message:
+        if self._data is not None:
+            said = msgspec.structs.replace(payload_of(decode_frame(self._data)), headers=said.headers)
+        elif not said.message:
             said = msgspec.structs.replace(said, message=NO_MESSAGE)
         self._error = self._error or said
 
@@ -331,7 +377,12 @@ _HANDLERS: Final[dict[type[Any], Callable[[Inbound, Any, list[Event]], None]]] =
 """Of the events that are not of an item."""
 
 
-def _untyped_error(event: UnknownEvent) -> dict[str, Any] | None:
-    """The error of an event without a type, as llama.cpp's server sends one; None for another event."""
-    error = None if event.type else event.raw.get("error")
-    return {"message": error} if isinstance(error, str) else error if isinstance(error, dict) else None
+def _event_of(frame: Any) -> ev.ErrorEvent:
+    """The event of a frame that is an error in another form, as llama.cpp's server and gateways send."""
+    return ev.ErrorEvent(-1, payload_of(frame))
+
+
+def _in_full(error: ErrorPayload) -> ErrorPayload:
+    """The error with the words and the code of what it passes on."""
+    said = {"type": error.type, "code": error.code, "message": error.message, "param": error.param}
+    return msgspec.structs.replace(payload_of(said), headers=error.headers, native=error.native)

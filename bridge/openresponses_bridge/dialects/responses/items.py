@@ -12,7 +12,8 @@ from typing import Any, Final
 
 from msgspec import UNSET, structs
 
-from openresponses_bridge.dialects.responses.text import TextFeeder, kind_of
+from openresponses_bridge.calls.streamed_arguments import is_placeholder
+from openresponses_bridge.dialects.responses.text import TextFeeder, kind_of, text_of
 from openresponses_bridge.dialects.responses.tracks import CALLS, MANY, Track, Tracks
 from openresponses_bridge.emitter.stream import ResponseStream
 from openresponses_bridge.protocol import events as ev
@@ -58,7 +59,11 @@ class CallFeeder:
             return
         if track.pending:
             pending, track.pending = track.pending, ""
-            if not pending.startswith(delta):
+            if delta.lstrip().startswith("{") and is_placeholder(pending):
+                self._diagnostics.repair(
+                    "call added", "an empty object in the place of its arguments, dropped"
+                )
+            elif not pending.startswith(delta):
                 delta = pending + delta
         if (said := track.payload) is None:
             said = track.payload = track.part("call", 0)
@@ -92,7 +97,7 @@ class CallFeeder:
             out += self._machine.tool_call_done(track.slot, cut=cut)
 
     def differs(self, track: Track, item: AnyCall) -> bool:
-        """Whether the call is not the one that was sent."""
+        """Return True if the call is not the one that was sent."""
         if isinstance(track.item, it.FunctionCall | it.CustomToolCall) and item.name != track.item.name:
             return True
         return track.differs("call", [_payload(item)])
@@ -136,7 +141,7 @@ class ItemFeeder:
 
     @property
     def cut(self) -> bool:
-        """Whether an item ended as incomplete."""
+        """True if an item ended as incomplete."""
         return self._texts.cut
 
     def _skip(self, event: Event, out: list[Event]) -> None:
@@ -154,6 +159,8 @@ class ItemFeeder:
             if track is not texts.open or texts.place != (track.item_id, index, within):
                 texts.open_part(track, "text", within, out, index)
         said = texts.sent
+        if event.logprobs:
+            said.logprobs = True
         said.recent.append(delta)
         if len(said.recent) >= MANY:
             said.count()
@@ -171,18 +178,24 @@ class ItemFeeder:
         return self._tracks.of_text(event.type, event.output_index, event.item_id, kind)
 
     def _rest(self, kind: str, event: Any, whole: str, out: list[Event]) -> None:
-        self._texts.whole(self._track(kind, event), kind, _part_index(event), whole, out)
+        track = self._track(kind, event)
+        index = track.place(kind, _part_index(event), whole, track.ended_parts)
+        self._texts.whole(track, kind, index, whole, out)
 
     def _text_done(self, event: ev.OutputTextDone, out: list[Event]) -> None:
         track = self._track("text", event)
-        self._texts.whole(track, "text", event.content_index, event.text, out, event.logprobs or None)
+        index = track.place("text", event.content_index, event.text, track.ended_parts)
+        self._texts.whole(track, "text", index, event.text, out, event.logprobs or None)
 
     def _part_done(self, event: ev.ContentPartDone | ev.ReasoningSummaryPartDone, out: list[Event]) -> None:
         kind = kind_of(event.part)
         if kind:
-            track, index = self._track(kind, event), _part_index(event)
+            track = self._track(kind, event)
+            index = track.place(kind, _part_index(event), text_of(event.part), track.ended_parts)
             self._texts.part(track, index, event.part, out)
             self._texts.part_done(track, kind, index, out)
+        else:
+            self._diagnostics.loss("output_item.content", f"a part of type {event.part.type}")
 
     def _annotation(self, event: ev.OutputTextAnnotationAdded, out: list[Event]) -> None:
         if event.annotation is None:
@@ -294,7 +307,7 @@ class ItemFeeder:
             self._diagnostics.warning("response.output", what)
 
     def _is_valid(self, item: it.Item) -> bool:
-        """Whether a response can hold such an item at all."""
+        """Return True if a response can hold such an item at all."""
         if isinstance(item, it.Message) and item.role != "assistant":
             self._diagnostics.ignored("output_item", f"a message of the {item.role}'s")
             return False
@@ -354,8 +367,8 @@ HANDLERS: Final[dict[type[Any], Callable[[ItemFeeder, Any, list[Event]], None]]]
 
 
 def _differ(sent: it.Item, said: it.Item) -> bool:
-    """Whether an item that a server fills has other fields than what was sent of it, its id aside. A field
-    that is left out or empty is not another: servers repeat large results in one place only."""
+    """Return True if an item that a server fills has other fields than what was sent of it, its id aside. A
+    field that is left out or empty is not another: servers repeat large results in one place only."""
     before, after = _fields(sent), _fields(said)
     return any(
         name != "id" and value not in _EMPTY and value != before.get(name) for name, value in after.items()

@@ -26,6 +26,7 @@ from openresponses_bridge.dialects.base import (
     NO_TAGS,
     OTHER,
     OURS,
+    RUN_OUTPUTS,
     SEARCH_CALL,
     SEARCH_SOURCES,
     THINK_TAGS,
@@ -49,12 +50,13 @@ from openresponses_bridge.dialects.base import (
     search_of,
     searched,
     sent,
+    settled_calls,
     views_of,
     with_answers,
     without_breakpoints,
 )
 from openresponses_bridge.errors import InvalidRequestError
-from openresponses_bridge.protocol.beyond import names_of, restore_fields
+from openresponses_bridge.protocol.beyond import name_of, names_of, restore_fields
 from openresponses_bridge.protocol.codec import plain, without_extra
 from openresponses_bridge.protocol.ids import accepted_id
 from openresponses_bridge.protocol.request import CreateResponse, ForeignFields
@@ -114,7 +116,7 @@ class ResponsesOptions(Struct, frozen=True, kw_only=True):
 
     @property
     def search_form(self) -> SearchForm | None:
-        """How the server is asked to search; None if it can't."""
+        """The form in which the server is asked to search; None if it can't."""
         return _SEARCHES.get(self.web_search or ("openai" if self.supersets else "none"))
 
 
@@ -170,6 +172,8 @@ class InputItems:
         self._identities = identities
         self._options = options
         self._diagnostics = diagnostics
+        self.places: dict[str, _Plain] = {}
+        """The path of each item in the request → what was made of it."""
 
     def build(self, entries: Sequence[Entry], joined: bool) -> list[_Plain]:
         """Build the input. `joined`: the upstream holds the earlier turns, so outputs may answer calls that
@@ -190,11 +194,12 @@ class InputItems:
                 found.append((made, entry.param))
         if self._options.encrypted_reasoning and not self._options.stateful:
             found = self._followed(found)
+        self.places = {where: made for made, where in found}
         return [made for made, _ in found]
 
     def _followed(self, found: list[tuple[_Plain, str]]) -> list[tuple[_Plain, str]]:
-        """Without reasoning that led to nothing: the upstream refuses it unless an item of the model's
-        follows."""
+        """Return the items without reasoning that led to nothing: the upstream refuses it unless an item of
+        the model's follows."""
         kept: list[tuple[_Plain, str]] = []
         following = False
         for made, where in reversed(found):
@@ -317,7 +322,7 @@ class InputItems:
 
 
 def _is_of_dialect(found: Any) -> bool:
-    """Whether it is an item or a tool that servers of another dialect alone know."""
+    """Return True if it is an item or a tool that servers of another dialect alone know."""
     return isinstance(found, UnknownItem | UnknownTool) and found.type.startswith(DIALECT_SLUGS)
 
 
@@ -436,6 +441,7 @@ def to_responses(
     entries = entries_of(request, history)
     if options.supersets:
         entries = [entry for entry in entries if not is_answered_trigger(entry, entries[-1])]
+        entries = list(settled_calls(entries, diagnostics))
     else:
         request = configured(request, history)
         entries = normalize_entries(entries, diagnostics)
@@ -446,7 +452,8 @@ def to_responses(
     tools, choice = _tools(request, entries, identities, options, diagnostics)
     if options.unanswered_calls == "answer" and not joined:
         entries = with_answers(entries, identities, diagnostics)
-    sent = InputItems(identities, options, diagnostics).build(entries, joined)
+    items = InputItems(identities, options, diagnostics)
+    sent = items.build(entries, joined)
     if sent:
         body["input"] = sent
     body |= {"tools": tools} if tools else {}
@@ -462,12 +469,30 @@ def to_responses(
     if request.stream and request.stream_options is not None:
         body["stream_options"] = published(request.stream_options)
     if options.supersets:
-        _pass_on(body, request, diagnostics)
+        _pass_on(body, items.places, request, diagnostics)
         _close_gaps(body)
-    for field in sorted(options.omit & body.keys()):
-        del body[field]
-        diagnostics.loss(field, "the upstream does not accept it")
+    _omit(body, options, diagnostics)
     return body, diagnostics
+
+
+def _omit(body: dict[str, Any], options: ResponsesOptions, diagnostics: Diagnostics) -> None:
+    for field in sorted(options.omit):
+        if _left_out(body, field):
+            diagnostics.loss(field, "the upstream does not accept it")
+
+
+def _left_out(body: dict[str, Any], field: str) -> bool:
+    """Return whether the body had the field, `reasoning.summary` being one within another, which it has no
+    more."""
+    name, _, within = field.partition(".")
+    if not within:
+        return body.pop(name, None) is not None
+    holder = body.get(name)
+    if not isinstance(holder, dict) or holder.pop(within, None) is None:
+        return False
+    if not holder:
+        del body[name]
+    return True
 
 
 def _invalid(param: str, message: str) -> InvalidRequestError:
@@ -477,7 +502,7 @@ def _invalid(param: str, message: str) -> InvalidRequestError:
 def _fields(
     request: CreateResponse, options: ResponsesOptions, reasons: bool, diagnostics: Diagnostics
 ) -> dict[str, Any]:
-    """All fields that mean the same there."""
+    """Return all fields that mean the same there."""
     said = without_breakpoints(request) if options.supersets else request
     body: dict[str, Any] = published(apply(said, outcomes(options), diagnostics))
     if options.schemas == "response_format" and (format := _response_format(body.get("text"))) is not None:
@@ -490,6 +515,8 @@ def _fields(
     included = list(request.include or ())
     if not options.supersets and options.search_form is None:
         included = [each for each in included if each != SEARCH_SOURCES]  # there is nothing to include
+    if not options.supersets:
+        included = [each for each in included if each != RUN_OUTPUTS]
     if options.encrypted_reasoning and reasons and not options.stateful:
         included.append(_ENCRYPTED)
     return body | ({"include": list(dict.fromkeys(included))} if included else {})
@@ -523,15 +550,21 @@ def _close_gaps(body: _Plain) -> None:
         body.pop("tools", None)
 
 
-def _pass_on(body: dict[str, Any], request: CreateResponse, diagnostics: Diagnostics) -> None:
-    """Fields that are not known here may be known there."""
+def _pass_on(
+    body: dict[str, Any], items: dict[str, _Plain], request: CreateResponse, diagnostics: Diagnostics
+) -> None:
+    """Pass on the fields that are not known here: they may be known there."""
     kept = kept_there(request)
     for place, fields, carried in request.beyond or ():
         if carried:
             continue  # items have them with them
         passed = ForeignFields(place, {name: fields[name] for name in fields if place or name not in kept})
-        # items are made anew, among those of earlier turns
-        lost = names_of([passed]) if place[:1] == ("input",) else restore_fields(body, [passed])
+        if place[:1] == ("input",):  # items are made anew, among those of earlier turns
+            within = items.get(name_of(place[:2]))
+            inner = passed._replace(place=place[2:])
+            lost = names_of([passed]) if within is None else restore_fields(within, [inner])
+        else:
+            lost = restore_fields(body, [passed])
         for name in lost:
             diagnostics.loss(name, "has no place in what is sent")
 
@@ -545,6 +578,9 @@ def _tools(
 ) -> tuple[list[Any], Any]:
     """(tools, choice) as they go out."""
     if options.supersets:
+        for tool in request.tools or ():
+            if isinstance(tool, FunctionToolParam):
+                identities.know(tool.name)
         choice = None if request.tool_choice is None else published(request.tool_choice)
         sent = [
             _superset(tool, f"tools[{index}]", options, diagnostics)

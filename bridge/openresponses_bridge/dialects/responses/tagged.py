@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgspec import UNSET
@@ -11,45 +10,28 @@ from msgspec.structs import replace
 
 from openresponses_bridge.dialects.base import Piece, ThinkTags
 from openresponses_bridge.emitter.failures import Failure
-from openresponses_bridge.emitter.stream import ResponseStream, TextHoldingFilter
+from openresponses_bridge.emitter.stream import ItemHoldingFilter, ResponseStream, TextHoldingFilter
 from openresponses_bridge.protocol.content import LogProb, OutputTextContent
 from openresponses_bridge.protocol.events import Event
-from openresponses_bridge.protocol.items import Item, Message, MessagePhase
-from openresponses_bridge.protocol.unknown import Extra
+from openresponses_bridge.protocol.items import Item, Message
 
 
-class TaggedReasoning(TextHoldingFilter):
+class TaggedReasoning(ItemHoldingFilter, TextHoldingFilter):
     """Makes a reasoning item of what stands between think tags at the beginning of the first text. The text
     behind them gets the id that the upstream gave to its message."""
 
     def __init__(self, stream: ResponseStream, tags: ThinkTags) -> None:
         super().__init__(stream)
         self._tags = tags
-        self._expected: Callable[[], list[Event]] | None = None  # names the next item
         self._probabilities: list[LogProb | Mapping[str, Any]] = []
 
     def text(self, delta: str, logprobs: Sequence[LogProb | Mapping[str, Any]] | None = None) -> list[Event]:
         if self._tags.decided or not isinstance(delta, str):
-            named = [] if self._expected is None else self._named()
-            return named + super().text(delta, logprobs)
+            begun = [] if self._expected is None else self._begin_expected()
+            return begun + super().text(delta, logprobs)
         self.require("text")
         self._probabilities += logprobs or ()
         return self._split(self._tags.feed(delta))
-
-    def expect_item(
-        self,
-        item_id: str,
-        phase: MessagePhase | None = None,
-        *,
-        explicit_end: bool = False,
-        extra: Extra = UNSET,
-    ) -> list[Event]:
-        self.require("expect_item")
-        events = self._flush()
-        self._expected = partial(
-            self._stream.expect_item, item_id, phase, explicit_end=explicit_end, extra=extra
-        )
-        return events
 
     def item(self, item: Item | Mapping[str, Any]) -> list[Event]:
         self.require("item")
@@ -75,18 +57,13 @@ class TaggedReasoning(TextHoldingFilter):
                 events += self._stream.reasoning(text)
             else:
                 kept, self._probabilities = self._probabilities, []
-                events += [*self._named(), *super().text(text, kept or None)]
+                events += [*self._begin_expected(), *super().text(text, kept or None)]
         return events
 
-    def _named(self) -> list[Event]:
-        """Name the item that is about to begin."""
-        expected, self._expected = self._expected, None
-        return [] if expected is None else expected()
-
     def _flush(self) -> list[Event]:
-        """Something else than text follows."""
+        """End the text, since something else follows."""
         events = [] if self._tags.is_flushed else self._split(self._tags.close())
-        return events + self._named()
+        return events + super()._flush()
 
     def annotation(self, annotation: Any) -> list[Event]:
         return self._flush() + super().annotation(annotation)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -109,12 +110,25 @@ class TextFeeder:
         if rest:
             self._diagnostics.repair(f"{kind} done", "held more than its deltas, the rest was sent")
             if logprobs and said is None:
-                self.open_part(track, kind, index, out).add(rest)
+                said = self.open_part(track, kind, index, out)
+                said.add(rest)
+                said.logprobs = True
                 out += self._machine.text(rest, logprobs)
             else:
                 self.feed(track, kind, index, rest, out)
         elif rest is None and whole:
             self._diagnostics.warning(f"{kind} done", "differs from its deltas, which are kept")
+        if logprobs and said is not None and not said.logprobs:
+            said.logprobs = True
+            self._add_logprobs(track, index, logprobs, out)
+
+    def _add_logprobs(self, track: Track, index: int, logprobs: list[ct.LogProb], out: list[Event]) -> None:
+        """Log probabilities of a text whose deltas had none."""
+        if self.open is track and track.content == ("text", index):
+            self._diagnostics.repair("logprobs", "came with the finished text only")
+            out += self._machine.text("", logprobs)
+        else:
+            self._diagnostics.loss("logprobs", "came after the end of their text")
 
     def part(self, track: Track, index: int, part: ct.ContentPart, out: list[Event]) -> None:
         """Feed a finished part: its text, and the citations that had no event."""
@@ -182,11 +196,11 @@ class TextFeeder:
                 for index, text in enumerate(said):
                     track.part(kind, index).add(text)
             return
-        for index, part in enumerate(item.content or ()):
-            self.part(track, index, part, out)
+        ended: set[tuple[str, int]] = set()
+        track.renamed.clear()  # done events may number parts otherwise than the item does
+        self._parts(track, item.content or (), ended, out)
         if isinstance(item, it.ReasoningItem):
-            for index, part in enumerate(item.summary):
-                self.part(track, index, part, out)
+            self._parts(track, item.summary, ended, out)
             if item.encrypted_content:
                 self._encrypted(track, item.encrypted_content, out)
         cut = item.status == "incomplete"
@@ -207,6 +221,13 @@ class TextFeeder:
             )
             self._owed.append(msgspec.structs.replace(item, **empty))
 
+    def _parts(
+        self, track: Track, parts: Iterable[ct.ContentPart], ended: set[tuple[str, int]], out: list[Event]
+    ) -> None:
+        for index, part in enumerate(parts):
+            place = track.place(kind_of(part), index, text_of(part), ended, once=True)
+            self.part(track, place, part, out)
+
     def finish(self, out: list[Event]) -> None:
         """The response ends: send what was cut while another item was open, as an item without content."""
         owed, self._owed = self._owed, []
@@ -218,8 +239,8 @@ class TextFeeder:
             out += self._machine.item(item)
 
     def differs(self, track: Track, item: it.Message | it.ReasoningItem) -> bool:
-        """Whether the item contradicts what was sent. Raw reasoning and summaries that it leaves out do not
-        count: some servers send them in deltas only."""
+        """Return True if the item contradicts what was sent. Raw reasoning and summaries that it leaves out
+        do not count: some servers send them in deltas only."""
         texts = _texts(item)
         if isinstance(item, it.ReasoningItem):
             return any(track.differs(kind, given) for kind, given in texts.items())
@@ -233,7 +254,7 @@ class TextFeeder:
 
 
 def kind_of(part: ct.ContentPart) -> str:
-    """Which kind of text a part holds; empty for one that holds none."""
+    """Return the kind of text that a part holds; empty for a part without text."""
     return _KINDS.get(part.type, "")
 
 
@@ -250,6 +271,7 @@ def expressible(message: it.Message, diagnostics: Diagnostics) -> it.Message:
         if isinstance(part, ct.OutputTextContent | ct.RefusalContent):
             content.append(part)
         elif isinstance(part, ct.TextContent):
+            diagnostics.repair("output_item.content", "a part of type text, read as output_text")
             content.append(ct.OutputTextContent(part.text, []))
         else:
             diagnostics.loss("output_item.content", f"a part of type {part.type}")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
+from itertools import islice
 from zlib import crc32
 
 from msgspec import UNSET
@@ -17,6 +18,7 @@ from openresponses_bridge.protocol.unknown import Extra
 
 _UTF_16 = "utf-16-le"
 MANY = 64  # deltas that wait to be counted
+_LOOKED_AT = 16  # parts among which the one is looked for that a wrong index is about
 CALLS = (FunctionCall, CustomToolCall)
 _MESSAGE = "message"
 
@@ -37,13 +39,14 @@ class SentText:
     counted in batches, which costs less.
     """
 
-    __slots__ = ("_check", "_size", "citations", "recent")
+    __slots__ = ("_check", "_size", "citations", "logprobs", "recent")
 
     def __init__(self) -> None:
         self._size = 0
         self._check = 0
         self.recent: list[str] = []
         self.citations = 0
+        self.logprobs = False  # some were sent
 
     def add(self, delta: str) -> None:
         recent = self.recent
@@ -65,7 +68,7 @@ class SentText:
         return self._size
 
     def rest(self, whole: str) -> str | None:
-        """What `whole` has beyond the sent text; None when it does not begin with the sent text."""
+        """Return the end of `whole` that was not sent; None when it does not begin with the sent text."""
         self.count()
         data = whole.encode(_UTF_16, "surrogatepass")
         if crc32(data[: self._size]) != self._check:
@@ -78,10 +81,12 @@ class Track:
     an event brings it; `pending` is a payload that came in a call's `added` event."""
 
     __slots__ = (
+        "_free",
         "again",
         "announced",
         "closed",
         "content",
+        "ended_parts",
         "item",
         "item_id",
         "kind",
@@ -89,6 +94,7 @@ class Track:
         "opened",
         "payload",
         "pending",
+        "renamed",
         "reported",
         "reported_parts",
         "sealed",
@@ -117,20 +123,23 @@ class Track:
         # the unknown fields that the machine has of it, and the parts of which it has them
         self.reported: Extra = UNSET
         self.reported_parts: set[tuple[str, int]] = set()
+        self.ended_parts: set[tuple[str, int]] = set()  # those that a done event was found to be about
+        self._free: dict[str, int] = {}  # kind → an index up to which none is free for its parts
+        self.renamed: dict[tuple[str, int], int] = {}  # the part as a done event named it → its index
 
     @property
     def is_unsent(self) -> bool:
-        """Whether nothing of the item has been sent on."""
+        """True if nothing of the item has been sent on."""
         return not (self.sent or self.named or self.opened or self.announced)
 
     def repeats(self, kind: str, texts: list[str]) -> bool:
-        """Whether an item with this id has ended with these texts, and nothing of this one has been sent:
-        servers send a message once more behind its calls."""
+        """Return True if an item with this id has ended with these texts, and nothing of this one has been
+        sent: servers send a message once more behind its calls."""
         return self.again is not None and self.is_unsent and not self.again.differs(kind, texts)
 
     def differs(self, kind: str, texts: list[str]) -> bool:
-        """Whether these texts of one kind, in order, are not those that were sent. Indexes don't count:
-        servers number parts in more than one way."""
+        """Return True if these texts of one kind, in order, are not those that were sent. Indexes don't
+        count: servers number parts in more than one way."""
         sent = [said for (each, _), said in sorted(self.sent.items()) if each == kind and said.size]
         given = [text for text in texts if text]
         if len(given) != len(sent):
@@ -141,25 +150,53 @@ class Track:
         return not self.kind or self.kind in HOLDERS[kind]
 
     def holds_item(self, item: Item) -> bool:
-        """Whether `item` can be this one: of its kind, or text of its kind came before it."""
+        """Return True if `item` can be this one: of its kind, or text of its kind came before it."""
         if self.kind:
             return self.kind == item.type
         return all(item.type in HOLDERS[kind] for kind, _ in self.sent)
 
     def may_be_followed_by(self, item: Item) -> bool:
-        """Whether `item`, which ends at an index of its own with the id of this one, may be another item:
-        this one has ended, and is another call, or a message, whose text shows whether it comes again."""
-        if not self.closed or not isinstance(self.item, CALLS):
+        """Return True if `item`, which ends at an index of its own with the id of this one, may be another
+        item: this one has ended, and is another call, or a message, whose text shows whether it comes
+        again."""
+        known = self.item
+        if not isinstance(known, CALLS):
             return self.closed and self.kind == _MESSAGE
-        return isinstance(item, CALLS) and (item.call_id, item.name) != (self.item.call_id, self.item.name)
+        if not isinstance(item, CALLS):
+            return False
+        if item.name and known.name and item.name != known.name:
+            return True  # whether or not it has ended: two names are two calls
+        return self.closed and (item.call_id, item.name) != (known.call_id, known.name)
 
     def close_parts(self) -> None:
         """The machine has closed the item's open parts."""
         self.content = self.summary = None
         self.sealed = False
 
+    def place(
+        self, kind: str, index: int, whole: str, ended: set[tuple[str, int]], *, once: bool = False
+    ) -> int:
+        """The index of the part that ends with this text, which may be named by another one; `ended` has the
+        parts that others were found to be, and gets this one. `once`: each of them ends once. Looks at a few
+        parts."""
+        found = self.renamed.get((kind, index), index)
+        said = self.sent.get((kind, found))
+        if whole and (said is None or said.rest(whole) is None):
+            latest = reversed([*islice(reversed(self.sent), _LOOKED_AT)])
+            for each in (each for each in latest if each[0] == kind and each not in ended):
+                if self.sent[each].size and self.sent[each].rest(whole) is not None:
+                    found = self.renamed[kind, index] = each[1]
+                    break
+            else:
+                if once and (kind, found) in ended:
+                    found = self._free[kind] = max(self._free.get(kind, 0), found) + 1
+                    while (kind, found) in self.sent:
+                        found = self._free[kind] = found + 1
+        ended.add((kind, found))
+        return found
+
     def part(self, kind: str, index: int) -> SentText:
-        """What was sent of a part; begins it with its first delta."""
+        """Return the sent text of a part; begins it with its first delta."""
         said = self.sent.get((kind, index))
         if said is None:
             said = self.sent[kind, index] = SentText()
@@ -288,7 +325,7 @@ class Tracks:
         return None if here.holds_item(item) else here
 
     def is_another_kind(self, index: int, item: Item) -> bool:
-        """Whether this item of the terminal response is one that was sent as another type."""
+        """Return True if this item of the terminal response is one that was sent as another type."""
         named = self._by_id.get(item.id) if item.id else None
         return named is not None and named.slot == index and not (named.is_unsent or named.holds_item(item))
 

@@ -101,7 +101,7 @@ def _meaning(item: Any) -> bytes:
 
 
 def _sorted(arguments: str) -> str:
-    """JSON whatever the order of its names, which JavaScript changes for names that are numbers."""
+    """Return the JSON with sorted names, since JavaScript changes the order of names that are numbers."""
     try:
         return json.dumps(json.loads(arguments), sort_keys=True)
     except (ValueError, RecursionError):

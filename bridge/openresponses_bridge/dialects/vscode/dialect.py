@@ -6,29 +6,22 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from openresponses_bridge.decoder.finish import STATEFUL_MARKER_MIME, USAGE_MIME
-from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.dialects.base import CaptureFormat, ClientSide, Dialect, type_of
 from openresponses_bridge.dialects.vscode.inbound import Inbound
 from openresponses_bridge.dialects.vscode.outbound import Outbound
-from openresponses_bridge.dialects.vscode.reading import decode_chat
-from openresponses_bridge.dialects.vscode.request import from_vscode
-from openresponses_bridge.protocol.request import CreateResponse
-from openresponses_bridge.seal import Sealer
-
-
-def _from_client(body: bytes, _sealer: Sealer) -> tuple[CreateResponse, Diagnostics]:
-    return from_vscode(decode_chat(body))
+from openresponses_bridge.dialects.vscode.surface import SURFACE
 
 
 def _is_closing(value: Mapping[str, Any]) -> bool:
-    """Whether a part stands behind all of an answer: its usage, and the marker of the next request."""
+    """Return True if a part stands behind all of an answer: its usage, and the marker of the next request."""
     return value.get("mimeType") in (USAGE_MIME, STATEFUL_MARKER_MIME)
 
 
 DIALECT: Final = Dialect(
     name="vscode",
     title="VS Code",
-    client=ClientSide(outbound=Outbound, encode=b"".join, request=_from_client),
+    client=ClientSide(outbound=Outbound, encode=b"".join),
+    surface=SURFACE,
     capture=CaptureFormat(
         recognises=lambda value: type_of(value).startswith("LanguageModel"),
         inbound=lambda machine: Inbound(machine, expects_marker=False),

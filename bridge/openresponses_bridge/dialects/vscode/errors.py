@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from openresponses_bridge.dialects.base import UPSTREAM_ERROR
+from openresponses_bridge.dialects.base import UPSTREAM_ERROR, ReportedError, reported_error
 from openresponses_bridge.errors import BridgeError
 from openresponses_bridge.protocol.response import ErrorPayload
 
@@ -23,6 +23,12 @@ _BY_STATUS = {
     404: "NotFound",
     429: "Blocked",
 }
+# the same for codes that say so under any status
+_BY_CODE = {
+    "insufficient_quota": "Blocked",
+    "rate_limit_exceeded": "Blocked",
+    "model_not_found": "NotFound",
+}
 # LanguageModelError.code → (type, code)
 _CODES = {
     "NoPermissions": ("invalid_request_error", "no_permissions"),
@@ -32,7 +38,7 @@ _CODES = {
 
 
 class Cause(Struct, frozen=True):
-    """What it is as an HTTP status, and its code in the protocol's terms."""
+    """The HTTP status of an error, and its code in the protocol's terms."""
 
     status: int
     code: str
@@ -71,8 +77,8 @@ class LanguageModelError(Exception):
 
 
 def code_of(error: BridgeError) -> str:
-    """Its code in VS Code; one that VS Code has no code for keeps its own."""
-    return _BY_STATUS.get(error.http_status, error.code)
+    """Return the error's code in VS Code; its own if VS Code has none for it."""
+    return _BY_CODE.get(error.code) or _BY_STATUS.get(error.http_status, error.code)
 
 
 def error_body(error: BridgeError) -> LanguageModelErrorBody:
@@ -84,11 +90,7 @@ def error_body(error: BridgeError) -> LanguageModelErrorBody:
 
 
 def failure_of(error: Any) -> ErrorPayload:
-    """What a provider threw: a text, or `{message, code, …}`."""
-    given = error if isinstance(error, dict) else {"message": error}
-    message, code = given.get("message"), given.get("code")
-    kind, known = (
-        _CODES.get(code, ("server_error", None)) if isinstance(code, str) else ("server_error", None)
-    )
-    text = message if isinstance(message, str) and message else "the provider failed without a message"
-    return ErrorPayload(kind, known or (code if isinstance(code, str) else UPSTREAM_ERROR), text, None)
+    """Return the error that a provider threw: a text, or `{message, code, …}`."""
+    said = reported_error(error) or ReportedError()
+    kind, known = _CODES.get(said.code or "", ("server_error", said.code or UPSTREAM_ERROR))
+    return ErrorPayload(kind, known, said.message or "the provider failed without a message", None)

@@ -57,7 +57,7 @@ def json_of(data: bytes) -> Any:
 
 
 def _inner(data: bytes, name: str) -> Any:
-    """What the part holds, taken out of the container that names its kind again."""
+    """Return the part's fields, taken out of the container that names its kind again."""
     value = json_of(data)
     return value[name] if isinstance(value, dict) and name in value else value
 

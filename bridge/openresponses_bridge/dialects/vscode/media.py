@@ -87,10 +87,11 @@ _TEXT_NODE = 2  # type of a text node in a rendered prompt-tsx tree
 
 
 def output_of(content: list[Any]) -> str | list[ToolOutputPart]:
-    """The output of a tool call: text if all content is text, otherwise parts."""
+    """The output of a tool call: text if all content is text, with blank lines between several, otherwise
+    parts."""
     parts = [_content(value) for value in content]
     if all(isinstance(part, InputTextContent) for part in parts):
-        return "".join(part.text for part in parts if isinstance(part, InputTextContent))
+        return "\n\n".join(part.text for part in parts if isinstance(part, InputTextContent) and part.text)
     return [part for part in parts if not (isinstance(part, InputTextContent) and not part.text)]
 
 

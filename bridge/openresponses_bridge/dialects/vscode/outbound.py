@@ -26,6 +26,7 @@ class OutboundOptions(TypedDict, total=False):
     paragraph_breaks: bool
     include_encrypted_thinking: bool
     max_argument_bytes: int
+    repair: bool
     model: str | None
     trace: Callable[[str], None] | None
 
@@ -38,7 +39,7 @@ class Outbound:
 
     @property
     def result(self) -> PartResult:
-        """What the stream said beside its parts."""
+        """The stream's facts beside its parts."""
         return self._decoder.result
 
     @property
@@ -50,5 +51,5 @@ class Outbound:
         return [encode_parts((part,)) for part in self._decoder.feed(event)]
 
     def close(self) -> list[bytes]:
-        """What is left to say when the stream has ended."""
+        """Return the last lines when the stream has ended."""
         return [encode_parts((part,)) for part in self._decoder.close()]

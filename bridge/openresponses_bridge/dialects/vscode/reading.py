@@ -186,7 +186,7 @@ def _data(value: dict[str, Any], _: str) -> Part:
 
 
 def _bytes(data: Any) -> bytes:
-    """Bytes in base64, in a list of numbers, or in the JSON form of a JavaScript typed array."""
+    """Return the bytes of base64, of a list of numbers, or in the JSON form of a JavaScript typed array."""
     if isinstance(data, str):
         try:
             return base64.b64decode(data, validate=True)

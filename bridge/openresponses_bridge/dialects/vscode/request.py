@@ -13,7 +13,7 @@ from openresponses_bridge.calls.declarations import DeclaredTool, encode_choice,
 from openresponses_bridge.calls.identity import ToolIdentityMap
 from openresponses_bridge.decoder import CALL_ID_PREFIX, LanguageModelTextPart
 from openresponses_bridge.diagnostics import Diagnostics
-from openresponses_bridge.dialects.base import AnyItem, active_tools, entries_of, invalid
+from openresponses_bridge.dialects.base import AnyItem, active_tools, entries_of, invalid, settled_calls
 from openresponses_bridge.dialects.vscode.reading import read_message
 from openresponses_bridge.dialects.vscode.to_items import ItemBuilder
 from openresponses_bridge.dialects.vscode.to_messages import MessageBuilder
@@ -46,7 +46,7 @@ def tool_params(tools: list[ChatTool], diagnostics: Diagnostics) -> list[ToolPar
 
 
 def tool_choice(mode: ToolMode, tools: list[ChatTool]) -> ToolChoice | None:
-    """What the model may do with the tools; nothing to choose without any."""
+    """Return what the model may do with the tools; None without tools."""
     if not tools:
         return None
     return "required" if mode is ToolMode.REQUIRED else "auto"
@@ -176,7 +176,7 @@ def to_vscode(
     Raises InvalidRequestError (`unpaired_tool_call`; `invalid_value` for two kinds of tools of one name)."""
     diagnostics = Diagnostics()
     identities = ToolIdentityMap() if tool_identities is None else tool_identities
-    entries = entries_of(request, history)
+    entries = settled_calls(entries_of(request, history), diagnostics)
     offer = offered(active_tools(request, entries), request.tool_choice, identities, diagnostics)
     builder = MessageBuilder(diagnostics, identities, call_id_prefix, system_role)
     builder.system(request.instructions or "")
@@ -257,7 +257,7 @@ def _model_options(request: CreateResponse, diagnostics: Diagnostics) -> dict[st
 
 
 class TokenRequest(Struct, frozen=True):
-    """What is to be counted, and for which model."""
+    """A request to count tokens: of which text or message, for which model."""
 
     model: str
     content: str | ChatMessage

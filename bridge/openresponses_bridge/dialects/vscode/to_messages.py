@@ -98,7 +98,7 @@ class MessageBuilder:
             self.messages.append(vs.ChatMessage(shown, parts))
 
     def _is_speechless(self) -> bool:
-        """Whether the last message has no text yet: reasoning and what follows it are one turn."""
+        """Return True if the last message has no text yet: reasoning and what follows it are one turn."""
         last = self.messages[-1].content if self.messages else ()
         return all(isinstance(part, LanguageModelThinkingPart) for part in last)
 
@@ -144,7 +144,7 @@ class MessageBuilder:
         self._add(vs.Role.ASSISTANT, [LanguageModelDataPart.json(value, vs.CONTEXT_MANAGEMENT)])
 
     def _skip(self, _item: Any) -> None:
-        """Tools that the input declares are among the request's tools already."""
+        """Skip the tools that the input declares: they are already among the request's tools."""
 
     def _unknown(self, item: Any) -> None:
         kind = item.type if isinstance(item, UnknownItem) else type(item).type

@@ -50,7 +50,7 @@ class ChatTool(Struct, frozen=True, rename="camel"):
 
 
 class ChatRequest(Struct, frozen=True, rename="camel"):
-    """What a provider is asked: the messages, and ProvideLanguageModelChatResponseOptions.
+    """A request to a provider: the messages, and ProvideLanguageModelChatResponseOptions.
 
     `include_encrypted_thinking` asks for reasoning that its provider can read again. `store` is ours:
     whether the response is kept, so that a stateful marker can name it; unset leaves that to the server.

@@ -4,7 +4,7 @@ page."""
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -18,7 +18,8 @@ from starlette.types import ASGIApp
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.dialects.base import invalid
 from openresponses_bridge.errors import InvalidRequestError
-from openresponses_bridge.protocol.codec import decode_request, encode
+from openresponses_bridge.protocol.codec import decode_request, encode, encode_sse
+from openresponses_bridge.protocol.events import Event
 from openresponses_bridge.protocol.request import CreateResponse
 from openresponses_bridge.protocol.usage import (
     COUNTS,
@@ -31,8 +32,6 @@ from openresponses_bridge.protocol.usage import (
 from openresponses_bridge.sse import DONE, SSEDecoder
 from openresponses_server.api.inspector import HEADERS, INDEX, ROOT, files
 from openresponses_server.api.parameters import limit_of, starting_after_of, time_of
-from openresponses_server.api.responders import RunStreamResponder, StoredStream
-from openresponses_server.api.responses import count_reader, unknown_response
 from openresponses_server.errors import HttpError
 from openresponses_server.http.access import check_access
 from openresponses_server.http.headers import fields_of
@@ -45,13 +44,15 @@ from openresponses_server.requests.background import enqueue
 from openresponses_server.requests.bodies import read_bytes, read_json
 from openresponses_server.requests.outgoing import open_sealed_items
 from openresponses_server.requests.prepare import new_run, prepare
-from openresponses_server.requests.prepared import PreparedRequest
+from openresponses_server.requests.prepared import Received
 from openresponses_server.requests.service import Service, service_of, target_of
-from openresponses_server.runs.client import Batch
 from openresponses_server.runs.run import Run
 from openresponses_server.settings import Limits
 from openresponses_server.store.history import continued, own_input
 from openresponses_server.store.listing import ListedPage, ListFilter, conversation_of, page_of
+from openresponses_server.surfaces.responder import KeepAlive, StreamResponder
+from openresponses_server.surfaces.stored import count_reader, unknown_response
+from openresponses_server.surfaces.stored_stream import StoredStream
 from openresponses_server.tasks import on_thread
 from openresponses_server.upstreams.prices import CostShown
 
@@ -247,14 +248,19 @@ class ObservedForm:
     `report` has the diagnostics of its translation."""
 
     stream_type = LINES_TYPE
-    keep_alive = LINE_KEEP_ALIVE
+    is_protocol = False
 
     def __init__(self, report: Diagnostics, began: float) -> None:
-        self._lines = ObservedFrames(report, began=began)
+        self._lines = lines = ObservedFrames(report, began=began)
 
-    def streamed(self, batch: Batch, ended: bool) -> bytes:
-        data = self._lines.feed(batch.encoded())
-        return data + self._lines.feed(DONE) + self._lines.close() if ended else data
+        def observed(events: Sequence[Event]) -> bytes:
+            return lines.feed(encode_sse(events))
+
+        self.encoders = (observed,)
+
+    def end(self) -> bytes:
+        """Return the last lines."""
+        return self._lines.feed(DONE) + self._lines.close()
 
 
 class ObservedFrames:
@@ -300,6 +306,7 @@ async def observed_frames(
 
 _CAPTURE_TYPE: Final = "application/octet-stream"
 _CHUNK_SIZE: Final = 64 * 1024  # bytes of lines that are made at once
+_EXPANDS: Final = 24  # times: each byte of a capture takes half a microsecond or more, however it was sent
 _PAYLOAD_VALUES: Final = 50_000  # an event of a response with thousands of items has as many
 
 
@@ -309,13 +316,15 @@ async def create(request: Request) -> ASGIApp:
     service = service_of(request)
     asked = replace(await read_json(request, service, decode_request), stream=True)
     owner = request.state.owner
-    prepared = PreparedRequest(asked, fields_of(request.scope), request.state.request_id, owner)
-    run = new_run(await prepare(prepared, service), service)
+    received = Received(asked, fields_of(request.scope), request.state.request_id, owner)
+    prepared = await prepare(received, service)
+    run = new_run(prepared, service)
     headers = prepared.answer_headers
     if asked.background:
         return count_reader(service, owner, partial(_stream_run, service, run, headers, began))
-    form = ObservedForm(run.translation.diagnostics, began)
-    return RunStreamResponder(run, headers, service.settings.keep_alive, form)
+    keep_alive = KeepAlive(service.settings.keep_alive, LINE_KEEP_ALIVE)
+    make_form = partial(ObservedForm, run.translation.diagnostics, began)
+    return StreamResponder([run], headers, keep_alive, make_form)
 
 
 async def _stream_run(service: Service, run: Run, headers: dict[str, str], began: float) -> Response:
@@ -361,7 +370,7 @@ async def capture(request: Request) -> Response:
     kind = fields_of(request.scope).get("content-type", "").partition(";")[0].strip().lower()
     if kind != _CAPTURE_TYPE:
         raise HttpError(415, f"The content type must be {_CAPTURE_TYPE}.")
-    data = await read_bytes(request, service)
+    data = await read_bytes(request, service, expands=_EXPANDS)
     check = partial(check_json, limits=_payload_limits(service.settings.limits))
     lines = _with_failure(observed_file(data, dialect, check))
     first, ended = b"", False
@@ -405,7 +414,7 @@ def _with_failure(lines: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _next_chunk(lines: Iterator[bytes]) -> tuple[bytes, bool]:
-    """Some lines as one chunk, and whether they were the last."""
+    """Return some lines as one chunk, and whether they were the last."""
     made: list[bytes] = []
     size = 0
     for each in lines:
@@ -426,8 +435,11 @@ async def page(_request: Request) -> Response:
 
 
 async def home(request: Request) -> Response:
-    """Redirect browsers to the page; 404 for others."""
+    """Redirect browsers to the page; 404 for others, but 200 where the head alone is asked for, by which
+    clients look whether a server is here."""
     headers = {**HEADERS, "vary": "accept"}
+    if request.method == "HEAD" and not _wants_html(request):
+        return Response(None, 200, headers)
     if _wants_html(request):
         return RedirectResponse(f"{ROOT}/{INDEX}", 307, headers)
     raise HttpError(404, "Not Found: GET /", headers={"vary": "accept"})
@@ -439,7 +451,9 @@ def _wants_html(request: Request) -> bool:
 
 
 async def file(request: Request) -> Response:
-    """One file of the page; 304 if the browser has it."""
+    """One file of the page; 304 if the browser has it. Its folder is the page, as without the slash."""
+    if not request.path_params["file"]:
+        return await page(request)
     found = files().get(request.path_params["file"])
     if found is None:
         raise HttpError(404, f"Not Found: GET {request.url.path[:200]}")

@@ -13,8 +13,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 
+from openresponses_bridge.dialects.base import Parameter
 from openresponses_bridge.protocol.codec import encode
-from openresponses_server.api.openapi.operations import OPERATIONS, Operation, Parameter
+from openresponses_server.api.openapi.operations import OPERATIONS, Operation
 from openresponses_server.api.openapi.schemas import reference, schemas
 
 DONE: Final = "[DONE]"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final
 
 from msgspec import Struct
-from msgspec.structs import replace
 
+from openresponses_bridge.dialects.base import Asks, Description, Parameter, SurfacePath
+from openresponses_bridge.dialects.table import surfaces
 from openresponses_bridge.dialects.vscode import LanguageModelErrorBody
 from openresponses_bridge.protocol.request import (
     CompactRequest,
@@ -23,15 +25,6 @@ from openresponses_server.api.openapi.schemas import STREAM_EVENT
 from openresponses_server.observation.recordings.dialects import DIALECTS
 from openresponses_server.observation.recordings.playing import AUTO
 from openresponses_server.requests.forwarding import ENDPOINTS
-
-
-class Parameter(Struct, frozen=True):
-    """One parameter of a path or a query."""
-
-    name: str
-    description: str
-    schema: dict[str, Any]
-    place: str = "query"
 
 
 class Operation(Struct, frozen=True, kw_only=True):
@@ -63,6 +56,7 @@ class Operation(Struct, frozen=True, kw_only=True):
     description: str = ""
 
 
+_NOT_IN_A_NAME: Final = re.compile(r"\W+")
 _LINES: Final = "application/x-ndjson"
 _OBSERVED: Final = (
     "JSON lines, one for each event: `at` (seconds since the first), `event`, `data` as it was sent, "
@@ -192,40 +186,43 @@ _TOOL: Final = {
 _USER: Final = {"type": "message", "role": "user", "content": "Hello"}
 
 _MODEL: Final = Parameter("model", "Name of the model.", {"type": "string"}, "path")
-_HELLO: Final = {"contents": [{"role": "user", "parts": [{"text": "Hello"}]}]}
 
 
-def _gemini(version: str) -> dict[tuple[str, str], Operation]:
-    """The methods of a model in the Gemini API, under this version of it."""
-    named = "" if version == "v1beta" else f"_{version}"
-    generate = Operation(
-        id=f"generate_content{named}",
-        summary="Generate an answer, in Google's shape",
-        request=schemas.GenerateContentRequest,
-        answer=schemas.GenerateContentResponse,
-        parameters=(_MODEL,),
-        errors=_BODY,
-        error=schemas.GoogleError,
-        examples={"whole": _HELLO},
+_ERRORS: Final = {
+    Asks.ANSWER: _BODY,
+    Asks.TOKENS: _BODY,
+    Asks.MODELS: (*_KEYED, 400, 502, 504),
+    Asks.MODEL: (*_KEYED, 400, 404, 502, 504),
+    Asks.STORED: _STORED,
+    Asks.CANCEL: _STORED,
+    Asks.DELETE: _STORED,
+}
+
+
+def _of_api(name: str) -> dict[tuple[str, str], Operation]:
+    """The operations of a client's API."""
+    surface = surfaces()[name]
+    return {(at.method.lower(), at.path): _at(at, surface.error_type) for at in surface.paths}
+
+
+def _at(at: SurfacePath, error: type[Any]) -> Operation:
+    named = _NOT_IN_A_NAME.sub("_", f"{at.method.lower()}{at.path}").strip("_")
+    said = at.description or Description(id=named, summary=f"Ask for: {at.asks}")
+    refresh = (_REFRESH,) if at.asks in (Asks.MODELS, Asks.MODEL) else ()
+    own = tuple(each for each in (_MODEL, _ID) if f"{{{each.name}}}" in at.path)
+    return Operation(
+        id=said.id,
+        summary=said.summary,
+        request=said.request,
+        answer=said.answer,
+        many=said.many,
+        text=said.text,
+        events=said.events,
+        parameters=(*own, *said.parameters, *refresh),
+        errors=_ERRORS[at.asks],
+        error=error,
+        examples=said.examples,
     )
-    return {
-        ("post", f"/{version}/models/{{model}}:generateContent"): generate,
-        ("post", f"/{version}/models/{{model}}:streamGenerateContent"): replace(
-            generate,
-            id=f"stream_generate_content{named}",
-            summary="Stream an answer, in Google's shape",
-            many=True,
-            events="Server-sent events of the Gemini API.",
-            parameters=(_MODEL, Parameter("alt", "`sse`: as events, else as one array.", {"enum": ["sse"]})),
-        ),
-        ("post", f"/{version}/models/{{model}}:countTokens"): replace(
-            generate,
-            id=f"count_tokens{named}",
-            summary="Estimate the tokens of an answer's input",
-            request=schemas.GeminiCountRequest,
-            answer=schemas.GeminiTokens,
-        ),
-    }
 
 
 _FORWARDED: Final[tuple[tuple[str, str, str, dict[str, Any]], ...]] = (
@@ -262,7 +259,7 @@ def _forwarded() -> dict[tuple[str, str], Operation]:
     }
 
 
-OPERATIONS: Final[dict[tuple[str, str], Operation]] = {
+_OPERATIONS: Final[dict[tuple[str, str], Operation]] = {
     ("post", "/v1/responses"): Operation(
         id="create_response",
         summary="Create a response",
@@ -450,15 +447,7 @@ OPERATIONS: Final[dict[tuple[str, str], Operation]] = {
         errors=(*_KEYED, 400, 404, 502, 504),
         description=_MODELS_OF_ANTHROPIC + ".",
     ),
-    ("post", "/v1/chat/completions"): Operation(
-        id="create_chat_completion",
-        summary="Create a chat completion",
-        request=schemas.ChatCompletionRequest,
-        answer=schemas.ChatCompletion,
-        events="Server-sent events of Chat Completions chunks; the last frame is the literal `[DONE]`.",
-        errors=_BODY,
-        examples={"whole": {"model": "demo", "messages": [{"role": "user", "content": "Hello"}]}},
-    ),
+    **_of_api("chat"),
     ("get", "/v1/usage"): Operation(
         id="get_usage",
         summary="Retrieve the usage of this key's responses",
@@ -469,44 +458,8 @@ OPERATIONS: Final[dict[tuple[str, str], Operation]] = {
         errors=(*_KEYED, 400),
         description="Of the worker that answers, since its start; the oldest days are forgotten first.",
     ),
-    ("post", "/v1/messages/count_tokens"): Operation(
-        id="count_message_tokens",
-        summary="Estimate the tokens of a message's input",
-        request=schemas.CountTokensRequest,
-        answer=schemas.MessageTokens,
-        error=schemas.AnthropicError,
-        errors=_BODY,
-        examples={"whole": {"model": "demo", "messages": [{"role": "user", "content": "Hello"}]}},
-    ),
-    ("post", "/v1/messages"): Operation(
-        id="create_message",
-        summary="Create a message, in Anthropic's shape",
-        request=schemas.MessagesRequest,
-        answer=schemas.AnthropicMessage,
-        events="Server-sent events of the Messages API.",
-        errors=_BODY,
-        error=schemas.AnthropicError,
-        examples={
-            "whole": {"model": "demo", "max_tokens": 64, "messages": [{"role": "user", "content": "Hello"}]}
-        },
-    ),
-    ("post", "/vscode/v1/chat"): Operation(
-        id="chat_in_parts",
-        summary="Answer in VS Code's language-model parts, one JSON line each",
-        request=schemas.ChatRequest,
-        text="application/jsonl",
-        parameters=(
-            Parameter(
-                "errors",
-                "The form of a failure after the first part: `text` for the user, or a last `line` with the "
-                "error.",
-                {"enum": ["text", "line"]},
-            ),
-        ),
-        errors=_BODY,
-        error=LanguageModelErrorBody,
-        examples={"text": {"model": "demo", "messages": [{"role": 1, "content": "Hello"}]}},
-    ),
+    **_of_api("anthropic"),
+    **_of_api("vscode"),
     ("get", "/vscode/v1/models"): Operation(
         id="list_language_models",
         summary="List the models as VS Code's information objects",
@@ -528,28 +481,8 @@ OPERATIONS: Final[dict[tuple[str, str], Operation]] = {
         examples={"text": {"model": "demo", "text": "How many?"}},
     ),
     **_forwarded(),
-    **_gemini("v1beta"),
-    **_gemini("v1"),
-    ("get", "/v1beta/models"): Operation(
-        id="list_gemini_models",
-        summary="List models, in Google's shape",
-        answer=schemas.GeminiModels,
-        parameters=(
-            Parameter("pageSize", "Models per page.", {"type": "integer", "minimum": 1}),
-            Parameter("pageToken", "`nextPageToken` of the page before.", _STRING),
-            _REFRESH,
-        ),
-        errors=(*_KEYED, 400, 502, 504),
-        error=schemas.GoogleError,
-    ),
-    ("get", "/v1beta/models/{model}"): Operation(
-        id="retrieve_gemini_model",
-        summary="Retrieve a model, in Google's shape",
-        answer=schemas.GeminiModel,
-        parameters=(_MODEL, _REFRESH),
-        errors=(*_KEYED, 400, 404, 502, 504),
-        error=schemas.GoogleError,
-    ),
+    **_of_api("gemini"),
+    **_of_api("interactions"),
     ("get", "/metrics"): Operation(
         id="metrics",
         summary="Metrics of all workers on this host, for Prometheus",
@@ -571,4 +504,11 @@ OPERATIONS: Final[dict[tuple[str, str], Operation]] = {
         id="readiness", summary="Whether requests are accepted", answer=schemas.Status, errors=(503,)
     ),
     **INSPECTOR,
+}
+
+OPERATIONS: Final = _OPERATIONS | {
+    key: operation
+    for name in surfaces()
+    for key, operation in _of_api(name).items()
+    if key not in _OPERATIONS
 }

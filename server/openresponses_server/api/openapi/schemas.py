@@ -13,6 +13,7 @@ from typing import Any, Final, Literal
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
+from openresponses_bridge.dialects.table import surfaces
 from openresponses_bridge.dialects.vscode import LanguageModelErrorBody
 from openresponses_bridge.protocol import vocabulary
 from openresponses_bridge.protocol.events import KnownEvent
@@ -110,7 +111,7 @@ class SearchHit(Struct, frozen=True):
 
 
 class SearchAnswer(Struct, frozen=True):
-    """What the commands of a search gave: text for a model, and what was found if something was searched
+    """The answer to the commands of a search: text for a model, and the results if something was searched
     for."""
 
     output: str
@@ -162,19 +163,6 @@ class UsageReport(UsageTotals, frozen=True):
     agents: list[AgentUsage]
 
 
-class MessageTokens(Struct, frozen=True):
-    """The number of tokens of the input."""
-
-    input_tokens: int
-
-
-class CountTokensRequest(Struct, frozen=True, kw_only=True):
-    """A Messages request without `max_tokens`. All other fields are as in Anthropic's API reference."""
-
-    model: str
-    messages: list[dict[str, Any]]
-
-
 class Status(Struct, frozen=True):
     """The state of the process."""
 
@@ -208,126 +196,6 @@ class ForwardedRequest(Struct, frozen=True, kw_only=True):
     reference. `model` is left out only where the settings have a default one."""
 
     model: str | None = None
-
-
-class ChatCompletionRequest(Struct, frozen=True, kw_only=True):
-    """A Chat Completions request. All other fields are as in OpenAI's API reference."""
-
-    model: str
-    messages: list[dict[str, Any]]
-    stream: bool | None = None
-
-
-class ChatCompletion(Struct, frozen=True, kw_only=True):
-    """A Chat Completions answer."""
-
-    id: str
-    object: Literal["chat.completion"]
-    created: int
-    model: str
-    choices: list[dict[str, Any]]
-    usage: dict[str, Any] | None = None
-
-
-class MessagesRequest(Struct, frozen=True, kw_only=True):
-    """A request of Anthropic's Messages API. All other fields are as in Anthropic's API reference."""
-
-    model: str
-    max_tokens: int
-    messages: list[dict[str, Any]]
-    stream: bool | None = None
-
-
-class AnthropicMessage(Struct, frozen=True, kw_only=True):
-    """An answer of Anthropic's Messages API."""
-
-    id: str
-    type: Literal["message"]
-    role: Literal["assistant"]
-    model: str
-    content: list[dict[str, Any]]
-    stop_reason: str | None
-    usage: dict[str, Any]
-
-
-class AnthropicError(Struct, frozen=True):
-    """An error in the shape of Anthropic's API: `error` has `type` and `message`."""
-
-    type: Literal["error"]
-    error: dict[str, Any]
-
-
-class GenerateContentRequest(Struct, frozen=True, kw_only=True):
-    """A request of the Gemini API. All other fields are as in Google's API reference, in camelCase or
-    snake_case."""
-
-    contents: list[dict[str, Any]]
-    systemInstruction: dict[str, Any] | str | None = None  # noqa: N815 - Google's names
-    tools: list[dict[str, Any]] | None = None
-    generationConfig: dict[str, Any] | None = None  # noqa: N815
-
-
-class GenerateContentResponse(Struct, frozen=True, kw_only=True):
-    """An answer of the Gemini API."""
-
-    candidates: list[dict[str, Any]] | None = None
-    promptFeedback: dict[str, Any] | None = None  # noqa: N815
-    usageMetadata: dict[str, Any] | None = None  # noqa: N815
-    modelVersion: str | None = None  # noqa: N815
-    responseId: str | None = None  # noqa: N815
-
-
-class GeminiCountRequest(Struct, frozen=True, kw_only=True):
-    """A request of which the tokens are counted: its contents, or all of it in `generateContentRequest`."""
-
-    contents: list[dict[str, Any]] | None = None
-    generateContentRequest: GenerateContentRequest | None = None  # noqa: N815
-
-
-class GeminiTokens(Struct, frozen=True):
-    """The number of tokens of the input."""
-
-    totalTokens: int  # noqa: N815
-
-
-class GeminiModel(Struct, frozen=True, kw_only=True):
-    """A model in the shape of the Gemini API. Limits are in tokens."""
-
-    name: str
-    version: str
-    displayName: str  # noqa: N815
-    description: str
-    supportedGenerationMethods: list[str]  # noqa: N815
-    inputTokenLimit: int | None = None  # noqa: N815
-    outputTokenLimit: int | None = None  # noqa: N815
-    thinking: bool | None = None
-
-
-class GeminiModels(Struct, frozen=True, kw_only=True):
-    """A page of models."""
-
-    models: list[GeminiModel]
-    nextPageToken: str | None = None  # noqa: N815
-
-
-class GoogleError(Struct, frozen=True):
-    """An error in Google's shape: `error` has `code`, `message`, `status` and `details`."""
-
-    error: dict[str, Any]
-
-
-class ChatRequest(Struct, frozen=True, kw_only=True):
-    """A VS Code language-model request: messages of parts, tools and options. Messages may be the result of
-    `JSON.stringify` of VS Code's own. Unless `store` is false, the response is stored, and a stateful marker
-    names it."""
-
-    model: str
-    messages: list[dict[str, Any]]
-    tools: list[dict[str, Any]] | None = None
-    toolMode: int | str | None = None  # noqa: N815 - VS Code's names
-    modelOptions: dict[str, Any] | None = None  # noqa: N815
-    includeEncryptedThinking: bool | None = None  # noqa: N815
-    store: bool | None = None
 
 
 class LanguageModel(Struct, frozen=True, kw_only=True):
@@ -438,27 +306,22 @@ ROOTS: Final[tuple[type[Any], ...]] = (
     Cost,
     Status,
     ForwardedRequest,
-    ChatCompletionRequest,
-    ChatCompletion,
-    MessagesRequest,
-    AnthropicMessage,
-    AnthropicError,
-    CountTokensRequest,
-    MessageTokens,
     UsageReport,
     RouteList,
-    GenerateContentRequest,
-    GenerateContentResponse,
-    GeminiCountRequest,
-    GeminiTokens,
-    GeminiModels,
-    GoogleError,
-    ChatRequest,
     LanguageModels,
     TokensRequest,
     Tokens,
     LanguageModelErrorBody,
 )
+
+
+def _of_apis() -> Iterator[type[Any]]:
+    """The types that the paths of clients' APIs are described by."""
+    for surface in surfaces().values():
+        yield surface.error_type
+        for at in surface.paths:
+            if at.description is not None:
+                yield from (each for each in (at.description.request, at.description.answer) if each)
 
 
 def reference(name: str) -> Schema:
@@ -469,7 +332,7 @@ def reference(name: str) -> Schema:
 def schemas() -> dict[str, Schema]:
     """The schemas by the names of their structs; `StreamEvent` is any event of a stream."""
     (*_, event), found = msgspec.json.schema_components(
-        [*ROOTS, KnownEvent], ref_template=_REFERENCE + "{name}"
+        [*dict.fromkeys([*ROOTS, *_of_apis()]), KnownEvent], ref_template=_REFERENCE + "{name}"
     )
     for schema in found.values():
         for internal in (BEYOND, NATIVE, EXTRA):

@@ -20,11 +20,14 @@ from starlette.responses import Response
 from starlette.types import Message
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
+from openresponses_bridge.calls.answered import BY_CLIENT, CLIENT_ANSWERS
 from openresponses_bridge.errors import BridgeError, InvalidRequestError, WireError
 from openresponses_bridge.protocol.codec import encode, request_object
 from openresponses_bridge.protocol.request import (
     AcceptedSteer,
     FailedSteer,
+    InjectError,
+    ResponseInjectFailed,
     ResponseSteerAccepted,
     ResponseSteerFailed,
     ResponseSteerPending,
@@ -47,6 +50,7 @@ from openresponses_server.tasks import LARGE
 CREATE: Final = "response.create"
 CANCEL: Final = "response.cancel"
 STEER: Final = "response.steer"
+INJECT: Final = "response.inject"
 PROCESSED: Final = "response.processed"
 LONGEST_STREAM_ID: Final = 64  # characters
 PENDING_STEERS: Final = 8
@@ -57,6 +61,10 @@ _INVALID: Final = (
 )
 _NOT_FOUND: Final = ("response_not_found", "No response of this connection has this id.")
 _COMPLETED: Final = ("response_already_completed", "The response has ended: send the input in a new request.")
+_NOT_WAITING: Final = (
+    "response_not_found",
+    "No agent of this response waits for input: send it when the response has ended, in a new request.",
+)
 _NOT_ACTIVE: Final = (
     "response_not_active",
     "The response did not end with an answer, or another turn came first.",
@@ -67,16 +75,6 @@ _NOT_SUPPORTED: Final = (
 )
 _TOO_MANY_STEERS: Final = ("too_many_pending_steers", f"{PENDING_STEERS} inputs wait, which is the limit.")
 _NO_SUCCESSOR: Final = ("successor_creation_failed", "The response with this input was refused.")
-# items that the client answers → the item of the answer
-_ANSWERS: Final = {
-    "function_call": "function_call_output",
-    "custom_tool_call": "custom_tool_call_output",
-    "computer_call": "computer_call_output",
-    "shell_call": "shell_call_output",
-    "local_shell_call": "local_shell_call_output",
-    "apply_patch_call": "apply_patch_call_output",
-    "tool_search_call": "tool_search_output",
-}
 _PARTS: Final = frozenset({"input_text", "input_image", "input_file"})
 
 
@@ -146,13 +144,13 @@ def required_input(output: list[Any]) -> list[dict[str, Any]]:
         kind = item["type"].rpartition(":")[2]
         if kind == "mcp_approval_request":
             found.append({"type": "mcp_approval_response", "approval_request_id": item["id"]})
-        elif kind in _ANSWERS and item.get("call_id") not in answered:
+        elif kind in CLIENT_ANSWERS and item.get("call_id") not in answered:
             names = {"name": item.get("name")} if kind == "function_call" else {}
             if kind == "tool_search_call":
-                if item.get("execution") != "client":
+                if item.get("execution") != BY_CLIENT:
                     continue
-                names = {"execution": "client"}
-            found.append({"type": _ANSWERS[kind], "call_id": item.get("call_id"), **names})
+                names = {"execution": BY_CLIENT}
+            found.append({"type": CLIENT_ANSWERS[kind], "call_id": item.get("call_id"), **names})
     return found
 
 
@@ -166,7 +164,7 @@ WAITING: Final = 16
 
 
 def _too_many_lanes() -> HttpError:
-    """All streams of the connection have turns in progress."""
+    """Return the error for a connection all streams of which have turns in progress."""
     return HttpError(
         429,
         f"{LANES} streams of this connection have turns in progress, which is the limit. "
@@ -202,7 +200,7 @@ class Lane:
 
     @property
     def busy(self) -> bool:
-        """Whether a turn is under way or waits."""
+        """True if a turn is under way or waits."""
         return self.turns.busy or bool(self.waiting)
 
     async def close(self) -> None:
@@ -243,7 +241,7 @@ class Lanes:
 
     @property
     def busy(self) -> bool:
-        """Whether a turn is under way in any lane, or waits."""
+        """True if a turn is under way in any lane, or waits."""
         return any(lane.busy for lane in self._lanes.values())
 
     async def handle_message(self, message: str | bytes, turns: TaskGroup) -> None:
@@ -254,6 +252,9 @@ class Lanes:
             name = head.lane
             if head.type == STEER:
                 await self._steer(message)
+                return
+            if head.type == INJECT:
+                await self._inject(message)
                 return
         except BridgeError as error:
             await self._send_in_order(envelope(error))
@@ -304,6 +305,18 @@ class Lanes:
         steer = AcceptedSteer(f"steer_{secrets.token_hex(12)}", wanted)
         lane.steers.append(PendingSteer(steer, said, messages, reservation))
         await lane.send(encode(ResponseSteerAccepted(steer, self._next_answer())))
+
+    async def _inject(self, message: str | bytes) -> None:
+        """Give the items back, which their client then sends in another request: responses that are made here
+        have no agents that wait. Raises InvalidRequestError for a message that is not JSON."""
+        given = await decode_body(message, self._service.settings.limits, request_object)
+        wanted = given.get("response_id")
+        named = [each for each in self._lanes.values() if wanted and each.turns.response_id == wanted]
+        refusal = _NOT_FOUND
+        if named:
+            refusal = _NOT_WAITING if any(each.turns.running for each in named) else _COMPLETED
+        failed = ResponseInjectFailed(InjectError(*refusal), given.get("input"), wanted, self._next_answer())
+        await (named[0].send if named else self._send_in_order)(encode(failed))
 
     def _next_answer(self) -> int:
         self._answers += 1
@@ -593,7 +606,7 @@ class ResponsesWebSocket:
             await self._lanes.handle_message(data, turns)
 
     def _check_message(self, data: str | bytes) -> BridgeError | None:
-        """Why a message is refused regardless of its content; None when it is accepted."""
+        """Return why a message is refused regardless of its content; None when it is accepted."""
         limit = self._settings.max_body_bytes
         if len(data) > limit or (isinstance(data, str) and not data.isascii() and len(data.encode()) > limit):
             return too_large(limit)

@@ -45,7 +45,7 @@ class ConnectionMemory:
         self._clear()
 
     def is_latest(self, response_id: str | None) -> bool:
-        """Whether this is the latest response."""
+        """Return True if this is the latest response."""
         return response_id is not None and response_id == self._id
 
     def fork(self, others: Iterable[ConnectionMemory], response_id: str | None) -> None:

@@ -43,11 +43,11 @@ from openresponses_server.http.flow import Write
 from openresponses_server.http.refusals import DEFECT, envelope, with_headers
 from openresponses_server.limits.memory import release_received
 from openresponses_server.limits.requests import check_conversation, check_request
-from openresponses_server.requests.admission import check_references, count_request
+from openresponses_server.requests.admission import check_references, count_unanswered
 from openresponses_server.requests.bodies import decode_body
 from openresponses_server.requests.client_traits import read_headers
 from openresponses_server.requests.prepare import new_run, prepare
-from openresponses_server.requests.prepared import PreparedRequest
+from openresponses_server.requests.prepared import Received
 from openresponses_server.requests.service import Service, target_of
 from openresponses_server.runs.client import Batch
 from openresponses_server.runs.follow import remaining_stream
@@ -229,7 +229,7 @@ class TurnRunner:
 
     @property
     def running(self) -> bool:
-        """Whether that response is being made."""
+        """True if that response is being made."""
         return self.busy and self._run is not None and not self._run.translation.ended
 
     def begin(self, on_idle: Callable[[], None]) -> None:
@@ -268,7 +268,7 @@ class TurnRunner:
         return created
 
     def _has_begun(self, before: Run | None) -> bool:
-        """Whether a run after this one has sent anything."""
+        """Return True if a run after this one has sent anything."""
         return self._run is not None and self._run is not before and self._run.client.last_sent >= 0
 
     async def close(self) -> None:
@@ -296,12 +296,11 @@ class TurnRunner:
         request, before = found.request, found.before
         check_references(asked, request, limits)
         check_conversation(request, len(before.items), limits)
-        prepared = PreparedRequest(
-            request, self._headers, request_id, self._owner, continued=found, streams=True
-        )
+        received = Received(request, self._headers, request_id, self._owner, continued=found, streams=True)
         if given.generate is False:
-            return await self._prewarm(prepared, before)
-        run = new_run(await prepare(prepared, self._service), self._service)
+            return await self._prewarm(received, before)
+        prepared = await prepare(received, self._service)
+        run = new_run(prepared, self._service)
         self._run, self.steerable = run, not (prepared.compacts or request.context_management)
         if self._cancelled:
             run.stop()
@@ -330,7 +329,7 @@ class TurnRunner:
             await end_tasks([keepalives])
 
     def _remember(self, run: Run, request: CreateResponse, before: Conversation) -> None:
-        """Before the last event leaves, because the next turn may follow it at once."""
+        """Remember the response before its last event is sent, because the next turn may follow at once."""
         response = self.ended = run.translation.snapshot
         if response.status == "failed":
             self._memory.evict(request.previous_response_id)
@@ -349,13 +348,13 @@ class TurnRunner:
             run.send_keepalive()
             await anyio.sleep(interval)
 
-    async def _prewarm(self, prepared: PreparedRequest, before: Conversation) -> str:
+    async def _prewarm(self, received: Received, before: Conversation) -> str:
         """Codex's prewarm: the input is remembered, and stored if requested; nothing is generated."""
-        request = prepared.body
+        request = received.body
         target = target_of(self._service, request.model, self._owner)
-        read_headers(prepared, self._service)
-        await count_request(prepared, self._service, asks_model=False)
-        wire = wire_for(request, self._headers, prepared.client.wire)
+        received = read_headers(received, self._service)
+        await count_unanswered(received, self._service)
+        wire = wire_for(request, self._headers, received.client.wire)
         machine = ResponseStreamStateMachine(request.model or target.model, request, wire=wire)
         events = machine.start()
         machine.usage(Usage.of(0, 0))

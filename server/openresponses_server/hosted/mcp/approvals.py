@@ -13,7 +13,7 @@ from __future__ import annotations
 import hmac
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -50,7 +50,7 @@ class Approvals:
         return f"{PREFIX}{begun}{_signature(self._keys()[0], begun, call)}"
 
     def is_for(self, request_id: str, *call: str) -> bool:
-        """Whether the id was made here for this call and can still be used."""
+        """Return True if the id was made here for this call and can still be used."""
         if len(request_id) != _LENGTH or not request_id.isascii():
             return False
         begun = request_id[len(PREFIX) : -2 * _SIGNATURE_BYTES]
@@ -60,14 +60,19 @@ class Approvals:
         return self._clock() - int(begun[:_TIME_DIGITS], 16) <= SECONDS
 
     async def use(self, request_id: str) -> bool:
-        """Whether the call of this request may run now: it does once, whoever asks, and where. Raises
-        Outage."""
+        """Use up the approval of this request; return True if its call may run now. It may once, whoever
+        asks, and at whichever worker. Raises Outage."""
         return await self._use_once(request_id, self._clock() + SECONDS)
 
 
 def _signature(key: bytes, begun: str, call: tuple[str, ...]) -> str:
     signed = msgspec.json.encode((begun, *call))
     return hmac.digest(key, signed, "sha256")[:_SIGNATURE_BYTES].hex()
+
+
+def granted(answer: Mapping[str, Any]) -> bool:
+    """Return True if this `mcp_approval_response` lets the call run."""
+    return answer.get("approve") is True
 
 
 def raw_of(item: Any) -> dict[str, Any]:
@@ -79,7 +84,7 @@ def raw_of(item: Any) -> dict[str, Any]:
 
 
 class Conversation:
-    """What a conversation says of approvals."""
+    """The approvals that a conversation requests and gives."""
 
     def __init__(self, items: Iterable[Any]) -> None:
         self.requests: dict[str, dict[str, Any]] = {}

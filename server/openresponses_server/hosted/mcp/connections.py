@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import json
 import logging
 from collections.abc import Callable, Coroutine
 from functools import partial
@@ -22,9 +23,11 @@ from mcp_types import CallToolRequest, CallToolRequestParams, CallToolResult, Pa
 from msgspec import Struct
 from pydantic import ValidationError
 
+from openresponses_bridge.errors import WireError
+from openresponses_bridge.protocol.codec import with_whole_characters
 from openresponses_server.hosted.mcp.transports import Traffic, Transport, bounded
 from openresponses_server.settings import Limits
-from openresponses_server.tasks import LARGE, end_tasks, on_thread, retrieve_exception
+from openresponses_server.tasks import OWNER, end_tasks, off_loop, retrieve_exception
 
 T = TypeVar("T")
 _log = structlog.get_logger(__name__)
@@ -37,22 +40,30 @@ _CLIENT: Final = mcp_types.Implementation(name="openresponses-bridge", version="
 _MOST_PAGES: Final = 100  # of a list
 _LONGEST_NAME: Final = 128  # characters of a tool's name
 _STOPPED: Final = "the server stops"
-_FAILED_AGAIN: Final = 2.0  # seconds for which a failure to connect is answered without another attempt
+_FAILED_AGAIN: Final = 2.0  # seconds after a session could not be opened without another attempt
 _IDLE: Final = 300.0  # seconds after which an unused connection that a request named is closed
 _STOP: Final = 10.0  # seconds for closing a connection
 
 
 class McpFailure(Exception):
-    """What went wrong with a server or a call, in words for the client and the model. `is_said`: they are the
-    server's own, and may be content."""
+    """A failure of a server or a call, in words for the client and the model. `is_said`: they are the
+    server's own, and may be content. `is_unsent`: the server did not act on this one request, which can be
+    sent in another session."""
 
     def __init__(
-        self, message: str, *, code: int = _OWN_ERROR, is_said: bool = False, ran: bool = False
+        self,
+        message: str,
+        *,
+        code: int = _OWN_ERROR,
+        is_said: bool = False,
+        ran: bool = False,
+        is_unsent: bool = False,
     ) -> None:
         """`ran`: the tool ran, and its result is this error."""
         super().__init__(message)
         self.message = message
         self.is_said = is_said or ran
+        self.is_unsent = is_unsent
         self._code, self._ran = code, ran
 
     def error(self, message: str) -> dict[str, Any]:
@@ -72,7 +83,7 @@ class McpTool(Struct, frozen=True, omit_defaults=True):
 
     @property
     def is_read_only(self) -> bool:
-        """Whether the server says that it changes nothing."""
+        """True if the server says that the tool changes nothing."""
         return bool(self.annotations) and (self.annotations or {}).get("readOnlyHint") is True
 
 
@@ -95,7 +106,8 @@ class McpServer(Struct, frozen=True):
 class McpConnection:
     """One session with a server."""
 
-    def __init__(self, server: McpServer, limits: Limits) -> None:
+    def __init__(self, server: McpServer, limits: Limits, owner: str) -> None:
+        """`owner`: whose turn on threads it takes; "" for a server of the operator's."""
         self._server = server
         self._limits = limits
         self._changes = 0
@@ -106,17 +118,22 @@ class McpConnection:
         self._listed: tuple[float, int, list[McpTool]] | None = None  # until when, after which change
         self._listing: asyncio.Task[list[McpTool]] | None = None
         # in a context of its own: it outlives the request that opens it
-        self._task = asyncio.create_task(self._run(), context=contextvars.Context())
+        self._context = contextvars.Context()
+        self._context.run(OWNER.set, owner)
+        self._task = asyncio.create_task(self._run(), context=self._context)
 
     @property
     def is_usable(self) -> bool:
-        """Whether it is open, or still opening."""
-        return not (self._task.done() or self._traffic.ended.is_set() or self._closing.is_set())
+        """True if it is open, or still opening."""
+        traffic = self._traffic
+        return not (
+            self._task.done() or traffic.ended.is_set() or traffic.session_lost or self._closing.is_set()
+        )
 
     @property
-    def session_lost(self) -> bool:
-        """Whether the server has forgotten the session: what it was sent last was not acted on."""
-        return self._traffic.session_lost
+    def failed_to_open(self) -> bool:
+        """True if there never was a session, nor will be."""
+        return self._ready.done() and self._ready.exception() is not None
 
     def _record_change(self) -> None:
         self._changes += 1
@@ -152,16 +169,16 @@ class McpConnection:
                 call.cancel()
             try:
                 await client.__aexit__(None, None, None)
-            except Exception as error:
-                _log.info("mcp.closing_failed", server=self._server.label, reason=type(error).__name__)
+            except (Exception, BaseExceptionGroup) as error:
+                _log.info("mcp.closing_failed", server=self._server.label, error=type(error).__name__)
             if calls:
                 await asyncio.wait(calls)
 
     async def _within(self, work: Callable[[Client], Coroutine[Any, Any, T]], seconds: float) -> T:
-        """Do work with the session in a task of its own, within `seconds`. Raises McpFailure."""
+        """Run work with the session in a task of its own, within `seconds`. Raises McpFailure."""
         client = await asyncio.shield(self._ready)
         if not self.is_usable:
-            raise McpFailure(self._traffic.reason)
+            raise McpFailure(self._traffic.reason, is_unsent=True)
         task = asyncio.create_task(work(client))
         self._calls.add(task)
         task.add_done_callback(self._calls.discard)
@@ -184,18 +201,21 @@ class McpConnection:
         raise self._failure_of(error) from error
 
     def _failure_of(self, error: BaseException) -> McpFailure:
+        """The failure of one request, whose own error it was, whatever has become of the connection."""
+        if isinstance(error, MCPError) and self._traffic.is_ours(error.error):
+            return McpFailure(error.error.message, is_unsent=self._traffic.is_unsent(error.error))
         if isinstance(error, MCPError) and not self._traffic.ended.is_set():
             return McpFailure(error.error.message, code=error.error.code, is_said=True)
         return McpFailure(_reason_of(error, self._traffic))
 
     async def tools(self) -> list[McpTool]:
-        """Its tools, at most as many as the limit and each name once. Raises McpFailure."""
+        """Return the server's tools, at most as many as the limit and each name once. Raises McpFailure."""
         if self._listed is not None:
             until, change, tools = self._listed
             if asyncio.get_running_loop().time() < until and change == self._changes:
                 return tools
         if self._listing is None or self._listing.done():  # those that come meanwhile get the same list
-            self._listing = asyncio.create_task(self._new_list(), context=contextvars.Context())
+            self._listing = asyncio.create_task(self._new_list(), context=self._context.copy())
             self._listing.add_done_callback(retrieve_exception)
         return await asyncio.shield(self._listing)
 
@@ -214,9 +234,9 @@ class McpConnection:
                 params=None if cursor is None else PaginatedRequestParams(cursor=cursor)
             )
             for given in page.tools:
-                tool = self._tool_of(given)
-                if tool is None or tool.name in found:
+                if not self._is_nameable(given.name) or given.name in found:
                     continue
+                tool = _tool_of(given)
                 size += len(msgspec.json.encode(tool))
                 if size > most:
                     raise McpFailure(f"its list of tools has more than {most} bytes")
@@ -227,38 +247,46 @@ class McpConnection:
                 found[tool.name] = tool
             cursor = page.next_cursor
             if not cursor:
-                return list(found.values())
+                return await off_loop(size, partial(self._cleaned, list(found.values())), begun=True)
         raise McpFailure(f"its list of tools has more than {_MOST_PAGES} pages")
 
-    def _tool_of(self, given: mcp_types.Tool) -> McpTool | None:
-        """None for a tool whose name no model can be given."""
-        if not 0 < len(given.name) <= _LONGEST_NAME or not given.name.isprintable():
-            return None
-        notes = given.annotations
-        return McpTool(
-            given.name,
-            given.input_schema,
-            None if given.description is None else self._server.clean(given.description),
-            None if notes is None else notes.model_dump(by_alias=True, exclude_none=True) or None,
-        )
+    def _is_nameable(self, name: str) -> bool:
+        """Return True if a model can be given this name of a tool."""
+        return 0 < len(name) <= _LONGEST_NAME and name.isprintable() and self._server.clean(name) == name
+
+    def _cleaned(self, tools: list[McpTool]) -> list[McpTool]:
+        """The tools without the secrets that their server was given."""
+        clean = self._server.clean
+        return [
+            McpTool(
+                each.name,
+                _without_secrets(each.input_schema, clean),
+                _without_secrets(each.description, clean),
+                _without_secrets(each.annotations, clean),
+            )
+            for each in tools
+        ]
 
     async def call(self, name: str, arguments: dict[str, Any]) -> str:
         """The text of a call's result. Raises McpFailure, also for a result that is an error."""
 
         async def work(client: Client) -> CallToolResult:
             # not `call_tool`, which holds results to the server's schema, of any cost, in the event loop
-            request = CallToolRequest(params=CallToolRequestParams(name=name, arguments=arguments))
+            request = _call_request(name, arguments)
             return await client.session.send_request(request, CallToolResult)
 
         result = await self._within(work, self._server.call_seconds)
         text = text_of(result)
-        if len(text) > LARGE:
-            text = await on_thread(partial(self._server.clean, text), begun=True)
-        else:
-            text = self._server.clean(text)
+        text = await off_loop(len(text), partial(self._server.clean, text), begun=True)
         if result.is_error:
             raise McpFailure(text, ran=True)
         return text
+
+    async def retire(self) -> None:
+        """End the session after its calls."""
+        while self._calls:
+            await asyncio.wait(self._calls)
+        await self.close()
 
     async def close(self) -> None:
         """End the session and what waits for it."""
@@ -272,15 +300,42 @@ class McpConnection:
             await asyncio.wait((self._listing,))
 
     def _fail(self, reason: str) -> None:
-        """It can't be opened."""
+        """Record that the connection can't be opened."""
         self._traffic.end(reason)
         if not self._ready.done():
             self._ready.set_exception(McpFailure(reason))
             retrieve_exception(self._ready)
 
 
+def _call_request(name: str, arguments: dict[str, Any]) -> CallToolRequest:
+    """Raises McpFailure for a request that the SDK can't encode, by which it would end the session with all
+    other calls."""
+    try:
+        whole = with_whole_characters(arguments)
+        request = CallToolRequest(params=CallToolRequestParams(name=name, arguments=whole))
+        shown = request.model_dump(by_alias=True, mode="json", exclude_unset=True)
+        json.dumps(shown, ensure_ascii=False, allow_nan=False).encode()
+    except (ValueError, TypeError, RecursionError, WireError):
+        raise McpFailure("its arguments can't be sent") from None
+    return request
+
+
+def _tool_of(given: mcp_types.Tool) -> McpTool:
+    notes = given.annotations
+    shown = None if notes is None else notes.model_dump(by_alias=True, exclude_none=True) or None
+    return McpTool(given.name, given.input_schema, given.description, shown)
+
+
+def _without_secrets(value: Any, clean: Callable[[str], str]) -> Any:
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, dict):
+        return {clean(name): _without_secrets(each, clean) for name, each in value.items()}
+    return [_without_secrets(each, clean) for each in value] if isinstance(value, list) else value
+
+
 def _reason_of(error: BaseException, traffic: Traffic) -> str:
-    """In our own words: those of the SDK and of pydantic quote what was received."""
+    """Return the reason in our own words: those of the SDK and of pydantic quote what was received."""
     if traffic.ended.is_set():
         return traffic.reason
     while isinstance(error, BaseExceptionGroup):
@@ -297,11 +352,12 @@ def _reason_of(error: BaseException, traffic: Traffic) -> str:
 
 
 def text_of(result: CallToolResult) -> str:
-    """What a model reads of a result: texts as they are, of all else what it is."""
+    """The text of a result for a model: texts as they are, of all else what it is, with blank lines between
+    them."""
     parts = [_part_of(part) for part in result.content]
     if not parts and result.structured_content is not None:
         return msgspec.json.encode(result.structured_content).decode()
-    return "\n".join(parts)
+    return "\n\n".join(filter(None, parts))
 
 
 def _part_of(part: mcp_types.ContentBlock) -> str:
@@ -338,7 +394,7 @@ class McpConnections:
         self._calls: dict[str, int] = {}
         self._closed = False
         self._timer: asyncio.TimerHandle | None = None
-        self._ending: set[asyncio.Task[None]] = set()
+        self._ending: dict[asyncio.Task[None], McpConnection] = {}
 
     async def tools(self, key: Any, server: McpServer, owner: str) -> list[McpTool]:
         """The tools of a server. Raises McpFailure."""
@@ -369,17 +425,20 @@ class McpConnections:
         shared = self._shared_of(key, server, owner)
         shared.users += 1
         try:
-            connection = self._connection_of(shared, server)
-            try:
-                return await work(connection)
-            except McpFailure as failure:
-                if connection.session_lost:
-                    return await work(self._connection_of(shared, server))
-                if not connection.is_usable:
-                    shared.failed = asyncio.get_running_loop().time() + _FAILED_AGAIN, failure
-                reason = "it answered with an error" if failure.is_said else failure.message
-                _log.warning("mcp.failed", server=server.label, reason=reason)
-                raise
+            may_send_again = True
+            while True:
+                connection = self._connection_of(shared, server)
+                try:
+                    return await work(connection)
+                except McpFailure as failure:
+                    if failure.is_unsent and may_send_again:
+                        may_send_again = False
+                        continue
+                    if connection is shared.connection and connection.failed_to_open:
+                        shared.failed = asyncio.get_running_loop().time() + _FAILED_AGAIN, failure
+                    reason = "it answered with an error" if failure.is_said else failure.message
+                    _log.warning("mcp.failed", server=server.label, reason=reason)
+                    raise
         finally:
             shared.users -= 1
             shared.used = asyncio.get_running_loop().time()
@@ -408,8 +467,8 @@ class McpConnections:
                 raise McpFailure(failure.message)
             shared.failed = None
         if connection is not None:
-            self._end(connection)
-        shared.connection = McpConnection(server, self._limits)
+            self._end(connection, connection.retire())
+        shared.connection = McpConnection(server, self._limits, shared.owner)
         return shared.connection
 
     def _make_room(self, owner: str) -> None:
@@ -433,13 +492,13 @@ class McpConnections:
     def _remove(self, key: Any) -> None:
         shared = self._shared.pop(key, None)
         if shared is not None and shared.connection is not None:
-            self._end(shared.connection)
+            self._end(shared.connection, shared.connection.close())
 
-    def _end(self, connection: McpConnection) -> None:
+    def _end(self, connection: McpConnection, ending: Coroutine[Any, Any, None]) -> None:
         """Close a connection without waiting for it."""
-        task = asyncio.create_task(connection.close(), context=contextvars.Context())
-        self._ending.add(task)
-        task.add_done_callback(self._ending.discard)
+        task = asyncio.create_task(ending, context=contextvars.Context())
+        self._ending[task] = connection
+        task.add_done_callback(self._ending.pop)
         task.add_done_callback(retrieve_exception)
 
     def _close_idle(self) -> None:
@@ -458,5 +517,7 @@ class McpConnections:
             self._timer.cancel()
         for key in list(self._shared):
             self._remove(key)
+        for connection in list(self._ending.values()):
+            self._end(connection, connection.close())
         if self._ending:
             await asyncio.wait(self._ending)

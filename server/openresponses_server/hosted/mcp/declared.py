@@ -28,7 +28,7 @@ class ToolFilter(Struct, frozen=True):
     read_only: bool | None = None
 
     def matches(self, name: str, is_read_only: bool) -> bool:
-        """Whether a tool is one of them; none is if the filter says nothing."""
+        """Return True if the filter selects this tool; a filter without conditions selects none."""
         if self.tool_names is None and self.read_only is None:
             return False
         named = self.tool_names is None or name in self.tool_names
@@ -63,7 +63,8 @@ class DeclaredServer(Struct, frozen=True):
         return allowed is None or name in allowed
 
     def needs_approval(self, name: str, is_read_only: bool) -> bool:
-        """Without a word of it, every call does. A filter with `always` alone asks for no other approvals."""
+        """Return True if the call needs approval: every call does unless the declaration says otherwise. A
+        filter with `always` alone asks for no other approvals."""
         required = self.require_approval
         if not isinstance(required, ApprovalFilter):
             return required != "never"
@@ -118,8 +119,8 @@ def _is_header_value(value: str) -> bool:
 
 
 def is_allowed(url: str, hosts: Collection[str], private_hosts: Collection[str]) -> bool:
-    """Whether its host may have private addresses. Raises HttpError 403 for one that is not allowed, and
-    InvalidRequestError for what is not an address."""
+    """Return True if its host may have private addresses. Raises HttpError 403 for a host that is not
+    allowed, and InvalidRequestError for a text that is not an address."""
     try:
         parts = urlsplit(url)
         port = parts.port or PORTS[parts.scheme]
@@ -146,7 +147,7 @@ def is_allowed(url: str, hosts: Collection[str], private_hosts: Collection[str])
 
 
 def _is_among(host: str, port: int, default: int, entries: Collection[str]) -> bool:
-    """Whether an entry of the settings names this host and port."""
+    """Return True if an entry of the settings names this host and port."""
     for entry in entries:
         if entry == "*":
             if port == default:

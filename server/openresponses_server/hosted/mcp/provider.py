@@ -29,7 +29,14 @@ from openresponses_server.hosted.base import (
     Recalled,
     bounded,
 )
-from openresponses_server.hosted.mcp.approvals import PREFIX, Approvals, Conversation, UseOnce, raw_of
+from openresponses_server.hosted.mcp.approvals import (
+    PREFIX,
+    Approvals,
+    Conversation,
+    UseOnce,
+    granted,
+    raw_of,
+)
 from openresponses_server.hosted.mcp.declared import (
     DeclaredServer,
     declared_of,
@@ -73,7 +80,7 @@ class McpServers:
 
     @property
     def is_set_up(self) -> bool:
-        """Whether the settings allow any server."""
+        """True if the settings allow any server."""
         settings = self._settings
         return bool(settings.mcp_servers or settings.mcp_hosts or settings.mcp_private_hosts)
 
@@ -87,8 +94,8 @@ class McpServers:
         return self._opened
 
     def takes(self, tool: Any, *, upstream_has: bool) -> bool:
-        """Whether this server runs it: an upstream that has MCP itself keeps the servers that have an
-        address, and none of the settings."""
+        """Return True if this server runs the tool: an upstream that has MCP itself keeps the servers that
+        have an address, and none of the settings."""
         if (
             not isinstance(tool, UnknownTool)
             or tool.type.removeprefix("openai:") != "mcp"
@@ -190,7 +197,7 @@ def _load_sdk() -> None:
 
 
 def _output_of(raw: dict[str, Any]) -> str:
-    """What a call gave, as a model gets it."""
+    """Return the result of a call as text for a model."""
     output = raw.get("output")
     return output if isinstance(output, str) else error_text(raw.get("error")) or "The call did not end."
 
@@ -378,7 +385,8 @@ class McpToolSet:
         return "response.mcp_call.failed" if result.failed else "response.mcp_call.completed"
 
     def is_repeatable(self, call: HostedCall) -> bool:
-        """Whether the server says that the tool changes nothing, or the same however often it is called."""
+        """Return True if the server says that the tool changes nothing, or the same however often it is
+        called."""
         tool = self._tool_of(call)
         notes = (tool.annotations if tool is not None else None) or {}
         return notes.get("readOnlyHint") is True or notes.get("idempotentHint") is True
@@ -400,14 +408,16 @@ class McpToolSet:
         }
 
     def _needs_approval(self, tool: McpTool) -> bool:
-        """What the operator requires, a request can't lift."""
+        """Return True if a call of this tool needs approval. A request can't lift what the operator
+        requires."""
         required = "never" if self._settings is None else self._settings.require_approval
         if required == "always" or (isinstance(required, list) and tool.name in required):
             return True
         return self._declared.needs_approval(tool.name, tool.is_read_only)
 
     def _signed(self, tool: McpTool, arguments: str) -> tuple[str, ...]:
-        """What an approval is for: a call of this owner, of this tool as it was described, at this server."""
+        """Return the parts that an approval is bound to: the owner, the tool as it was described, its server
+        and the arguments."""
         where = self._declared.server_url or f"configured:{self._key[1]}"
         described = hashlib.sha256(msgspec.json.encode(tool)).hexdigest()
         return self._context.owner, self._declared.server_label, where, described, arguments
@@ -423,7 +433,7 @@ class McpToolSet:
             if (
                 asked is None
                 or asked.get("server_label") != self._declared.server_label
-                or answer.get("approve") is not True
+                or not granted(answer)
                 or request_id in conversation.ran
             ):
                 continue
@@ -496,7 +506,7 @@ class McpToolSet:
 
 
 def _arguments_of(text: str) -> dict[str, Any] | None:
-    """None for arguments that are not an object."""
+    """Return the arguments as an object; None if they are not one."""
     try:
         arguments = decode_json(text or "{}")
     except WireError:

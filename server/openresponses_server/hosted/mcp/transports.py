@@ -7,36 +7,50 @@ It is given neither the address nor the headers of a server: its logs and spans 
 from __future__ import annotations
 
 import asyncio
+import secrets
+import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing, suppress
+from functools import partial
 from typing import Any, Final
 from urllib.parse import urljoin
 
 import anyio
 import httpx2
 import mcp_types
+from mcp import MCPError
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
-from mcp_types import JSONRPCError, JSONRPCNotification, JSONRPCRequest
+from mcp_types import ErrorData, JSONRPCError, JSONRPCNotification, JSONRPCRequest
 
 from openresponses_bridge.errors import WireError
-from openresponses_bridge.protocol.codec import decode_json, encode
+from openresponses_bridge.protocol.codec import decode_json
 from openresponses_server.http.client.connect_options import WITHOUT_PROXY, ConnectOptions
 from openresponses_server.http.client.connection import Http1Response, request_target_of
 from openresponses_server.http.client.failures import RemoteProtocolError, public_reason
-from openresponses_server.http.client.fetching import PublicConnector
-from openresponses_server.http.client.pool import ConnectionPool, Connector
+from openresponses_server.http.client.fetching import PatientConnector, PublicConnector
+from openresponses_server.http.client.pool import ConnectionPool
 from openresponses_server.http.flow import BodyReader
-from openresponses_server.processes import ChildProcess, LineSplitter, LineTooLong, log_stderr
+from openresponses_server.processes import (
+    ChildProcess,
+    LineSplitter,
+    LineTooLong,
+    LineWriter,
+    OversizedLine,
+    log_stderr,
+)
 from openresponses_server.settings import Timeouts
 from openresponses_server.tasks import off_loop
 
 MOST_UNASKED: Final = 10_000
-"""The messages between two requests of ours, beyond which a connection is closed."""
+"""The messages between two requests of ours, beyond which a connection is closed, unless they come slowly."""
+_SLOWLY: Final = 1000.0  # messages a second: a tool may log that many for as long as it runs
 _MOST_FLOODED: Final = 32
 """The bytes between two requests of ours, as a multiple of the most of one message."""
 _LONGEST_ERROR: Final = 4000  # characters
+_OWN_ERROR: Final = -32000  # JSON-RPC: an error of the implementation
+_UNLIKE: Final = "its answer is not what the protocol defines"
 _READ: Final = 64 * 1024
 _UNREAD: Final = 4 * 1024 * 1024  # written bytes that a program has not read
 _CALL: Final = "tools/call"
@@ -48,33 +62,56 @@ Transport = AbstractAsyncContextManager[Streams]
 
 
 class Traffic:
-    """What one connection received since our latest request. `ended` is set when it can't be used any more,
-    and `reason` says why."""
+    """The data that one connection has received since our latest request. `ended` is set when it can't be
+    used any more, and `reason` says why."""
 
-    def __init__(self, most_bytes: int, changed: Callable[[], None]) -> None:
+    def __init__(
+        self, most_bytes: int, changed: Callable[[], None], clock: Callable[[], float] = time.monotonic
+    ) -> None:
         """`most_bytes`: of one message. `changed` is called when the server says that its tools changed."""
+        self._clock = clock
+        self._counted_at = clock()
         self.most_bytes = most_bytes
         self.changed = changed
         self.ended = asyncio.Event()
         self.reason = "it ended the connection"
         self.session_lost = False
-        """The server does not know the session any more."""
+        """The server does not know the session any more: no further request is sent in it. Those that run may
+        still be answered."""
         self.is_given_up = False
         """The server did what it may not."""
-        self._messages = self._bytes = 0
+        self._messages = 0.0
+        self._bytes = 0
+        self._mark = secrets.token_hex(16)  # no server knows it
+
+    def failure(self, message: str, *, is_unsent: bool = False) -> ErrorData:
+        """The error of one request that failed here, in our own words. `is_unsent`: the server did not act on
+        it."""
+        return ErrorData(code=_OWN_ERROR, message=message, data=[self._mark, is_unsent])
+
+    def is_ours(self, error: ErrorData) -> bool:
+        """Return True if this was made by `failure`."""
+        return isinstance(error.data, list) and error.data[:1] == [self._mark]
+
+    def is_unsent(self, error: ErrorData) -> bool:
+        """Return True if the server did not act on the request that failed so."""
+        return self.is_ours(error) and error.data[1] is True
 
     def asked(self) -> None:
         """A request of ours is sent: the answer to it may have the whole of the bounds."""
-        self._messages = self._bytes = 0
+        self._messages = 0.0
+        self._bytes = 0
 
     def received_bytes(self, size: int) -> bool:
-        """Whether so many more are accepted."""
+        """Count received bytes; return True if so many are accepted."""
         self._bytes += size
         return self._bytes <= _MOST_FLOODED * self.most_bytes or self.give_up("it sends without end")
 
     def received_message(self) -> bool:
-        """Whether one more is accepted."""
-        self._messages += 1
+        """Count a received message; return True if it is accepted."""
+        now = self._clock()
+        self._messages = max(0.0, self._messages - (now - self._counted_at) * _SLOWLY) + 1
+        self._counted_at = now
         return self._messages <= MOST_UNASKED or self.give_up("it sends without end")
 
     def give_up(self, reason: str) -> bool:
@@ -113,7 +150,10 @@ class _Received:
                 continue  # what is not JSON-RPC
             if isinstance(received.message, JSONRPCError):  # the SDK shows its text in a span
                 error = received.message.error
-                error.message = self._clean(error.message[:_LONGEST_ERROR])
+                # cleaned before it is cut: half a secret would not be found
+                error.message = self._clean(error.message[: 2 * _LONGEST_ERROR])[:_LONGEST_ERROR]
+                if error.code == mcp_types.PARSE_ERROR:  # in pydantic's words, which quote what was received
+                    error.message = _UNLIKE
             if not isinstance(received.message, JSONRPCNotification):
                 return received
             if received.message.method == _LIST_CHANGED:
@@ -173,13 +213,14 @@ async def bounded(
 
 
 class _Lines:
-    """The messages that a program writes, one a line."""
+    """The messages that a program writes, one a line. One that is too long is the failure of the request that
+    it answers."""
 
     def __init__(self, child: ChildProcess, traffic: Traffic) -> None:
         self._child = child
         self._traffic = traffic
         self._splitter = LineSplitter(traffic.most_bytes)
-        self._lines: deque[bytes] = deque()
+        self._lines: deque[bytes | OversizedLine] = deque()
 
     async def receive(self) -> SessionMessage | Exception:
         while not self._lines:
@@ -190,44 +231,59 @@ class _Lines:
             try:
                 self._lines.extend(self._splitter.feed(data))
             except LineTooLong:
-                self._traffic.give_up(f"it sent a message of more than {self._traffic.most_bytes} bytes")
+                self._traffic.give_up("it sends without end")
                 raise anyio.EndOfStream from None
             if not self._traffic.received_bytes(len(data)):
                 raise anyio.EndOfStream
         line = self._lines.popleft()
+        if isinstance(line, OversizedLine):
+            return self._too_long(line)
         try:
-            return await off_loop(len(line), lambda: SessionMessage(_message(line)))
+            return await off_loop(len(line), partial(_session_message, line), begun=True)
         except ValueError as error:
             return error
+
+    def _too_long(self, line: OversizedLine) -> SessionMessage | Exception:
+        if line.answered is None:
+            return ValueError("a message that answers nothing is too long")
+        error = self._traffic.failure(f"it sent a message of more than {self._traffic.most_bytes} bytes")
+        return SessionMessage(JSONRPCError(jsonrpc="2.0", id=line.answered, error=error))
 
     async def aclose(self) -> None:
         return None
 
 
 class _Input:
-    """The input of a program. Writing never waits: a program that reads nothing has ended for us."""
+    """The input of a program. A request that can't be written fails alone; of all else nobody waits for an
+    answer."""
 
     def __init__(self, child: ChildProcess, traffic: Traffic) -> None:
-        self._child = child
+        self._writer = LineWriter(child, _UNREAD)
         self._traffic = traffic
 
     async def send(self, message: SessionMessage) -> None:
-        pipe = self._child.stdin.transport
-        if pipe.is_closing() or self._traffic.ended.is_set():
-            self._traffic.end("its program has ended")
+        if self._traffic.ended.is_set():
             raise anyio.BrokenResourceError
-        if pipe.get_write_buffer_size() > _UNREAD:
-            self._traffic.give_up("its program does not read what it is sent")
-            raise anyio.BrokenResourceError
-        pipe.write(message.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
+        line = message.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
+        reason = "its program does not read what it is sent"
+        try:
+            if self._writer.write(line):
+                return
+        except BrokenPipeError:
+            reason = "its program has ended"
+            self._traffic.end(reason)
+        except TimeoutError:
+            self._traffic.give_up(reason)
+        if isinstance(message.message, JSONRPCRequest):
+            raise MCPError.from_error_data(self._traffic.failure(reason, is_unsent=True))
 
     async def aclose(self) -> None:
         return None
 
 
-def _message(data: bytes) -> mcp_types.JSONRPCMessage:
+def _session_message(data: bytes) -> SessionMessage:
     """Raises ValueError."""
-    return mcp_types.jsonrpc_message_adapter.validate_json(data, by_name=False)
+    return SessionMessage(mcp_types.jsonrpc_message_adapter.validate_json(data, by_name=False))
 
 
 @asynccontextmanager
@@ -265,7 +321,7 @@ _FORWARDED: Final = ("accept", "content-type")
 _REDIRECTS: Final = frozenset({307, 308})  # those that keep the method
 _MOST_REDIRECTS: Final = 3
 _MOST_REFUSAL: Final = 64 * 1024  # bytes
-_UNREACHABLE: Final = -32000  # JSON-RPC: an error of the implementation
+_JSON: Final = "application/json"
 
 
 class _Unreadable(httpx2.StreamError, httpx2.SSEError):
@@ -274,19 +330,22 @@ class _Unreadable(httpx2.StreamError, httpx2.SSEError):
 
 
 class _Body(httpx2.AsyncByteStream):
-    """The body of an answer, bounded."""
+    """The body of an answer, bounded in bytes and, at `deadline`, in time."""
 
-    def __init__(self, answer: Http1Response, most: int) -> None:
+    def __init__(self, answer: Http1Response, most: int, deadline: float) -> None:
         self._answer = answer
         self._most = most
+        self._deadline = deadline
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         reader = BodyReader(self._answer.content)
         size = 0
         while True:
             try:
-                data = await reader.read()
+                async with asyncio.timeout_at(self._deadline):
+                    data = await reader.read()
             except OSError as error:
+                self._answer.close()
                 raise _Unreadable(f"it can't be read: {public_reason(error)}") from None
             if not data:
                 return
@@ -306,8 +365,12 @@ class _OurClient(httpx2.AsyncBaseTransport):
     A failure is an answer with a JSON-RPC error: an exception would end the session with all other calls.
     """
 
-    def __init__(self, pool: ConnectionPool, url: str, headers: Mapping[str, str], traffic: Traffic) -> None:
+    def __init__(
+        self, pool: ConnectionPool, url: str, headers: Mapping[str, str], seconds: float, traffic: Traffic
+    ) -> None:
+        """`seconds`: for a request with its answer. The SDK goes on reading after its caller has gone."""
         self._pool = pool
+        self._seconds = seconds
         self._url = url
         self._headers = dict(headers)
         self._traffic = traffic
@@ -315,6 +378,7 @@ class _OurClient(httpx2.AsyncBaseTransport):
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         if request.method == "GET":
             return httpx2.Response(405)  # no stream of messages that nobody asked for
+        deadline = asyncio.get_running_loop().time() + self._seconds
         body = await request.aread()
         headers = {
             name: value
@@ -323,19 +387,48 @@ class _OurClient(httpx2.AsyncBaseTransport):
         } | self._headers
         try:
             answer = await self._answer(request.method, headers, body, once=_is_call(body))
-        except OSError as error:
-            return _failure(502, f"it can't be reached: {public_reason(error)}")
+        except (OSError, ValueError) as error:  # what a redirect names may be no address
+            return self._failure(502, f"it can't be reached: {public_reason(error)}")
+        if answer.status == 404 and "mcp-session-id" in headers:
+            answer.close()
+            self._traffic.session_lost = True
+            return self._failure(404, "it has ended the session", is_unsent=True)
         if answer.status >= 400:
-            if answer.status == 404 and "mcp-session-id" in headers:
-                self._traffic.session_lost = True
-                self._traffic.end("it has ended the session")
-            return await _refusal(answer)
+            return await self._refusal(answer, deadline)
         kept = {
             name: answer.headers[name]
             for name in ("content-type", "mcp-session-id")
             if name in answer.headers
         }
-        return httpx2.Response(answer.status, headers=kept, stream=_Body(answer, self._traffic.most_bytes))
+        if not kept.get("content-type", "").lower().startswith(_JSON):
+            return httpx2.Response(answer.status, headers=kept, stream=self._body(answer, deadline))
+        with closing(answer):
+            try:
+                data = b"".join([piece async for piece in self._body(answer, deadline)])
+            except _Unreadable as error:
+                return self._failure(502, str(error))
+        return httpx2.Response(answer.status, headers=kept, content=data)
+
+    def _body(self, answer: Http1Response, deadline: float) -> _Body:
+        return _Body(answer, self._traffic.most_bytes, deadline)
+
+    async def _refusal(self, answer: Http1Response, deadline: float) -> httpx2.Response:
+        """An answer with an error's status: as it is if it says what is wrong, which the SDK reads."""
+        with closing(answer):
+            try:
+                async with asyncio.timeout_at(deadline):
+                    data = await BodyReader(answer.content).collect(_MOST_REFUSAL)
+                error = decode_json(data).get("error") if len(data) < _MOST_REFUSAL else None
+            except (OSError, AttributeError, WireError):
+                error = None
+        if isinstance(error, dict):
+            return httpx2.Response(answer.status, headers={"content-type": _JSON}, content=data)
+        return self._failure(answer.status, f"it answered with status {answer.status}")
+
+    def _failure(self, status: int, what: str, *, is_unsent: bool = False) -> httpx2.Response:
+        error = self._traffic.failure(what, is_unsent=is_unsent)
+        body = JSONRPCError(jsonrpc="2.0", id=None, error=error).model_dump_json(by_alias=True)
+        return httpx2.Response(status, headers={"content-type": _JSON}, content=body.encode())
 
     async def _answer(
         self, method: str, headers: dict[str, str], body: bytes, *, once: bool
@@ -357,29 +450,11 @@ class _OurClient(httpx2.AsyncBaseTransport):
 
 
 def _is_call(body: bytes) -> bool:
-    """Whether it calls a tool. What can't be read is taken for that."""
+    """Return True if the message calls a tool, or can't be read."""
     try:
         return not body or decode_json(body).get("method") == _CALL
     except (AttributeError, WireError):
         return True
-
-
-async def _refusal(answer: Http1Response) -> httpx2.Response:
-    """An answer with an error's status: as it is if it says what is wrong, which the SDK reads."""
-    try:
-        data = await BodyReader(answer.content).collect(_MOST_REFUSAL)
-        error = decode_json(data).get("error") if len(data) < _MOST_REFUSAL else None
-    except (OSError, AttributeError, WireError):
-        error = None
-    answer.close()
-    if isinstance(error, dict):
-        return httpx2.Response(answer.status, headers={"content-type": "application/json"}, content=data)
-    return _failure(answer.status, f"it answered with status {answer.status}")
-
-
-def _failure(status: int, what: str) -> httpx2.Response:
-    error = {"jsonrpc": "2.0", "id": None, "error": {"code": _UNREACHABLE, "message": what}}
-    return httpx2.Response(status, headers={"content-type": "application/json"}, content=encode(error))
 
 
 @asynccontextmanager
@@ -398,9 +473,9 @@ async def streamable_http(
         connect=connect_seconds, first_byte=answer_seconds, idle=answer_seconds, total=answer_seconds
     )
     options = ConnectOptions(proxy=WITHOUT_PROXY) if is_public else ConnectOptions()
-    pool = ConnectionPool("", timeouts, options, PublicConnector if is_public else Connector)
+    pool = ConnectionPool("", timeouts, options, PublicConnector if is_public else PatientConnector)
     client = httpx2.AsyncClient(
-        transport=_OurClient(pool, url, headers, traffic), timeout=None, trust_env=False
+        transport=_OurClient(pool, url, headers, answer_seconds, traffic), timeout=None, trust_env=False
     )
     async with client:
         with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):

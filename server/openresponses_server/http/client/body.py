@@ -22,6 +22,7 @@ from openresponses_server.http.flow import Sink
 PIECE: Final = 32 * 1024
 """The most bytes that one callback translates: about half a millisecond of work."""
 
+_COLON: Final = b":"
 _SMALL: Final = 2 * 1024  # the most bytes of a small piece
 _MOST_UNTIMED: Final = 15  # small pieces of an iteration before the clock is read
 _ITERATION_SECONDS: Final = 0.001  # the time budget of an iteration, at least
@@ -49,7 +50,7 @@ class FairScheduler:
         self._left_at: float | None = None  # when an iteration left something to the next
 
     def must_wait(self, size: int) -> bool:
-        """Whether `size` bytes must wait for a later iteration."""
+        """Return True if `size` bytes must wait for a later iteration."""
         if size <= _SMALL and not self.is_timed:
             self.untimed_count += 1
             if self.untimed_count <= _MOST_UNTIMED:
@@ -72,7 +73,7 @@ class FairScheduler:
             self._loop.call_soon(self._run_scheduled)
 
     def _is_time_over(self) -> bool:
-        """Whether the time budget of this iteration is spent."""
+        """Return True if the time budget of this iteration is spent."""
         return perf_counter() - self._began > self._budget
 
     def _run_scheduled(self) -> None:
@@ -108,6 +109,12 @@ class ReadFlow(Protocol):
         """Pause reading from the socket."""
 
     def resume(self) -> None: ...
+
+
+def _is_comment(data: bytes) -> bool:
+    """Return True if a read that begins with a colon is comments of an event stream and nothing else: a
+    server that sends no more than these is silent."""
+    return all(line[:1] in (b"", _COLON) for line in data.splitlines())
 
 
 class ResponseBody:
@@ -148,8 +155,9 @@ class ResponseBody:
         self._error: BaseException | None = None
 
     def feed(self, data: bytes) -> None:
-        """Bytes were received."""
-        self.has_received = True
+        """Feed received bytes."""
+        if data[:1] != _COLON or not _is_comment(data):
+            self.has_received = True
         size = len(data)
         if self._is_accepting and not self._is_scheduled:
             fair = self._scheduler
@@ -187,7 +195,7 @@ class ResponseBody:
 
     @property
     def is_complete(self) -> bool:
-        """Whether everything was received and given."""
+        """True if everything was received and given."""
         return self._ended and self._error is None and not self._pieces
 
     @property

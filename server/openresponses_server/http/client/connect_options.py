@@ -24,7 +24,7 @@ class ConnectOptionsError(ValueError):
 
 
 class TlsOptions(NamedTuple):
-    """Which certificates are trusted, and the client certificate."""
+    """The trusted certificates and the client certificate."""
 
     verify: bool | Literal["system"] = True
     """True: the authorities of OpenSSL (`SSL_CERT_FILE` and `SSL_CERT_DIR` name others); "system": those of
@@ -37,7 +37,7 @@ class TlsOptions(NamedTuple):
 
     @property
     def described(self) -> str:
-        """What is trusted, for the operator."""
+        """The trusted certificates in words for the operator."""
         if self.ca_file is not None:
             return f"trusted are the authorities in {self.ca_file} (ca_file)"
         if self.verify == "system":

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import os
+import re
+import socket
 from base64 import b64encode
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -106,11 +108,9 @@ class ClientConnection(asyncio.Protocol):
         self.has_received = False
         """A byte was received since the latest request."""
         self.free_since = 0.0
-
-    @property
-    def is_stale(self) -> bool:
-        """Whether the server closed it before it received the latest request."""
-        return self.requests > 1 and not self.has_received
+        self.worked = 0.0
+        """The seconds for which the server had the whole of the latest request when the connection ended."""
+        self._sent_at: float | None = None
 
     @property
     def is_closing(self) -> bool:
@@ -123,6 +123,7 @@ class ClientConnection(asyncio.Protocol):
         if self._parser is None:  # closed since it was made
             raise self._lost or ConnectionLost("it closed the connection before the request")
         self.has_received = self._is_sent = False
+        self._sent_at = None
         self._stage, self._head = _ConnectionStage.AWAITING_HEAD, 0
         self._headers = {}
         response: asyncio.Future[Http1Response] = self._loop.create_future()
@@ -135,7 +136,7 @@ class ClientConnection(asyncio.Protocol):
                 timer = self._loop.call_later(seconds, _time_out, response)
             elif len(body) <= _PIECE:
                 self._transport.write(head + body)
-                self._is_sent = True
+                self._is_sent, self._sent_at = True, self._loop.time()
             else:
                 await self._send(head, body, response)
             return await response
@@ -158,7 +159,7 @@ class ClientConnection(asyncio.Protocol):
                 await asyncio.wait((self._write_resumed, response), return_when=asyncio.FIRST_COMPLETED)
             if response.done():
                 return
-        self._is_sent = True
+        self._is_sent, self._sent_at = True, self._loop.time()
 
     async def _upload(
         self, head: bytes, upload: Upload, response: asyncio.Future[Http1Response], seconds: float
@@ -204,6 +205,8 @@ class ClientConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._is_sent = False  # it is not used again
+        if self._sent_at is not None:
+            self.worked = self._loop.time() - self._sent_at
         if isinstance(exc, OSError):
             self._read_rest()
         self._parser = None  # it refers to this object
@@ -367,6 +370,7 @@ def _time_out(response: asyncio.Future[Http1Response]) -> None:
         response.set_exception(TimeoutError())
 
 
+_IPV4_FORMS: Final = re.compile(r"[0-9a-fx]+(\.[0-9a-fx]+){0,3}")
 _UNQUOTED: Final = "/:@!$&'()*+,;=~%-._"  # characters of a path that need no quoting, and `%`
 _OWN: Final = (
     ("user-agent", f"openresponses-bridge/{version('openresponses-bridge')}"),
@@ -446,13 +450,26 @@ def ascii_host(host: str) -> str:
     return host if host.isascii() else host.encode("idna").decode()
 
 
+def canonical_host(host: str) -> str:
+    """The one spelling of a host's name or address by which it is compared. Raises ValueError if it is
+    invalid."""
+    name = ascii_host(unquote(host)).lower().rstrip(".")
+    if _IPV4_FORMS.fullmatch(name):  # as the system's resolver reads it, in parts and in other bases
+        with suppress(OSError):
+            return socket.inet_ntoa(socket.inet_aton(name))
+    if ":" in name:
+        address = ipaddress.IPv6Address(name)
+        return str(address.ipv4_mapped or address)
+    return name
+
+
 def bracketed_host(host: str) -> str:
     """A host as in an address: IPv6 in brackets."""
     return f"[{host}]" if ":" in host else host
 
 
 def is_literal(host: str) -> bool:
-    """Whether the host is an IP address."""
+    """Return True if the host is an IP address."""
     try:
         ipaddress.ip_address(host)
     except ValueError:

@@ -92,7 +92,7 @@ def cause_of(error: BaseException) -> str:
 
 
 def is_permanent(error: BaseException) -> bool:
-    """Whether a retry would not help."""
+    """Return True if a retry would not help."""
     if isinstance(error, ConnectError):
         return error.permanent
     if isinstance(error, ssl.SSLError):

@@ -7,7 +7,7 @@ import socket
 from collections.abc import Callable
 from contextlib import closing
 from functools import partial
-from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+from ipaddress import IPv4Address, ip_address, ip_network
 from typing import Any, Final, NamedTuple
 from urllib.parse import urljoin, urlsplit
 
@@ -19,14 +19,18 @@ from openresponses_server.settings import Timeouts
 from openresponses_server.tasks import wait_on_thread
 
 
-class PublicConnector(Connector):
-    """Opens connections to addresses of the public internet alone (law S10). A name is looked up once, on a
-    thread that nobody else waits for, and the addresses that were found and checked are those that are
-    connected to."""
+class PatientConnector(Connector):
+    """Opens connections to hosts that strangers have named: a name is looked up on a thread that nobody else
+    waits for."""
 
     def __init__(self, options: ConnectOptions) -> None:
         super().__init__(options)
         self._getaddrinfo = _getaddrinfo
+
+
+class PublicConnector(PatientConnector):
+    """Opens connections to addresses of the public internet alone (law S10). A name is looked up once, and
+    the addresses that were found and checked are those that are connected to."""
 
     async def connect(
         self, origin: Origin, factory: Callable[[], AnyProtocol], *, is_tunnelled: bool = False
@@ -44,7 +48,7 @@ class PublicConnector(Connector):
 
 
 async def _getaddrinfo(host: str, port: int, **options: Any) -> list[AddressInfo]:
-    """As the event loop's, of which few run at once: those of names that strangers give may take long."""
+    """Resolve as the event loop does, but few at once: those of names that strangers give may take long."""
     return await wait_on_thread(partial(socket.getaddrinfo, host, port, **options))
 
 
@@ -52,27 +56,43 @@ class NotPublic(ConnectionError):
     """A host has an address that is not public."""
 
 
+# Tables of our own: those of `ipaddress` differ between releases of Python. IANA's registries of special
+# addresses, of 2026-11, and services of clouds that are there inside alone, and give keys to whoever asks.
+_INSIDE_V4: Final = tuple(
+    map(
+        ip_network,
+        (
+            *("0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12"),
+            *("192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24", "192.168.0.0/16", "198.18.0.0/15"),
+            *("198.51.100.0/24", "203.0.113.0/24", "224.0.0.0/4", "240.0.0.0/4"),
+            "168.63.129.16/32",  # Azure
+            "192.80.8.124/32",  # Equinix Metal
+            *("161.26.0.0/16", "166.8.0.0/14"),  # IBM Cloud
+        ),
+    )
+)
+_GLOBAL_V6: Final = ip_network("2000::/3")  # all of the public internet
+_INSIDE_V6: Final = tuple(map(ip_network, ("2001::/23", "2001:db8::/32", "3fff::/20")))
 _NAT64: Final = ip_network("64:ff9b::/96")  # IPv4 addresses as IPv6 (RFC 6052)
-_SPECIAL: Final = ip_network("::/8")  # more of them, and loopback
 
 
 def is_public(address: str) -> bool:
-    """Whether this address is one of the public internet, also by an IPv4 address that it holds."""
+    """Return True if this is an address of the public internet; an IPv4 address within an IPv6 one counts
+    too."""
     try:
         found = ip_address(address)
     except ValueError:
         return False
-    if isinstance(found, IPv6Address):
-        if found.scope_id is not None or found.is_site_local:
-            return False
-        held = found.ipv4_mapped or found.sixtofour or (found.teredo[1] if found.teredo else None)
-        if held is None and found in _NAT64:
-            held = IPv4Address(int(found) & 0xFFFF_FFFF)
-        if held is not None:
-            return is_public(str(held))
-        if found in _SPECIAL:
-            return False
-    return found.is_global and not (found.is_multicast or found.is_reserved or found.is_unspecified)
+    if isinstance(found, IPv4Address):
+        return not any(found in each for each in _INSIDE_V4)
+    if found.scope_id is not None:
+        return False
+    held = found.ipv4_mapped or found.sixtofour
+    if held is None and found in _NAT64:
+        held = IPv4Address(int(found) & 0xFFFF_FFFF)
+    if held is not None:
+        return is_public(str(held))
+    return found in _GLOBAL_V6 and not any(found in each for each in _INSIDE_V6)
 
 
 class FetchError(ValueError):

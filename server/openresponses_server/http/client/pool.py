@@ -35,7 +35,7 @@ from openresponses_server.http.client.connection import (
     request_head,
     request_target_of,
 )
-from openresponses_server.http.client.failures import ConnectError, cause_of, is_permanent
+from openresponses_server.http.client.failures import ConnectError, ConnectionLost, cause_of, is_permanent
 from openresponses_server.http.client.proxies import Proxy, Tunnel, proxy_refusal
 from openresponses_server.http.client.upload import Upload
 from openresponses_server.settings import Timeouts
@@ -204,6 +204,7 @@ def _proxy_errors(proxy: Proxy) -> Iterator[None]:
 _PROXY_AUTHENTICATION_REQUIRED: Final = 407  # RFC 9110, 15.5.8
 _MAX_TARGETS: Final = 64  # addresses whose request targets are kept
 _IDLE_SECONDS: Final = 15.0  # after which an unused connection is closed
+_STALE_SECONDS: Final = 1.0  # in which the end of a connection that was closed before arrives
 _log = structlog.get_logger(__name__)
 
 
@@ -239,11 +240,13 @@ class ConnectionPool:
         *,
         headers: Mapping[str, str],
         data: bytes | Upload = b"",
+        session: str = "",
         once: bool = False,
     ) -> Http1Response:
-        """Send a request; returns when the head of the answer was received. `once`: it is never retried, as
-        even a server that closed the connection without an answer may have acted on it. Raises OSError, and
-        what reading an `Upload` raises."""
+        """Send a request; returns when the head of the answer was received. It is sent on a new connection if
+        a reused one was closed so soon that the server can't have had it. `once`: it never is, as even then
+        the server may have acted on it. `session` makes no difference: a server keeps nothing for a
+        connection. Raises OSError, and what reading an `Upload` raises."""
         target = self._target_of(url)
         body = data.whole if isinstance(data, Upload) and data.whole is not None else data
         head = request_head(method, target, headers, body.length if isinstance(body, Upload) else len(body))
@@ -255,8 +258,11 @@ class ConnectionPool:
             except TimeoutError:
                 raise
             except OSError as error:
-                if once or not reused.is_stale:
+                if once or reused.has_received:
                     raise
+                if method != "GET" and reused.worked > _STALE_SECONDS:
+                    after = f"{reused.worked:.1f} seconds after the request"
+                    raise ConnectionLost(f"it closed the connection {after}, before its answer") from error
                 if self._name:
                     _log.info("upstream.connection_stale", upstream=self._name, reason=cause_of(error))
                 answer = await self._request_on_new(target, head, body)

@@ -96,7 +96,7 @@ class NoProxyList:
                 self._names.append((name, port))
 
     def has(self, origin: Origin) -> bool:
-        """Whether this host is listed."""
+        """Return True if this host is listed."""
         if self._all:
             return True
         host = origin.host.lower().rstrip(".")
@@ -114,7 +114,7 @@ class NoProxyList:
 
 
 def is_this_machine(origin: Origin) -> bool:
-    """Whether the host is on loopback (RFC 6761, 6.3 for names)."""
+    """Return True if the host is on loopback (RFC 6761, 6.3 for names)."""
     if origin.is_literal:
         return ipaddress.ip_address(origin.host).is_loopback
     host = origin.host.lower().rstrip(".")

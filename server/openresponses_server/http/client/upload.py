@@ -19,5 +19,5 @@ class Upload(Struct, frozen=True):
 
     @property
     def can_be_repeated(self) -> bool:
-        """Whether it can be sent again."""
+        """True if the body can be sent again."""
         return self.whole is not None

@@ -32,6 +32,24 @@ _STRINGS: Final = re.compile(rb'"[^"]*"?')
 _LINES_AT_ONCE: Final = 4096
 _BYTES_AT_ONCE: Final = 256 * 1024
 
+_HEAD: Final = 512  # bytes that show whether it is text
+_SHOWN: Final = 40  # bytes of a message
+_LOOKS: Final = tuple(
+    (re.compile(begins, re.IGNORECASE), what)
+    for begins, what in (
+        (
+            rb"\s*<(!doctype|html|head|body|\?xml)",
+            "it looks like HTML: the address answered with a page; the API is below a path such as /v1",
+        ),
+        (rb"\x1f\x8b", "it is packed by gzip: `gunzip` unpacks it"),
+        (rb"\x28\xb5\x2f\xfd", "it is packed by zstd: `zstd -d` unpacks it"),
+        (rb"PK\x03\x04", "it is a zip file: unpack it first"),
+        (rb"\xff\xfe|\xfe\xff", "it is UTF-16, as PowerShell writes: `iconv -f UTF-16 -t UTF-8` rewrites it"),
+        (rb"[*<>] ", "it looks like the report of `curl -v`: leave out -v, or write standard output alone"),
+        (rb"curl: \(", "it is what curl said of a failure"),
+    )
+)
+
 Check = Callable[[bytes], None]
 """Raises InvalidRequestError for a payload that must not be decoded."""
 
@@ -41,10 +59,10 @@ def accept_all(_data: bytes) -> None:
 
 
 class UnreadableCapture(Exception):
-    """The capture can't be read; the message names the line."""
+    """The capture can't be read; the message names the line, which is 0 for the file as a whole."""
 
     def __init__(self, line: int, what: str) -> None:
-        super().__init__(f"line {line}: {what}")
+        super().__init__(f"line {line}: {what}" if line else what)
         self.line = line
 
 
@@ -75,7 +93,7 @@ def payloads_and_pauses(lines: Iterable[bytes], check: Check = accept_all) -> It
         elif line.startswith(_STATUS_LINE):
             _pass_over_head(numbered)
         elif line.strip():
-            yield from _payloads(line)(chain([(number, line)], numbered), number, check)
+            yield from _payloads(number, line)(chain([(number, line)], numbered), number, check)
             return
     raise UnreadableCapture(1, "there is nothing in it")
 
@@ -100,10 +118,23 @@ def _numbered(lines: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
         yield number, line
 
 
-def _payloads(line: bytes) -> Callable[[Numbered, int, Check], Iterator[Payload | None]]:
+def _payloads(number: int, line: bytes) -> Callable[[Numbered, int, Check], Iterator[Payload | None]]:
     if _SSE_LINE.match(line):
         return _frames
+    if line.lstrip()[:1] not in (b"{", b"["):
+        raise UnreadableCapture(number, f"neither server-sent events nor JSON objects: {looks_like(line)}")
     return _json_lines
+
+
+def looks_like(data: bytes) -> str:
+    """Say what a file is that begins like this, among what people take for a capture, and what to do."""
+    for begins, what in _LOOKS:
+        if begins.match(data):
+            return what
+    text = data[:_SHOWN].decode("utf-8", "replace").strip()
+    if b"\0" in data[:_HEAD] or "\ufffd" in text:
+        return "it is not a text in UTF-8"
+    return f"it begins with {text!r}"
 
 
 def _pass_over_head(lines: Numbered) -> None:
@@ -203,7 +234,7 @@ class _Data:
 
     @property
     def is_closed(self) -> bool:
-        """Whether each bracket outside strings is closed."""
+        """True if each bracket outside strings is closed."""
         return self._open <= 0
 
     def add(self, line: bytes) -> None:
@@ -214,8 +245,8 @@ class _Data:
         self._open += marks.count(b"{") + marks.count(b"[") - marks.count(b"}") - marks.count(b"]")
 
     def is_whole(self) -> bool:
-        """Whether the lines are a whole payload. Once they are, or can't become one, further lines do not
-        change that."""
+        """Return True if the lines are a whole payload. Once they are, or can't become one, further lines do
+        not change that."""
         if self._found is None and self.is_closed:
             self._found = _is_whole(self.whole)
         return bool(self._found)

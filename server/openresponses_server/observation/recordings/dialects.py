@@ -24,7 +24,7 @@ from openresponses_server.observation.recordings.captures import Payload, Unread
 
 
 class StepKind(Enum):
-    """What a step of a capture is."""
+    """The kind of a step in a capture."""
 
     PAUSE = "pause"
     """Nothing yet; given now and then, so that no step takes long."""
@@ -218,7 +218,7 @@ class CaptureTranslator:
 
     @property
     def cases(self) -> Diagnostics:
-        """What was repaired, lost or ignored in the response of the last step."""
+        """The repairs, losses and ignored fields of the last step's response."""
         return self._answers[0].diagnostics
 
     def close(self) -> Iterator[CaptureStep]:

@@ -16,6 +16,7 @@ from urllib.parse import quote, unquote, urlsplit
 
 import msgspec
 
+from openresponses_bridge.dialects.anthropic_messages.carried import carried_by
 from openresponses_bridge.errors import WireError
 from openresponses_bridge.protocol.codec import decode_json, encode, with_whole_characters
 from openresponses_bridge.protocol.input_items import AdditionalTools, ToolSearchOutputParam
@@ -127,12 +128,13 @@ def searched(hidden: Iterable[str]) -> list[str]:
 def without_secrets_of(request: CreateResponse, text: str) -> str:
     """An upstream's text, with `[key]` for each secret that the client gave with its tools. They are looked
     for as they are and as JSON, in linear time; where there are too many, nothing of the text is shown."""
-    if request_without_secrets(request) is request:
+    own = carried_by(request).body
+    if request_without_secrets(request) is request and not own:
         return text
     items = request.input if isinstance(request.input, list) else ()
     brought = (item.tools for item in items if isinstance(item, AdditionalTools | ToolSearchOutputParam))
     tools = decode_json(encode([*(request.tools or ()), *chain.from_iterable(brought)]))
-    more = [each.fields for each in request.beyond or ()]
+    more = [own, *(each.fields for each in request.beyond or ())]
     found = set(islice(hidden_in([*tools, *more]), MOST_SECRETS + 1))
     if len(found) > MOST_SECRETS:
         return MASK
@@ -328,7 +330,7 @@ class Pieces:
         self._suffixes = self._suffixes or _Suffixes(self._strings)
 
     def spans(self, text: str) -> list[Span]:
-        """The spans of all pieces in the text, in order; overlapping ones are merged."""
+        """Return the spans of all pieces in the text, in order; overlapping ones are merged."""
         found: list[Span] = []
         at = 0
         for end, _ in self._anchors.hits(text):
@@ -509,7 +511,7 @@ class Secrets:
         return without(text, self)
 
     def spans(self, text: str) -> list[tuple[int, int]]:
-        """Where they are in the text, in order: those that overlap are one."""
+        """Return their spans in the text, in order; overlapping ones are merged."""
         short = list[tuple[int, int]]()
         if self._short and text:
             self._whole = self._whole or Automaton(self._short)

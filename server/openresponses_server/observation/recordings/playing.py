@@ -40,10 +40,14 @@ from openresponses_server.observation.recordings.reader import (
     records_of,
 )
 from openresponses_server.observation.recordings.records import is_recording
+from openresponses_server.observation.recordings.unpacking import unpacked
 
 AUTO: Final = "auto"
 _FIRST: Final = 4096  # bytes of the first line that distinguish a recording
 _REFUSAL_RECORDS: Final = 100
+_MESSAGE: Final = 200  # characters
+_NAME: Final = 40
+_MOST_NAMES: Final = 8
 
 
 class CaptureReader:
@@ -79,31 +83,42 @@ class CaptureReader:
     def _open(self, first: Payload) -> CaptureTranslator | SentResponses:
         name = dialect_of(first) if self._name == AUTO else self._name
         if name is None:
-            raise UnreadableCapture(first.line, f"this is not one of: {', '.join(DIALECTS)}")
+            raise UnreadableCapture(first.line, _unknown(first))
         if self._as_sent and name == responses.DIALECT.name:
             return SentResponses()
         return CaptureTranslator(DIALECTS[name], first, self._wire)
 
     @property
     def text_after_tools(self) -> bool:
-        """Whether clients of Chat Completions get text that comes after a tool call. This and what follows
-        is known after the first step."""
+        """True if clients of Chat Completions get text that comes after a tool call. This and what follows is
+        known after the first step."""
         return self._known.text_after_tools
 
     @property
     def cases(self) -> Diagnostics:
-        """What was repaired, lost or ignored in the response of the last step."""
+        """The repairs, losses and ignored fields of the last step's response."""
         return self._known.cases
 
     @property
     def diagnostics(self) -> Diagnostics:
-        """What was repaired, lost or ignored in the responses that have ended."""
+        """The repairs, losses and ignored fields of the responses that have ended."""
         return self._known.diagnostics
 
     @property
     def _known(self) -> CaptureTranslator | SentResponses:
         assert self._opened is not None
         return self._opened
+
+
+def _unknown(first: Payload) -> str:
+    value = first.value or {}
+    if isinstance(value.get("error"), dict):
+        message = str(value["error"].get("message"))[:_MESSAGE]
+        return f"this is the body of an HTTP error, not a stream or answer: {message}"
+    if isinstance(value.get("log"), dict):
+        return "this is an archive of a browser (HAR): `openresponses-bridge inspect FILE` reads it"
+    fields = ", ".join(repr(name[:_NAME]) for name in [*value][:_MOST_NAMES]) or "none"
+    return f"what begins with the fields {fields} is not one of: {', '.join(DIALECTS)}"
 
 
 class CapturedAnswer(NamedTuple):
@@ -115,7 +130,7 @@ class CapturedAnswer(NamedTuple):
 
     @property
     def refusal(self) -> str:
-        """How it was refused; empty if it was not."""
+        """The refusal's text; empty if the request was not refused."""
         if self.exchange is None or 200 <= self.exchange.status < 300:
             return ""
         return f"refused with status {self.exchange.status}" if self.exchange.status else "no answer"
@@ -163,10 +178,12 @@ def of_models(exchanges: list[Exchange]) -> list[Exchange]:
 
 
 class CaptureFile:
-    """An open file with a capture or a recording, read from where it is."""
+    """An open file with a capture or a recording, read from where it is. `others` are files with the captures
+    that follow it."""
 
-    def __init__(self, file: BinaryIO) -> None:
+    def __init__(self, file: BinaryIO, others: Iterator[BinaryIO] | None = None) -> None:
         self._file = file
+        self._others = others
         self._start = file.tell() if file.seekable() else 0
         self._first = file.readline(_FIRST)
         self.is_recording = is_recording(self._first)
@@ -179,6 +196,8 @@ class CaptureFile:
         if not self.is_recording:
             first = self._first if self._first.endswith(b"\n") else self._first + self._file.readline()
             yield CapturedAnswer(chain([first] if first else [], self._file))
+            for other in self._others or ():
+                yield CapturedAnswer(iter(other))
             return
         with self._seekable() as (file, start):
             index, identity = Index(start), identity_of(file)
@@ -196,4 +215,12 @@ class CaptureFile:
         with TemporaryFile() as copy:
             copy.write(self._first)
             shutil.copyfileobj(self._file, copy)
+            copy.flush()  # what is written later would change the file that is read
             yield copy, 0
+
+
+def open_capture(file: BinaryIO) -> CaptureFile:
+    """The captures or the recording in a file of this user's, also one that is wrapped (`unpacking`). Raises
+    UnreadableCapture."""
+    captures = unpacked(file)
+    return CaptureFile(next(captures), captures)

@@ -37,7 +37,7 @@ from openresponses_server.observation.recordings.records import (
 
 
 def speed_of(speed: float | str) -> float | None:
-    """How many times as fast as recorded; None: without waiting."""
+    """Return how many times as fast as recorded to play; None plays without waiting."""
     return None if speed == "max" else 1.0 if speed == "real" else float(speed)
 
 
@@ -97,7 +97,7 @@ _TURNS: Final = ("messages", "input")
 
 
 class RequestKey(NamedTuple):
-    """What a request asks for."""
+    """The parts of a request that select its recorded answer."""
 
     model: str
     """Empty if the request names none."""
@@ -106,7 +106,7 @@ class RequestKey(NamedTuple):
 
 
 def wanted(body: Any) -> RequestKey:
-    """What the body of a request, in any dialect, asks for. Raises RecursionError for one that is nested too
+    """Return the key of a request's body, in any dialect. Raises RecursionError for one that is nested too
     deeply."""
     fields = body if isinstance(body, dict) else {}
     model = fields.get("model")

@@ -85,7 +85,7 @@ class Chunk(Struct, frozen=True, omit_defaults=True, tag="chunk"):
 
 
 class RecordedEnd(Struct, frozen=True, omit_defaults=True, tag="end"):
-    """How the exchange ended: `finished`; `cut` during the body; `left` by the client; `failed` before there
+    """The end of the exchange: `finished`; `cut` during the body; `left` by the client; `failed` before there
     was a status; `unrecorded` from here on, because it could not be written. `code` is that of an error."""
 
     exchange: Number
@@ -152,7 +152,7 @@ def decode_record(line: bytes) -> Record | None:
 
 
 def is_recording(line: bytes) -> bool:
-    """Whether a file that begins with this line is a recording."""
+    """Return True if a file that begins with this line is a recording."""
     return len(line) < 4096 and _type_of(line) == TYPE
 
 

@@ -211,7 +211,7 @@ class RecordingPolicy(Protocol):
         ...
 
     def close(self) -> None:
-        """There are no more exchanges."""
+        """End the recording: there are no more exchanges."""
         ...
 
 

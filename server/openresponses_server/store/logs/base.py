@@ -44,7 +44,7 @@ class LogGap(Exception):
 
 
 class LogError(Outage):
-    """The log's server can't be reached: 503."""
+    """The log's server can't be reached, or its disk can't be written: 503."""
 
     def __init__(
         self, message: str = "The event log can't be reached.", details: str = "", *, permanent: bool = False
@@ -58,17 +58,20 @@ Failed = Callable[[asyncio.Future[bool]], None]
 Appender = Callable[[Frames, Failed], asyncio.Future[bool] | None]
 """Appends frames to one log. Returns None if they are appended, else a future whose result becomes True when
 they are. Where that will not be known, `Failed` is called instead, after this call has returned, and sets the
-result itself. Raises LogGone."""
+result itself. Raises LogGone, and LogError if these frames can't be appended now."""
 
 
 class EventLog(Protocol):
-    """An event log: one writer per run, any number of readers. Readers never block the writer. A log that is
-    `at_hand` waits for no other machine and never raises LogError."""
+    """An event log: one writer per run, any number of readers. Readers never block the writer."""
 
     at_hand: bool
+    """It waits for no other machine, and appends in a plain call."""
+
+    shared: bool
+    """Other processes read and end these logs, and have them when this one was killed."""
 
     async def check(self) -> None:
-        """Check once whether the log's server answers. Raises LogError."""
+        """Check once whether the log's server answers soon. Raises LogError with the address in `details`."""
         ...
 
     async def open(self, run_id: str) -> None:
@@ -83,7 +86,7 @@ class EventLog(Protocol):
         ...
 
     def appender(self, run_id: str) -> Appender | None:
-        """What does the same as a plain call without a task, once for each read from an upstream, until it
+        """A plain call that does the same without a task, once for each read from an upstream, until it
         fails; None if there is none before the next `append`. Frames that are not known to be appended may be
         appended again."""
         ...
@@ -91,6 +94,16 @@ class EventLog(Protocol):
     def read(self, run_id: str, after: int = -1, *, wait: bool = True) -> AsyncIterator[Frames]:
         """The frames with a number above `after`, byte for byte; with `wait` also future ones until the log
         is closed. Raises LogGone, LogGap, LogError; all frames before that were complete."""
+        ...
+
+    async def acquire(self, run_id: str) -> None:
+        """The writer of this log is another one, which has lost the run or was killed: what it appends from
+        now on is refused or no part of the log. Raises LogError."""
+        ...
+
+    def leave(self, run_id: str) -> None:
+        """The writer here appends nothing more to a log that it does not close: it is another's now, or
+        gone."""
         ...
 
     async def close(self, run_id: str) -> None:

@@ -37,6 +37,7 @@ class MemoryLog:
     """
 
     at_hand = True
+    shared = False
 
     def __init__(
         self,
@@ -94,6 +95,12 @@ class MemoryLog:
             raise LogGone(run_id)
         async for frames in log.window.read(after, wait=wait):
             yield frames
+
+    async def acquire(self, run_id: str) -> None:
+        return None
+
+    def leave(self, run_id: str) -> None:
+        return None
 
     async def close(self, run_id: str) -> None:
         log = self._logs.get(run_id)

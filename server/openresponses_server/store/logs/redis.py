@@ -4,9 +4,11 @@ does not know about it does not open it again."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
@@ -35,6 +37,8 @@ _PAGING: Final = 7
 _WRITING: Final = 8
 """Connections for what failed over the shared one. Without a bound each run would open one when Redis fails,
 and all of them would be kept."""
+_PORT: Final = 6379
+_CHECK_SECONDS: Final = 1.0
 
 
 class RedisLog:
@@ -43,6 +47,7 @@ class RedisLog:
     seconds before it is a LogError. Any number of readers share a few connections."""
 
     at_hand = False
+    shared = True
 
     def __init__(
         self,
@@ -64,11 +69,13 @@ class RedisLog:
         self._follower: Redis = redis_client(url, **options)
         self._pager: Redis = redis_client(url, connections=_PAGING, **options)
         self._stem = f"{prefix}:log:"
+        parts = urlsplit(url)
+        self._address = f"{parts.hostname or '127.0.0.1'}:{parts.port or _PORT}"
         self._linger = _milliseconds(linger)
         self._lifetime = _milliseconds(lifetime)
         self._max_entries = max_entries
         self._expiring: set[str] = set()
-        """Open logs of this worker that Redis will expire; empty after an outage, as a restarted Redis has
+        """Logs of this worker's runs that Redis will expire; empty after an outage, as a restarted Redis has
         lost them."""
         self._persist = Calls(timeout, self._expiring.clear)
         self._shared = SharedConnection(self._writer.connection_pool, self._expiring.clear, max_entries)
@@ -77,13 +84,22 @@ class RedisLog:
 
     async def check(self) -> None:
         try:
-            await self._writer.ping()
+            async with asyncio.timeout(_CHECK_SECONDS):
+                await self._writer.ping()
+        except TimeoutError as error:
+            silent = f"{self._address} does not answer within {_CHECK_SECONDS:g} s"
+            raise LogError(details=silent) from error
         except BusyLoadingError as error:
-            raise LogError from error
+            raise LogError(details=f"{self._address} is still loading its data") from error
         except (AuthenticationError, ResponseError) as error:
-            raise LogError("The event log refuses access.", str(error), permanent=True) from error
+            raise LogError("The event log refuses access.", self._said(error), permanent=True) from error
         except REDIS_FAILURES as error:
-            raise LogError from error
+            raise LogError(details=self._said(error)) from error
+
+    def _said(self, error: Exception) -> str:
+        """A failure with the address, for the operator."""
+        said = str(error)
+        return said if self._address in said else f"{self._address}: {said or type(error).__name__}"
 
     async def open(self, run_id: str) -> None:
         # The whole script: by its hash, all runs would fail over to the client after a restart of Redis.
@@ -133,6 +149,12 @@ class RedisLog:
         async for frames in found:
             yield frames
 
+    async def acquire(self, run_id: str) -> None:
+        """Nothing: Redis refuses a second event of one number, whoever has appended the first."""
+
+    def leave(self, run_id: str) -> None:
+        self._expiring.discard(run_id)
+
     async def close(self, run_id: str) -> None:
         key = self._key(run_id)
         commands = (
@@ -147,11 +169,11 @@ class RedisLog:
                 await pipe.execute(raise_on_error=False)
 
         await self._call(commands, end)
-        self._expiring.discard(run_id)
+        self.leave(run_id)
 
     async def discard(self, run_id: str) -> None:
         key = self._key(run_id)
-        self._expiring.discard(run_id)
+        self.leave(run_id)
         commands = (
             ("DEL", key),
             ("XADD", key, CLOSED, DISCARD_MARK, b""),

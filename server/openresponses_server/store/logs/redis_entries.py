@@ -76,7 +76,7 @@ def fields_of(frames: Frames) -> dict[Any, Any]:
 
 
 def is_discard_mark(entry: Entry) -> bool:
-    """Whether the entry marks a discarded log."""
+    """Return True if the entry marks a discarded log."""
     return DISCARD_MARK in entry[1]
 
 

@@ -118,7 +118,7 @@ class Tail:
             self.unread_since = time.monotonic()
 
     def wanted(self, now: float) -> bool:
-        """Whether anybody needs further entries."""
+        """Return True if anybody needs further entries."""
         unread = not self._readers and now - self.unread_since > _UNREAD
         return not (unread or self.window.ended)
 

@@ -34,7 +34,7 @@ class FrameWindow:
             self._wake()
 
     def end(self, failure: Exception | None = None) -> None:
-        """Nothing follows: readers end behind the last frame, by this exception where there is one."""
+        """End the window: readers end after the last frame, with this exception if there is one."""
         self.ended, self._failure = True, failure
         self._wake()
 
@@ -93,8 +93,8 @@ class FrameWindow:
 
 
 def _together(frames: list[Frames], index: int) -> tuple[Frames, int]:
-    """What follows without a gap from `index` on as one, up to a size, and how many of the list that are. One
-    alone is not copied."""
+    """Join the consecutive batches from `index` up to the size limit; return the joined batch and how many it
+    holds. One alone is not copied."""
     end, size = index + 1, len(frames[index].data)
     while end < len(frames) and frames[end].first == frames[end - 1].last + 1:
         size += len(frames[end].data)

@@ -87,7 +87,10 @@ _EXTEND: Final = (
 _SHRINK: Final = (
     update(conversations)
     .where(_ID)
-    .values(item_count=conversations.c.item_count - 1, bytes=conversations.c.bytes - bindparam("size"))
+    .values(
+        item_count=conversations.c.item_count - bindparam("fewer"),
+        bytes=conversations.c.bytes - bindparam("size"),
+    )
 )
 _TOUCH: Final = (
     update(conversations)
@@ -115,6 +118,12 @@ _ITEMS: Final = (
     select(items.c.item_id, items.c.item)
     .where(items.c.conversation_id == bindparam("of_id"))
     .order_by(items.c.position)
+)
+_LOCK: Final = select(conversations.c.id).where(_ID).with_for_update()
+_REMOVE_TURN: Final = (
+    delete(items)
+    .where(items.c.conversation_id == bindparam("of_id"), items.c.response_id == bindparam("of_response"))
+    .returning(func.length(items.c.item))
 )
 _TURN: Final = select(responses.c.owner, responses.c.expires_at).where(responses.c.id == bindparam("of_id"))
 _GIVEN: Final = (
@@ -236,7 +245,7 @@ class SqlConversations:
             size = connection.execute(_REMOVE_ITEM, values).scalar_one_or_none()
             if found is None or size is None:  # deleted meanwhile
                 return None
-            connection.execute(_SHRINK, {"of_id": conversation_id, "size": size})
+            connection.execute(_SHRINK, {"of_id": conversation_id, "fewer": 1, "size": size})
             return _conversation(found)
 
         return await self._database.write(work)
@@ -327,7 +336,16 @@ def append_turn(connection: Connection, response: Response, conversation_id: str
     given = [InputRow(row.item_id, row.item) for row in connection.execute(_GIVEN, {"of_id": response.id})]
     rows = turn_rows(response, given, partial(_taken, connection, conversation_id))
     if rows:
-        insert_more(connection, conversation_id, rows)
+        insert_more(connection, conversation_id, rows, response.id)
+
+
+def remove_turn(connection: Connection, response_id: str, conversation_id: str) -> None:
+    """Remove what this response's end has appended to the conversation."""
+    if connection.execute(_LOCK, {"of_id": conversation_id}).one_or_none() is None:
+        return
+    named = {"of_id": conversation_id, "of_response": response_id}
+    sizes = connection.execute(_REMOVE_TURN, named).scalars().all()
+    connection.execute(_SHRINK, {"of_id": conversation_id, "fewer": len(sizes), "size": sum(sizes)})
 
 
 def _add(
@@ -352,13 +370,20 @@ def _add(
     return True
 
 
-def _insert_items(connection: Connection, conversation_id: str, rows: Sequence[InputRow], first: int) -> None:
+def _insert_items(
+    connection: Connection,
+    conversation_id: str,
+    rows: Sequence[InputRow],
+    first: int,
+    response_id: str | None = None,
+) -> None:
     values = [
         {
             "conversation_id": conversation_id,
             "position": position,
             "item_id": row.item_id.decode(),
             "item": row.item,
+            "response_id": response_id,
         }
         for position, row in enumerate(rows, first)
     ]
@@ -366,11 +391,15 @@ def _insert_items(connection: Connection, conversation_id: str, rows: Sequence[I
         connection.execute(insert(items), values)
 
 
-def insert_more(connection: Connection, conversation_id: str, rows: Sequence[InputRow]) -> None:
-    """Append items to a conversation whose row this transaction has locked, or inserted."""
+def insert_more(
+    connection: Connection, conversation_id: str, rows: Sequence[InputRow], response_id: str | None = None
+) -> None:
+    """Append items, of this response if any, to a conversation whose row this transaction has locked, or
+    inserted."""
     size = total_size(rows)
     values = {"of_id": conversation_id, "more": size.items, "size": size.bytes}
-    _insert_items(connection, conversation_id, rows, connection.scalar(_EXTEND, values) - size.items)
+    first = connection.scalar(_EXTEND, values) - size.items
+    _insert_items(connection, conversation_id, rows, first, response_id)
 
 
 def _taken(connection: Connection, conversation_id: str, names: Collection[bytes]) -> set[bytes]:

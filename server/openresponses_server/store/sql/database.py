@@ -10,6 +10,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from sqlalchemy import URL, CompoundSelect, Connection, Select, Update, inspect, select, text
@@ -82,8 +83,13 @@ class Database(ABC):
         of its input; None without one. Raises StoreError."""
         return await self._run(partial(self._recording, statement), values)
 
+    async def room(self) -> int | None:
+        """The free bytes of its disk; None if they can't be known."""
+        return None
+
     async def write(self, work: Work[T]) -> T:
-        """Run one transaction: afterwards all of it is durable, or nothing is."""
+        """Run one transaction: afterwards all of it is durable, or nothing is. It is committed once, whatever
+        happens to the database's answer, and what `work` returned then is returned."""
         return await self._run(self._writing, work)
 
     async def execute(self, write: Write) -> bool:
@@ -92,11 +98,15 @@ class Database(ABC):
         return await self._groups.execute(write)
 
     @abstractmethod
-    def presence(self, process: str, lease: float, name: str) -> Presence:
-        """As `ResponseStore.presence`; `name` is the store's."""
+    def folder(self, name: str) -> Path:
+        """As `ResponseStore.folder`; `name` is the store's."""
+
+    @abstractmethod
+    def presence(self, process: str, lease: float, folder: Path) -> Presence:
+        """As `ResponseStore.presence`, with this folder."""
 
     def _has_moved(self) -> bool:
-        """Whether the address now names another database than the opened one."""
+        """Return True if the address now names another database than the opened one."""
         return False
 
     @abstractmethod
@@ -135,13 +145,16 @@ class Database(ABC):
                 raise self._failure(error) from error
         except FAILURES as error:
             raise self._failure(error) from error
-        try:  # the server went away since the last call, and may be back; every call can be repeated
+        try:  # the server went away, and may be back; a transaction that it has committed is not repeated
             return await self._in_time(run(work))
         except FAILURES as error:
             raise self._failure(error) from error
 
     def _failure(self, error: Exception) -> StoreError:
         failure = store_error(error)
+        failure.uncertain = isinstance(error, TimeoutError) or (
+            isinstance(error, DBAPIError) and error.connection_invalidated
+        )
         self.was_full = self.was_full or failure.code == StoreError.FULL
         return failure
 

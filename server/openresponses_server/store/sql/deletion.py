@@ -29,14 +29,20 @@ from sqlalchemy import (
 from openresponses_server.store.records import HIDDEN, hidden_row
 from openresponses_server.store.sql import queries
 from openresponses_server.store.sql.record_rows import row_in
-from openresponses_server.store.sql.tables import response_frames, response_output, response_pieces, responses
+from openresponses_server.store.sql.tables import (
+    idempotency_keys,
+    response_frames,
+    response_output,
+    response_pieces,
+    responses,
+)
 
 _later: Final = responses.alias("later")
 _EXPIRED: Final = (responses.c.expires_at <= bindparam("now")) & responses.c.lease_until.is_(None)
 
 
 def _stands_on(turn: Any) -> ColumnElement[bool]:
-    """Whether `later` is a turn of the same owner that continues this one."""
+    """Return True if `later` is a turn of the same owner that continues this one."""
     return and_(
         _later.c.previous_response_id == turn.c.id,
         _later.c.id != turn.c.id,
@@ -64,7 +70,7 @@ _REMOVE: Final = delete(responses).where(responses.c.id.in_(bindparam("of_ids", 
 _HIDE: Final = update(responses).where(responses.c.id == bindparam("of_id"))
 _PARTS: Final = [
     delete(table).where(table.c.response_id == bindparam("of_id"))
-    for table in (response_output, response_frames, response_pieces)
+    for table in (response_output, response_frames, response_pieces, idempotency_keys)
 ]
 
 

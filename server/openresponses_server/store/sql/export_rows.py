@@ -21,6 +21,7 @@ from openresponses_server.store.export_lines import (
     record_line,
 )
 from openresponses_server.store.frames import Frames, joined
+from openresponses_server.store.idempotency import IdempotencyKey
 from openresponses_server.store.records import InputRow
 from openresponses_server.store.sql import queries
 from openresponses_server.store.sql.key_rows import ALL_KEYS, key_from
@@ -98,11 +99,14 @@ async def exported(rows: Rows) -> AsyncIterator[bytes]:
         for each in found:
             row = row_in(each)
             items = [item for (item,) in await rows(queries.INPUT, {"of_id": row.id})]
+            keys = [IdempotencyKey(*each) for each in await rows(queries.KEYS_OF, {"of_id": row.id})]
+            key = next(iter(keys), None)
             parts = await rows(_PARTS, {"of_id": row.id})
             if sum(part.bytes for part in parts) <= FRAMES_IN_LINE:
-                yield record_line(row, items, joined([await _stored(rows, row.id, part) for part in parts]))
+                frames_of = joined([await _stored(rows, row.id, part) for part in parts])
+                yield record_line(row, items, frames_of, key)
             else:
-                yield record_line(row, items, None)
+                yield record_line(row, items, None, key)
                 for part in parts:
                     yield frames_line(row.id, await _stored(rows, row.id, part))
             after = row.id

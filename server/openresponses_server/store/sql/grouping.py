@@ -70,7 +70,8 @@ class Grouped(Generic[Q, R]):
         return group
 
     def _joining(self) -> Callable[[Q], bool]:
-        """Says of one after the other whether it may join a new group, as the first of it may."""
+        """Return a function that decides, for one after the other, whether it may join a new group; the first
+        may."""
         return lambda _asked: True
 
     async def _run_group(self, group: list[_Waiting[Q, R]]) -> None:
@@ -114,7 +115,7 @@ class GroupedWrites(Grouped[Write, bool]):
         super().__init__(run, at_once, WRITTEN_TOGETHER)
 
     def _joining(self) -> Callable[[Write], bool]:
-        """Not two of one response."""
+        """Return a function that keeps two writes of one response out of the same group."""
         names: set[str] = set()
         size = 0
 

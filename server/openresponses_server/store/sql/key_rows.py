@@ -127,7 +127,7 @@ def insert_key(connection: Connection, key: ManagedKey) -> bool:
 
 
 def record_changes(connection: Connection, dialect: str, key_ids: Sequence[str]) -> None:
-    """Have all processes read these keys again after this transaction. To be called before they are changed:
+    """Make all processes read these keys again after this transaction. To be called before they are changed:
     it locks, so that one writer follows another and their transactions end in the order of the numbers."""
     number = connection.execute(_count(dialect), {"id": _ONE, "number": len(key_ids)}).scalar_one()
     first = number - len(key_ids) + 1
@@ -169,6 +169,6 @@ def _row(key: ManagedKey) -> dict[str, Any]:
 
 
 def _columns(values: dict[str, Any]) -> dict[str, Any]:
-    """Those of a key's fields as they are stored."""
+    """Return a key's fields as they are stored."""
     as_json = {name: encode(values[name]) for name in ("models", "limits") if values.get(name) is not None}
     return values | as_json

@@ -33,10 +33,10 @@ def database_url(address: str) -> URL:
     try:
         url = make_url("sqlite://" if address == "sqlite:" else address)
     except (ArgumentError, ValueError):
-        raise SettingsError("store: is not a URL like sqlite:///sessions.sqlite3") from None
+        raise SettingsError("it is not a URL like sqlite:///sessions.sqlite3", "$.store") from None
     if url.drivername not in _DRIVERS:
         known = f"{', '.join(_DRIVERS)}{did_you_mean(url.drivername, _DRIVERS)}"
-        raise SettingsError(f"store {url.drivername}: is not one of: {known}")
+        raise SettingsError(f"{url.drivername!r} is not one of: {known}", "$.store")
     url = url.set(drivername=_DRIVERS[url.drivername])
     if is_sqlite(url):
         return _with_file(url)
@@ -45,7 +45,7 @@ def database_url(address: str) -> URL:
 
 
 def is_sqlite(url: URL) -> bool:
-    """Whether the database is a SQLite file."""
+    """Return True if the database is a SQLite file."""
     return url.get_backend_name() == "sqlite"
 
 
@@ -85,18 +85,21 @@ def _check_options(url: URL) -> None:
         from psycopg.conninfo import make_conninfo
     except ModuleNotFoundError as error:
         raise SettingsError(
-            f"store postgresql: {error.name} is not installed (pip install 'openresponses-bridge[postgres]')"
+            f"it needs {error.name}, which is not installed: pip install 'openresponses-bridge[postgres]'",
+            "$.store",
         ) from error
     for name in url.query:
         try:
             make_conninfo("", **{name: ""})
         except ProgrammingError:
-            raise SettingsError(f"store postgresql: {name!r} is not a connection option") from None
+            raise SettingsError(f"{name!r} is not a connection option of PostgreSQL", "$.store") from None
 
 
 def _with_file(url: URL) -> URL:
     if url.host or url.query:
-        raise SettingsError("store sqlite: takes a path and nothing else, as in sqlite:///sessions.sqlite3")
+        raise SettingsError(
+            "sqlite takes a path and nothing else, as in sqlite:///sessions.sqlite3", "$.store"
+        )
     if url.database == ":memory:":
-        raise SettingsError("store sqlite: keeps a file; for a store in memory use memory://")
+        raise SettingsError("sqlite keeps a file; for a store in memory use memory://", "$.store")
     return url.set(database=str(Path(url.database).absolute() if url.database else default_file()))

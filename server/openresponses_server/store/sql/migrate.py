@@ -31,6 +31,7 @@ from openresponses_server.store.sql.tables import (
     conversation_items,
     conversations,
     days,
+    idempotency_keys,
     metadata,
     response_frames,
     response_input,
@@ -77,6 +78,8 @@ Index(
 Index("ix_api_keys_hash", api_keys.c.hash, unique=True)
 Index("ix_usage_days_day", days.c.day)
 Index("ix_usage_agents_used_at", agents.c.used_at)
+Index("ix_idempotency_keys_response_id", idempotency_keys.c.response_id)
+Index("ix_idempotency_keys_until", idempotency_keys.c.until)
 Index("ix_used_once_until", used_once.c.until)
 
 
@@ -150,7 +153,7 @@ _TOOLS: Final = b'"tools":[{'
 
 
 def _clean_response(connection: Connection, response_id: str) -> bool:
-    """Whether it had secrets."""
+    """Remove the secrets of a response; return True if it had any."""
     columns = responses.c.response, responses.c.request
     which = select(*columns).where(responses.c.id == response_id, _ENDED).with_for_update()
     row = connection.execute(which).first()
@@ -229,7 +232,7 @@ def _cleaned(data: bytes, *, padded: bool = False) -> bytes:
 
 
 def is_set_up(url: URL) -> bool:
-    """Whether a database with our tables exists, of any revision; makes nothing. Blocks. Raises
+    """Return True if a database with our tables exists, of any revision; makes nothing. Blocks. Raises
     StoreError."""
     if is_sqlite(url) and not file_of(url).exists():
         return False
@@ -275,7 +278,7 @@ def _upgrade(url: URL) -> str | None:
 
 @contextmanager
 def _only_one(engine: Engine) -> Iterator[None]:
-    """Of several processes, the others wait outside of any transaction."""
+    """Let one process at a time migrate; the others wait outside of any transaction."""
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         lock = text("SELECT pg_try_advisory_lock(:key)")
         while not connection.scalar(lock, {"key": _ADVISORY_LOCK}):

@@ -10,6 +10,7 @@ from bisect import bisect
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import nullcontext, suppress
 from functools import cache, partial
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import structlog
@@ -27,15 +28,18 @@ from sqlalchemy import (
     Select,
     TextClause,
     Update,
+    event,
     text,
 )
 from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
+from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection as EngineConnection
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.util import greenlet_spawn
 
+from openresponses_server.store.base import no_answer
 from openresponses_server.store.presence import CombinedPresence, Presence, file_presence, shared_folder
 from openresponses_server.store.records import Row
 from openresponses_server.store.sql import queries
@@ -146,8 +150,8 @@ class ProcessConnections:
         return departed
 
     def _succeeds(self, name: str, order: Sequence[str]) -> bool:
-        """Whether this process is among the next ones in the order of the living, which begins again at its
-        end."""
+        """Return True if this process is among the next ones in the order of the living, which begins again
+        at its end."""
         place = bisect(order, name)
         return self._process in [*order[place : place + SUCCESSORS], *order][:SUCCESSORS]
 
@@ -216,7 +220,7 @@ class ServerClock:
 
     @property
     def doubtful(self) -> bool:
-        """Whether to ask it (again)."""
+        """True if the server's time should be requested (again)."""
         return time.monotonic() - self._set_at > _HOLDS
 
     def set(self, its_time: float, asked_at: float) -> None:
@@ -234,9 +238,16 @@ class ServerClock:
         return self._ahead + time.monotonic()
 
 
+_TRANSACTION: Final = text("SELECT CAST(txid_current_if_assigned() AS text)")
+"""The number of the transaction; None if it has written nothing."""
+_STATUS: Final = text("SELECT txid_status(CAST(:number AS bigint))")
+_STATUS_PAUSE: Final = 0.1  # seconds
 _READ_TOGETHER: Final = 16  # look-ups that share a round trip
 _CONNECTIONS: Final = 10  # to read and to acquire, and as many to write, half of them for `execute`
 _RECYCLED_AFTER: Final = 1800  # seconds
+IDLE_SECONDS: Final = 10.0
+"""Seconds that a transaction may wait for its next statement. After that PostgreSQL rolls it back, closes its
+connection and releases its locks: the process may be stopped, and others wait for the rows."""
 
 
 class _BinaryCursor(AsyncCursor[Any]):
@@ -271,7 +282,7 @@ def _array_dumper(kind: Array, encode: Callable[[Any], bytes]) -> type[Dumper]:
 
 
 class _Context:
-    """What connections adapt besides the usual."""
+    """The adapters that connections have besides the usual ones."""
 
     adapters = AdaptersMap(adapters)
     connection = None
@@ -322,17 +333,41 @@ class Postgres(Database):
         for engine in (self._writer, self._reader, self._direct):
             await engine.dispose()
 
-    def presence(self, process: str, lease: float, name: str) -> Presence:
+    def folder(self, name: str) -> Path:
+        return shared_folder(name)
+
+    def presence(self, process: str, lease: float, folder: Path) -> Presence:
         connected = ProcessConnections(partial(_one_connection, self._url), process, lease)
-        return CombinedPresence([file_presence(shared_folder(name), process), connected])
+        return CombinedPresence([file_presence(folder, process), connected])
 
     async def _reading(self, work: Work[T]) -> T:
         async with self._reader.connect() as connection:
             return await connection.run_sync(work)
 
     async def _writing(self, work: Work[T]) -> T:
-        async with self._writer.begin() as connection:
-            return await connection.run_sync(work)
+        async with self._writer.connect() as connection, connection.begin() as transaction:
+            done = await connection.run_sync(work)
+            number = await connection.scalar(_TRANSACTION)
+            try:
+                await transaction.commit()
+            except DBAPIError as error:
+                lost = error.connection_invalidated and number is not None
+                if not (lost and await self._has_committed(number)):
+                    raise
+        return done
+
+    async def _has_committed(self, number: str) -> bool:
+        """Return True if the server has committed this transaction, whose commit it did not answer. Raises
+        StoreError if that can't be known."""
+        while True:
+            try:
+                async with self._reader.connect() as connection:
+                    status = await connection.scalar(_STATUS, {"number": number})
+            except FAILURES as error:
+                raise no_answer() from error
+            if status != "in progress":  # a commit may wait for a replica
+                return bool(status == "committed")
+            await asyncio.sleep(_STATUS_PAUSE)
 
     async def _executing(self, writes: Sequence[Write]) -> list[bool]:
         (rows,) = await self._directly(self._direct, [_Asked(*postgres_statement(writes))])
@@ -406,7 +441,7 @@ def _engines(url: URL) -> tuple[AsyncEngine, AsyncEngine, AsyncEngine]:
 
     def engine(connections: int, *, transactions: bool) -> AsyncEngine:
         single = {} if transactions else {"isolation_level": "AUTOCOMMIT", "pool_reset_on_return": None}
-        return create_async_engine(
+        made = create_async_engine(
             url,
             connect_args=_CONNECT,
             pool_size=connections,
@@ -415,6 +450,9 @@ def _engines(url: URL) -> tuple[AsyncEngine, AsyncEngine, AsyncEngine]:
             pool_recycle=_RECYCLED_AFTER,
             **single,
         )
+        if transactions:
+            event.listen(made.sync_engine, "connect", _limit_idle_transactions)
+        return made
 
     half = _CONNECTIONS // 2
     return (
@@ -422,6 +460,14 @@ def _engines(url: URL) -> tuple[AsyncEngine, AsyncEngine, AsyncEngine]:
         engine(_CONNECTIONS, transactions=False),
         engine(half, transactions=False),
     )
+
+
+def _limit_idle_transactions(connection: DBAPIConnection, _record: object) -> None:
+    connection.autocommit = True
+    cursor = connection.cursor()
+    cursor.execute(f"SET idle_in_transaction_session_timeout = '{round(IDLE_SECONDS * 1000)}ms'")
+    cursor.close()
+    connection.autocommit = False
 
 
 class _Asked(NamedTuple):
@@ -440,7 +486,7 @@ class _Plain(NamedTuple):
 
 @cache
 def _plain(statement: ClauseElement) -> _Plain | None:
-    """None for one whose text depends on how many values it gets."""
+    """Return the statement's text; None if that depends on how many values it gets."""
     compiled = statement.compile(dialect=PGDialect_psycopg())  # type: ignore[no-untyped-call]
     assert isinstance(compiled, SQLCompiler)
     if compiled.post_compile_params:

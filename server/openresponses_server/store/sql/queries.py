@@ -31,9 +31,16 @@ from sqlalchemy import (
 
 from openresponses_server.store.base import NOBODY
 from openresponses_server.store.records import HIDDEN
-from openresponses_server.store.sql.tables import WAITING, conversations, responses, used_once
+from openresponses_server.store.sql.tables import (
+    WAITING,
+    conversations,
+    idempotency_keys,
+    responses,
+    used_once,
+)
 from openresponses_server.store.sql.tables import response_frames as frames
 from openresponses_server.store.sql.tables import response_input as inputs
+from openresponses_server.store.sql.tables import response_output as outputs
 from openresponses_server.store.sql.tables import response_pieces as pieces
 
 T = TypeVar("T")
@@ -53,6 +60,27 @@ _IDS_AT_ONCE: Final = 500  # of the parameters that one statement takes
 
 USE_ONCE: Final = text("INSERT INTO used_once (name, until) VALUES (:name, :until) ON CONFLICT DO NOTHING")
 """Literal, since the dialects' own inserts have this condition under different types."""
+USE_KEY: Final = text(
+    "INSERT INTO idempotency_keys (name, response_id, request, until)"
+    " VALUES (:name, :response_id, :request, :until) ON CONFLICT DO NOTHING"
+)
+_KEY: Final = (
+    select(idempotency_keys.c.response_id, idempotency_keys.c.request)
+    .join(responses, responses.c.id == idempotency_keys.c.response_id)
+    .where(idempotency_keys.c.name == bindparam("of_name"), idempotency_keys.c.until > bindparam("at"))
+    .where(or_(responses.c.expires_at.is_(None), responses.c.expires_at > bindparam("at"), _RUNNING))
+    .where(or_(responses.c.status != "failed", _RUNNING), responses.c.owner == bindparam("of_owner"))
+)
+KEYED: Final = _KEY
+KEY_TAKEN: Final = _KEY.where(responses.c.id != bindparam("of_id"))
+FREE_KEY: Final = delete(idempotency_keys).where(
+    idempotency_keys.c.name == bindparam("of_name"), ~KEY_TAKEN.exists()
+)
+"""Looks once more whether the key stands for another response, which another transaction may have stored."""
+EVICT_KEYS: Final = delete(idempotency_keys).where(idempotency_keys.c.until <= bindparam("now"))
+KEYS_OF: Final = select(idempotency_keys.c.name, idempotency_keys.c.request, idempotency_keys.c.until).where(
+    idempotency_keys.c.response_id == bindparam("of_id")
+)
 EVICT_USED: Final = delete(used_once).where(used_once.c.until <= bindparam("now"))
 GET: Final = select(*responses.c).where(_OWNED, READABLE)
 _KEPT_FOR_OWNER: Final = responses.c.owner.in_(
@@ -65,13 +93,15 @@ FOUND_AS_CONTEXT: Final = select(responses.c.id).where(_IDS, _KEPT_FOR_OWNER)
 INPUT: Final = (
     select(inputs.c.item).where(inputs.c.response_id == bindparam("of_id")).order_by(inputs.c.position)
 )
-OWNER: Final = select(responses.c.owner, responses.c.lease_until).where(_ID)
+OWNER: Final = select(responses.c.owner, responses.c.lease_until, responses.c.response).where(_ID)
 DELETE_OWN: Final = delete(responses).where(_OWNED)
-ENDED: Final = select(responses.c.id).where(_HELD, responses.c.lease_until.is_(None))
+ENDED: Final = select(responses.c.response).where(_HELD, responses.c.lease_until.is_(None)).with_for_update()
+REOPEN: Final = update(responses).where(_HELD).values(lease_until=0.0)
+FORGET_OUTPUT: Final = delete(outputs).where(outputs.c.response_id == bindparam("of_id"))
 ACQUIRE: Final = (
     update(responses)
     .where(_ID, _RUNNING)
-    .where(or_(_WAITS, _OVER))
+    .where(or_(_WAITS, _OVER, responses.c.lease_worker == bindparam("by_worker")))
     .values(lease_worker=bindparam("lease_worker"), lease_until=bindparam("lease_until"))
     .returning(*responses.c)
 )

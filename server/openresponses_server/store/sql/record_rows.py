@@ -10,6 +10,7 @@ from sqlalchemy import Connection, Update
 
 from openresponses_server.store.base import Lease, StoredResponse, UnreadableRecord
 from openresponses_server.store.frames import PIECE_BYTES, FrameSkipper, Piece
+from openresponses_server.store.idempotency import IdempotencyKey, KeyedResponse, KeyTaken
 from openresponses_server.store.records import Row, record_of
 from openresponses_server.store.sql import queries
 
@@ -54,7 +55,19 @@ def give_up(connection: Connection, error: UnreadableRecord, response_id: str) -
     """End a run that was acquired and can't be read, so that it neither blocks others nor is acquired
     again."""
     connection.execute(queries.GIVE_UP, {"of_id": response_id})
-    _log.error("store.unreadable", response_id=response_id, code=error.code, cause=str(error.__cause__))
+    _log.error("store.unreadable", response_id=response_id, code=error.code, reason=str(error.__cause__))
+
+
+def use_key(connection: Connection, key: IdempotencyKey, row: Row, now: float) -> None:
+    """Bind the idempotency key to this response, which is stored. Raises KeyTaken if it stands for
+    another."""
+    values = {"name": key.name, "response_id": row.id, "request": key.request, "until": key.until}
+    while connection.execute(queries.USE_KEY, values).rowcount != 1:
+        named = {"of_name": key.name, "of_owner": row.owner, "of_id": row.id, "at": now}
+        taken = connection.execute(queries.KEY_TAKEN, named).one_or_none()
+        if taken is not None:
+            raise KeyTaken(KeyedResponse(*taken))
+        connection.execute(queries.FREE_KEY, named)
 
 
 # A row of frames is one checkpoint, possibly a whole record; the part beyond one piece has rows of its own.
@@ -86,7 +99,7 @@ async def read_frames(rows: Rows, whose: dict[str, Any], after: int) -> AsyncIte
 
 
 async def _rest(rows: Rows, whose: dict[str, Any], row: Any) -> AsyncIterator[tuple[bytes, bool]]:
-    """What follows the beginning of a row, and whether it ends there."""
+    """Yield the bytes after the beginning of a row, each with True if they are the last."""
     place = {**whose, "first": row.first_sequence}
     read, step = len(row.data), max(PIECE_BYTES, row.size // _READS)
     while read < row.size:

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Coroutine, Mapping, Sequence
+import shutil
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -15,7 +16,7 @@ from sqlalchemy import URL, Engine, create_engine, event
 from sqlalchemy.exc import DisconnectionError
 
 from openresponses_server.store.base import StoreError
-from openresponses_server.store.presence import Presence
+from openresponses_server.store.presence import Presence, file_presence
 from openresponses_server.store.sql.database import (
     CALL_SECONDS,
     TIMEOUT,
@@ -28,7 +29,7 @@ from openresponses_server.store.sql.database import (
 )
 from openresponses_server.store.sql.failures import file_error
 from openresponses_server.store.sql.locations import file_of, make_private_file
-from openresponses_server.store.sql.sqlite_file import BASELINE, REVISION, presence_at
+from openresponses_server.store.sql.sqlite_file import BASELINE, REVISION, folder_beside
 from openresponses_server.store.sql.writes import Write, execute_on_sqlite
 
 # SQLite's file may be deleted, moved or replaced while it is open: SQLite continues with the open file, and
@@ -48,12 +49,12 @@ class WatchedFile:
 
     @property
     def known(self) -> bool:
-        """Whether the file has ever existed."""
+        """True if the file has ever existed."""
         return self._known is not None
 
     @property
     def has_moved(self) -> bool:
-        """Whether the path now has another file, or none."""
+        """True if the path now has another file, or none."""
         return self._identity() != self._known
 
     def know(self) -> None:
@@ -64,8 +65,8 @@ class WatchedFile:
         self._known = found
 
     def check(self, connected_to: Mapping[Any, Any]) -> None:
-        """After a commit: raises StoreError when the file of the connection with this `info` is no longer
-        there, so that what was committed will not be found."""
+        """Raise StoreError after a commit if the file of the connection with this `info` is no longer there,
+        so that what was committed will not be found."""
         if connected_to.get(_FILE) != self._identity():
             raise self._gone()
 
@@ -98,9 +99,29 @@ class WatchedFile:
         )
 
 
+def free_bytes(folder: Path) -> int | None:
+    """The free bytes of the disk that this folder is on; None if they can't be known."""
+    try:
+        return shutil.disk_usage(folder).free
+    except OSError:
+        return None
+
+
 _READERS: Final = 4
 # Law S1: FULL makes a commit wait for the disk; in WAL mode that is one sync.
 _PRAGMAS: Final = ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON")
+
+
+class _Caller:
+    """A caller that waits for a transaction in another thread."""
+
+    has_left = False
+
+    def check(self) -> None:
+        """Raises TimeoutError if nobody waits any more: before its commit a transaction is given up then, as
+        its caller counts it as not stored."""
+        if self.has_left:
+            raise TimeoutError
 
 
 class Sqlite(Database):
@@ -127,8 +148,15 @@ class Sqlite(Database):
             await asyncio.to_thread(threads.shutdown)
             engine.dispose()
 
-    def presence(self, process: str, lease: float, name: str) -> Presence:
-        return presence_at(file_of(self._url), process)
+    async def room(self) -> int | None:
+        folder = file_of(self._url).parent
+        return await asyncio.get_running_loop().run_in_executor(self._reading_threads, free_bytes, folder)
+
+    def folder(self, name: str) -> Path:
+        return folder_beside(file_of(self._url))
+
+    def presence(self, process: str, lease: float, folder: Path) -> Presence:
+        return file_presence(folder, process)
 
     async def _reading(self, work: Work[T]) -> T:
         def run() -> T:
@@ -138,29 +166,39 @@ class Sqlite(Database):
         return await asyncio.get_running_loop().run_in_executor(self._reading_threads, run)
 
     async def _writing(self, work: Work[T]) -> T:
-        def run() -> T:
+        def run(caller: _Caller) -> T:
             with self._writer.begin() as connection:
                 done = work(connection)
+                caller.check()
                 connected_to = connection.info
             self._file.check(connected_to)
             return done
 
-        return await asyncio.get_running_loop().run_in_executor(self._writing_thread, run)
+        return await self._on_writing_thread(run)
 
     async def _executing(self, writes: Sequence[Write]) -> list[bool]:
-        def run() -> list[bool]:
+        def run(caller: _Caller) -> list[bool]:
             connection = self._writer.raw_connection()
             try:
                 driver: Any = connection.driver_connection
                 with driver:  # one transaction
                     found = [execute_on_sqlite(driver, write) for write in writes]
+                    caller.check()
                 connected_to = connection.info
             finally:
                 connection.close()
             self._file.check(connected_to)
             return found
 
-        return await asyncio.get_running_loop().run_in_executor(self._writing_thread, run)
+        return await self._on_writing_thread(run)
+
+    async def _on_writing_thread(self, run: Callable[[_Caller], T]) -> T:
+        caller = _Caller()
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._writing_thread, run, caller)
+        except asyncio.CancelledError:
+            caller.has_left = True
+            raise
 
     async def _in_time(self, call: Coroutine[Any, Any, T]) -> T:
         async with asyncio.timeout(CALL_SECONDS):

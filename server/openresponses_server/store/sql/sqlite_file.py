@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Final
 
 from openresponses_server.settings.data_folder import data_folder
-from openresponses_server.store.presence import Presence, file_presence
 
 # The revision of the tables, for code without SQLAlchemy.
 
-REVISION: Final = "0012"
+REVISION: Final = "0013"
 """The newest migration of this code."""
 BASELINE: Final = "0007"
 """The oldest revision that migrations lead on from."""
@@ -39,9 +38,9 @@ def name_of_file(path: Path) -> str:
     return f"sqlite-{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:16]}"
 
 
-def presence_at(path: Path, process: str) -> Presence:
-    """As `ResponseStore.presence`, by files in a folder beside this file."""
-    return file_presence(path.with_name(f"{path.name}-workers"), process)
+def folder_beside(path: Path) -> Path:
+    """As `ResponseStore.folder`, for the store in this file."""
+    return path.with_name(f"{path.name}-workers")
 
 
 def file_in_order(address: str) -> Path | None:

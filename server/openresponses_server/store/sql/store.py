@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 from sqlalchemy import URL, Connection
@@ -30,6 +31,7 @@ from openresponses_server.store.base import (
     UnreadableRecord,
 )
 from openresponses_server.store.frames import Frames, Piece
+from openresponses_server.store.idempotency import IdempotencyKey, KeyedResponse
 from openresponses_server.store.lookups import output_names
 from openresponses_server.store.presence import Presence
 from openresponses_server.store.records import HIDDEN, Row, can_be_id, input_rows, lease_of, record_of, row_of
@@ -38,6 +40,7 @@ from openresponses_server.store.sql.conversation_rows import (
     SqlConversations,
     append_turn,
     end_in_conversation,
+    remove_turn,
 )
 from openresponses_server.store.sql.database import Database
 from openresponses_server.store.sql.deletion import delete_expired, delete_response
@@ -50,6 +53,7 @@ from openresponses_server.store.sql.record_rows import (
     give_up,
     read_frames,
     renew_leases,
+    use_key,
 )
 from openresponses_server.store.sql.usage_rows import SqlUsage
 from openresponses_server.store.sql.writes import RunChanges, Write, execute
@@ -61,8 +65,9 @@ _OWNER: Final = "readiness"
 
 
 class Probe:
-    """Checks a database. Each check reads; if the last write was long ago or failed, it writes a row and
-    deletes it. The row has expired from the beginning, so that one that a crash leaves is swept."""
+    """Checks a database. Each check looks whether there is room, and reads; if the last write was long ago or
+    failed, it writes a row and deletes it. The row has expired from the beginning, so that one that a crash
+    leaves is swept."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -70,6 +75,11 @@ class Probe:
 
     async def look(self) -> None:
         """Raises StoreError."""
+        room = await self._database.room()
+        if room is not None and room < _AFTER_FULL:  # small writes go on fitting into what the database has
+            raise StoreError(
+                StoreError.FULL, "The session store is full.", f"{room} bytes of its disk are free"
+            )
         if self._database.was_full:
             await self._write(_AFTER_FULL)
             self._database.was_full = False
@@ -150,7 +160,9 @@ class SqlStore:
             (ResponseProgress(row.id, row.owner, lease_of(row), row.last_sequence) for row in rows), None
         )
 
-    async def put(self, record: StoredResponse, frames: Frames | None = None) -> None:
+    async def put(
+        self, record: StoredResponse, frames: Frames | None = None, *, key: IdempotencyKey | None = None
+    ) -> None:
         row = row_of(record, self._clock(), frames.last if frames else -1)
         output = output_names(record.response) if record.lease is None else []
         write = Write(row, frames, input_rows(record), output)
@@ -158,18 +170,31 @@ class SqlStore:
         conversation = record.conversation if record.lease is None else None
 
         def replace(connection: Connection) -> None:
-            had_ended = False
+            before: bytes | None = None  # how it had ended
             while not execute(connection, write):  # again if others store it at the same time
                 found = connection.execute(queries.OWNER, {"of_id": row.id}).one_or_none()
                 if found is not None and found.owner != row.owner:
                     raise StoreError(StoreError.CONFLICT, "A response with this id already exists.")
-                had_ended = found is not None and found.lease_until is None
+                before = found.response if found is not None and found.lease_until is None else None
                 connection.execute(queries.DELETE_OWN, {"of_id": row.id, "of_owner": row.owner})
-            if conversation is not None and not had_ended:
+            if conversation is not None and before != row.response:
+                if before is not None:
+                    remove_turn(connection, row.id, conversation)
                 append_turn(connection, record.response, conversation, self._clock())
 
-        if conversation is not None or not await self._database.execute(write):
+        def keyed(connection: Connection) -> None:
+            replace(connection)
+            assert key is not None
+            use_key(connection, key, row, self._clock())
+
+        if key is not None:
+            await self._database.write(keyed)
+        elif conversation is not None or not await self._database.execute(write):
             await self._database.write(replace)
+
+    async def keyed(self, name: str, owner: str = "") -> KeyedResponse | None:
+        values = {"of_name": name, "of_owner": owner, "at": self._clock()}
+        return next((KeyedResponse(*row) for row in await self._database.rows(queries.KEYED, values)), None)
 
     async def checkpoint(
         self,
@@ -212,15 +237,32 @@ class SqlStore:
                 now=self._clock(),
             )
             ended = await self._database.write(work)
-        if ended:
-            return
-        if not await self._database.rows(queries.ENDED, {"of_id": response_id, "of_worker": worker}):
+        if not (ended or await self._database.write(partial(self._end_again, write, response, conversation))):
             raise LeaseLost(response_id, worker)
+
+    def _end_again(
+        self, write: Write, response: Response, conversation: str | None, connection: Connection
+    ) -> bool:
+        """Store the end in the place of another one that the worker has stored; False if it has not."""
+        changes = write.response
+        assert isinstance(changes, RunChanges)
+        held = {"of_id": changes.of_id, "of_worker": changes.of_worker}
+        before = connection.execute(queries.ENDED, held).scalar_one_or_none()
+        if before is None or before == changes.response:
+            return before is not None
+        connection.execute(queries.REOPEN, held)
+        connection.execute(queries.FORGET_OUTPUT, held)
+        execute(connection, write)
+        if conversation is not None:
+            remove_turn(connection, changes.of_id, conversation)
+            append_turn(connection, response, conversation, self._clock())
+        return True
 
     async def acquire(self, response_id: str, lease: Lease, now: float) -> StoredResponse | None:
         if not can_be_id(response_id):
             return None
-        values = {"of_id": response_id, "now": now, "lease_worker": lease.worker, "lease_until": lease.until}
+        values = {"of_id": response_id, "now": now, "by_worker": lease.worker}
+        values |= {"lease_worker": lease.worker, "lease_until": lease.until}
         found = await self._database.record(queries.ACQUIRE, values)
         try:
             return None if found is None else record_of(*found)
@@ -250,7 +292,11 @@ class SqlStore:
             await self._database.write(partial(give_back, held=some))
 
     def presence(self, process: str, lease: float) -> Presence:
-        return self._database.presence(process, lease, self.name)
+        return self._database.presence(process, lease, self.folder)
+
+    @property
+    def folder(self) -> Path:
+        return self._database.folder(self.name)
 
     async def waiting(self, owner: str, most: int) -> tuple[int, int]:
         (found,) = await self._database.rows(queries.COUNT_WAITING, {"of_owner": owner, "most": most})
@@ -360,7 +406,8 @@ class SqlStore:
 
 
 def _evict_used(connection: Connection, now: float) -> None:
-    connection.execute(queries.EVICT_USED, {"now": now})
+    for statement in (queries.EVICT_USED, queries.EVICT_KEYS):
+        connection.execute(statement, {"now": now})
 
 
 def _database_at(url: URL) -> Database:

@@ -121,6 +121,18 @@ conversation_items: Final = Table(
     Column("position", Integer, primary_key=True),
     Column("item_id", Text, nullable=False),
     Column("item", LargeBinary, nullable=False),
+    Column("response_id", Text),
+)
+"""`response_id` is that of the response whose end appended the item; None for what clients add."""
+
+# The keys under which clients sent the requests of responses (`store.idempotency`).
+idempotency_keys: Final = Table(
+    "idempotency_keys",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("response_id", Text, ForeignKey("responses.id", ondelete="CASCADE"), nullable=False),
+    Column("request", Text, nullable=False),
+    Column("until", Double, nullable=False),
 )
 
 # The names of what may be used once, such as an approval, until it can not be used any more anyway.

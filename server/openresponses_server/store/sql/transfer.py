@@ -34,6 +34,7 @@ from openresponses_server.store.export_lines import (
     read_line,
 )
 from openresponses_server.store.frames import Frames
+from openresponses_server.store.idempotency import KeyTaken
 from openresponses_server.store.lookups import output_names
 from openresponses_server.store.records import HIDDEN, Row, is_hidden
 from openresponses_server.store.sql import queries
@@ -43,6 +44,7 @@ from openresponses_server.store.sql.failures import FAILURES, file_error, outdat
 from openresponses_server.store.sql.key_rows import insert_key, record_changes
 from openresponses_server.store.sql.locations import file_of, is_sqlite
 from openresponses_server.store.sql.migrate import upgrade, writing_engine
+from openresponses_server.store.sql.record_rows import use_key
 from openresponses_server.store.sql.sqlite_file import REVISION
 from openresponses_server.store.sql.tables import conversations
 from openresponses_server.store.sql.writes import RunChanges, Write, execute
@@ -71,8 +73,8 @@ class BinaryLines(Protocol):
 
 
 class Imported:
-    """How many responses, conversations and keys were imported, how many were present already, and how
-    many lines were refused."""
+    """Counts of an import: responses, conversations and keys that were imported, those that were present
+    already, and refused lines."""
 
     def __init__(self) -> None:
         self.new = 0
@@ -177,7 +179,7 @@ class _Importer:
     def _begin_record(self, number: int, found: ReadRecord) -> None:
         row, last = found.row, -1 if found.frames is None else found.frames.last
         if last != row.last_sequence or row.lease_until is not None:
-            row = replace(row, lease_worker=_WORKER, lease_until=0.0)
+            row = replace(row, lease_worker=_WORKER, lease_until=0.0, last_sequence=last)
         output = [] if is_hidden(row.owner) else output_names(found.response)
         self._left_out = row.id
         self._point = self._connection.begin_nested()
@@ -191,11 +193,14 @@ class _Importer:
             self._there(number, row.id, row.owner)
             return
         self._left_out = ""
+        if found.key is not None:
+            with suppress(KeyTaken):  # by a response that is there
+                use_key(self._connection, found.key, row, time.time())
         if row is found.row:
             self._keep()
             return
         self._open, self._number, self._last = found, number, last
-        if last == row.last_sequence:
+        if last == found.row.last_sequence:
             self._end_record()
 
     def _there(self, number: int, response_id: str, owner: str) -> None:
@@ -206,7 +211,7 @@ class _Importer:
             self._done.present += 1
 
     def _add(self, number: int, found: ReadFrames) -> None:
-        """Frames in a line of their own."""
+        """Add the frames of a line of their own."""
         if found.response_id == self._left_out:
             return
         if self._open is None or found.response_id != self._open.row.id:
@@ -271,7 +276,7 @@ class _Importer:
             self._done.present += 1
 
     def _add_items(self, number: int, found: ReadItems) -> None:
-        """Items in a line of their own."""
+        """Add the items of a line of their own."""
         if found.conversation_id == self._left_out:
             return
         if self._conversation is None or found.conversation_id != self._conversation.conversation.id:
@@ -354,7 +359,7 @@ def back_up(url: URL, target: Path) -> int:
     The file gets its name when it is complete, checked and on disk.
     """
     if not is_sqlite(url):
-        raise SettingsError("store postgresql: is backed up by pg_dump (see docs/backup.md)")
+        raise SettingsError("a store in PostgreSQL is backed up by pg_dump: see docs/backup.md")
     if target.exists():
         raise SettingsError(f"{target} already exists")
     unfinished = target.with_name(f"{target.name}.unfinished")

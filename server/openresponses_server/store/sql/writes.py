@@ -3,7 +3,8 @@ which is one round trip, and a few on SQLite. The driver runs them, since what a
 statement is most of what such a write costs.
 
 A write inserts or updates the response's row, and writes everything else only if that row was found: without
-one, nothing is written.
+one, nothing is written. A run's row is not found by a write with fewer frames than it has: that is one which
+was given up, arrives late and would undo what its repetition has stored.
 """
 
 from __future__ import annotations
@@ -90,7 +91,8 @@ def _update(parameter: str) -> str:
     last = f"coalesce(CAST({parameter.format('last')} AS bigint), last_sequence)"
     held = f"id = {parameter.format('of_id')} AND lease_worker = {parameter.format('of_worker')}"
     return (
-        f"UPDATE responses SET {kept}{changed}last_sequence = {last} WHERE {held} AND lease_until IS NOT NULL"
+        f"UPDATE responses SET {kept}{changed}last_sequence = {last}"
+        f" WHERE {held} AND lease_until IS NOT NULL AND last_sequence <= {last}"
     )
 
 
@@ -165,7 +167,10 @@ def _array(parameter: str, column: str) -> str:
 
 
 _CHANGES: Final = ("response", "status", "updated_at", "last_sequence", "lease_until")
-_HELD: Final = "responses.id = given.id AND lease_worker = given.worker AND responses.lease_until IS NOT NULL"
+_HELD: Final = (
+    "responses.id = given.id AND lease_worker = given.worker AND responses.lease_until IS NOT NULL"
+    " AND responses.last_sequence <= coalesce(given.last_sequence, responses.last_sequence)"
+)
 
 # `held` is the row that was found, or those of several writes. Rows are locked in the order of their ids, as
 # by the renewal of leases: neither waits for the other then. Every part has the condition that selects a row,
@@ -261,7 +266,8 @@ def _of_several(writes: Sequence[Write]) -> tuple[list[str], dict[str, Any]]:
 
 
 def _parts(writes: Sequence[Write]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """What is added to the rows: the part of the statement, and its parameters, each list one column."""
+    """Yield the parts of the statement that add to rows, each with its parameters; each list is one
+    column."""
     if items := [(write.response_id, *each) for write in writes for each in enumerate(write.input)]:
         yield (
             _INPUT,

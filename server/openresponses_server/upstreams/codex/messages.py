@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from msgspec import Raw, Struct
 
-from openresponses_server.errors import UpstreamError
+from openresponses_server.errors import FailureFacts, UpstreamError
 from openresponses_server.upstreams.base import called
 
 METHOD_NOT_FOUND: Final = -32601  # JSON-RPC 2.0, "Error object"
@@ -116,6 +116,26 @@ _SOON: Final = "1"  # seconds
 _MOST_MESSAGE: Final = 500  # characters of Codex's text of an error
 
 
+class UndeliveredError(UpstreamError):
+    """A request did not reach Codex: it can be sent to another of its processes."""
+
+
+class RefusedError(UpstreamError):
+    """Codex answered a request with an error."""
+
+
+def undelivered(name: str, cause: str) -> UndeliveredError:
+    """The process has ended before the request, or reads nothing."""
+    message = f"the {called(name)} did not take the request"
+    return UndeliveredError(503, message, code=UpstreamError.UNREACHABLE, cause=cause)
+
+
+def unknown(error: UpstreamError) -> UpstreamError:
+    """Return this failure for a request that may have been acted on and is not sent again."""
+    facts = FailureFacts(permanent=True, failover="")
+    return UpstreamError(error.http_status, error.message, code=error.code, cause=error.cause, facts=facts)
+
+
 def _error(status: int, code: str, name: str, what: str, cause: str = "") -> UpstreamError:
     return UpstreamError(status, f"the {called(name)} {what}", code=code, cause=cause or f"it {what}")
 
@@ -134,19 +154,19 @@ def ended(name: str, cause: str) -> UpstreamError:
 
 
 def silent(name: str, what: str) -> UpstreamError:
-    """Codex does not answer."""
+    """Return the error for a Codex that does not answer."""
     return _error(504, UpstreamError.TIMEOUT, name, "went silent", f"it did not {what} in time")
 
 
 def invalid(name: str, what: str) -> UpstreamError:
-    """Codex answers with something unexpected."""
+    """Return the error for an unexpected answer of Codex."""
     return _error(502, UpstreamError.INVALID_RESPONSE, name, "answered with something else", what)
 
 
-def refused(name: str, method: str, message: str) -> UpstreamError:
-    """Codex refuses a request."""
-    what = f"refused the turn: {message[:_MOST_MESSAGE] or 'it does not say why'}"
-    return _error(502, UpstreamError.INVALID_RESPONSE, name, what, f"it refused {method}")
+def refused(name: str, method: str, message: str) -> RefusedError:
+    """Return the error for a request that Codex refuses."""
+    what = f"the {called(name)} refused the turn: {message[:_MOST_MESSAGE] or 'it does not say why'}"
+    return RefusedError(502, what, code=UpstreamError.INVALID_RESPONSE, cause=f"it refused {method}")
 
 
 def slow_client(name: str, most: int) -> UpstreamError:
@@ -163,7 +183,7 @@ def not_asked(what: str) -> UpstreamError:
 
 
 def busy(name: str, *, key: bool) -> UpstreamError:
-    """All turns are in use, or all that one key may have."""
+    """Return the error for turns that are all in use, or all that one key may have."""
     status = 429 if key else 503
     whose = " of this key" if key else ""
     error = UpstreamError(

@@ -7,7 +7,7 @@ import shutil
 import tempfile
 from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 from weakref import WeakSet
@@ -22,7 +22,7 @@ from openresponses_server.settings import CodexSettings
 from openresponses_server.settings.data_folder import data_folder, make_private
 from openresponses_server.tasks import end_tasks
 from openresponses_server.upstreams.codex import messages
-from openresponses_server.upstreams.codex.messages import ObjectWithId
+from openresponses_server.upstreams.codex.messages import ObjectWithId, RefusedError, UndeliveredError
 from openresponses_server.upstreams.codex.process import CodexProcess
 from openresponses_server.upstreams.codex.turns import (
     CodexTurn,
@@ -214,12 +214,8 @@ class Pool:
             return self._go_on(request, owner)
         thread = self._idle.pop(ConversationDigest(owner, conversation, request).digest())
         if thread is not None:
-            try:
+            with suppress(UndeliveredError):  # it ended between two turns, so no turn is lost
                 return await self._start_turn(thread, request)
-            except UpstreamError:
-                if thread.process.failure is None:
-                    raise
-                # it ended between two turns, so no turn is lost
         thread = await self._new_thread(request, ConversationDigest(owner, conversation, request), owner)
         return await self._start_turn(thread, request)
 
@@ -273,9 +269,11 @@ class Pool:
                 raise messages.invalid(self._name, "turn/start gave no turn")
             turn.id = found.turn.id
         except BaseException as error:
-            refused = isinstance(error, UpstreamError) and error.code != UpstreamError.TIMEOUT
-            # without an answer the turn may run
-            self._in_background(self._close_thread(thread) if refused else self._interrupt(thread, turn))
+            # otherwise the turn may run
+            is_known = isinstance(error, UndeliveredError | RefusedError)
+            self._in_background(self._close_thread(thread) if is_known else self._interrupt(thread, turn))
+            if isinstance(error, UpstreamError) and not is_known:
+                raise messages.unknown(error) from error
             raise
         return thread
 

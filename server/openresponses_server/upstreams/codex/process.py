@@ -4,7 +4,9 @@ children."""
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -18,6 +20,8 @@ from openresponses_server.processes import (
     ChildProcess,
     LineSplitter,
     LineTooLong,
+    LineWriter,
+    OversizedLine,
     inherited_environment,
     log_stderr,
 )
@@ -27,6 +31,7 @@ from openresponses_server.upstreams.codex import messages
 from openresponses_server.upstreams.codex.messages import (
     METHOD_NOT_FOUND,
     Incoming,
+    UndeliveredError,
     answer,
     incoming,
     params_of,
@@ -55,6 +60,7 @@ _READ: Final = 256 * 1024
 _UNREAD: Final = 64 * 1024 * 1024  # written bytes that the process has not read
 _MOST_KINDS: Final = 1000  # of notifications; further ones are not logged
 _LONGEST_KIND: Final = 100
+_THREAD: Final = re.compile(rb'(?<!\\)"threadId"\s*:\s*"([^"\\]{1,200})"')
 _CLIENT: Final = {"name": "openresponses_bridge", "title": "openresponses-bridge", "version": "1"}
 
 
@@ -69,8 +75,8 @@ class ThreadListener(Protocol):
         """A request arrived; answer it with `CodexProcess.answer`."""
         ...
 
-    def process_lost(self, error: UpstreamError) -> None:
-        """The process has ended."""
+    def failed(self, error: UpstreamError) -> None:
+        """The process has ended, or a message is lost."""
         ...
 
 
@@ -93,6 +99,7 @@ class CodexProcess:
         self._unreadable = 0
         self._kinds: set[str] = set()  # of received notifications
         self._child: ChildProcess | None = None
+        self._writer: LineWriter | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
     @property
@@ -121,6 +128,7 @@ class CodexProcess:
             )
         except OSError as error:
             raise messages.not_started(self._name, error.strerror or type(error).__name__) from error
+        self._writer = LineWriter(child, _UNREAD)
         self._tasks = [
             asyncio.create_task(self._listen(child)),
             asyncio.create_task(log_stderr(child.stderr, "codex.stderr", self._clean, upstream=self._name)),
@@ -129,9 +137,7 @@ class CodexProcess:
 
     async def request(self, method: str, params: dict[str, Any], seconds: float | None = None) -> msgspec.Raw:
         """Send a request; returns its result. Raises UpstreamError if Codex refuses, ends, or does not answer
-        in time."""
-        if self.failure is not None:
-            raise self.failure
+        in time, and UndeliveredError if it did not get the request."""
         self._last_id += 1
         number = self._last_id
         future: asyncio.Future[msgspec.Raw] = asyncio.get_running_loop().create_future()
@@ -149,33 +155,55 @@ class CodexProcess:
 
     def answer(self, request_id: int | str, result: Any) -> None:
         """Answer a request of Codex."""
-        self._write({"id": request_id, "result": result})
+        with suppress(UndeliveredError):
+            self._write({"id": request_id, "result": result})
 
     def _write(self, message: dict[str, Any]) -> None:
-        assert self._child is not None
-        pipe = self._child.stdin.transport
-        if self.failure is not None or pipe.is_closing():
-            return
-        if pipe.get_write_buffer_size() > _UNREAD:
-            self._fail(messages.silent(self._name, "read what was written to it"))
-            return
-        pipe.write(encode(message) + b"\n")
+        """Raises UndeliveredError if the process does not get the message."""
+        assert self._writer is not None
+        if self.failure is None:
+            try:
+                if self._writer.write(encode(message) + b"\n"):
+                    return
+                raise messages.undelivered(self._name, "it has not read what it was sent before")
+            except TimeoutError:
+                self._fail(messages.silent(self._name, "read what was written to it"))
+            except BrokenPipeError:
+                if not self.ready:
+                    return  # why it ended is known in a moment
+                self._fail(messages.ended(self._name, "its process has ended"))
+        raise messages.undelivered(self._name, self.failure.cause if self.failure is not None else "")
 
     async def _listen(self, child: ChildProcess) -> None:
         lines = LineSplitter(self._settings.line_bytes)
         try:
             while data := await child.stdout.read(_READ):
                 for line in lines.feed(data):
-                    self._dispatch(line)
+                    if isinstance(line, OversizedLine):
+                        self._lose(line)
+                    else:
+                        self._dispatch(line)
         except LineTooLong:
-            most = self._settings.line_bytes
-            self._fail(messages.invalid(self._name, f"it wrote a line of more than {most} bytes"))
+            self._fail(messages.invalid(self._name, "it wrote a line without end"))
             return
         code = await child.wait(self._settings.stop_seconds)
         how = "it closed its output" if code is None else f"its process ended with code {code}"
         if code == NOT_FOUND:
             how = "its program was not found"
         self._fail(messages.ended(self._name, how))
+
+    def _lose(self, line: OversizedLine) -> None:
+        """Fail what this line was for, and nothing else."""
+        error = messages.invalid(
+            self._name, f"it wrote a line of more than {self._settings.line_bytes} bytes"
+        )
+        _log.warning("codex.oversized_line", upstream=self._name, pid=self.pid)
+        future = self._waiting.get(line.answered) if isinstance(line.answered, int) else None
+        if future is not None and not future.done():
+            future.set_exception(error)
+        threads = {each.decode(errors="replace") for end in line for each in _THREAD.findall(end)}
+        for listener in [self.listeners[each] for each in threads if each in self.listeners]:
+            listener.failed(error)
 
     def _dispatch(self, line: bytes) -> None:
         message = incoming(line)
@@ -228,7 +256,8 @@ class CodexProcess:
     def refuse(self, request_id: int | str) -> None:
         """Refuse a request of a kind that the server does not support."""
         error = {"code": METHOD_NOT_FOUND, "message": "this client does not answer it"}
-        self._write({"id": request_id, "error": error})
+        with suppress(UndeliveredError):
+            self._write({"id": request_id, "error": error})
 
     def _fail(self, error: UpstreamError) -> None:
         """Mark the process as unusable and fail everything that waits for it."""
@@ -240,7 +269,7 @@ class CodexProcess:
             if not future.done():
                 future.set_exception(error)
         for listener in list(self.listeners.values()):
-            listener.process_lost(error)
+            listener.failed(error)
         self._kill()
 
     def _kill(self) -> None:
@@ -254,7 +283,7 @@ class CodexProcess:
         if self.failure is None:
             self.failure = messages.ended(self._name, "it was stopped")
             for listener in list(self.listeners.values()):
-                listener.process_lost(self.failure)
+                listener.failed(self.failure)
         await self._child.stop(self._settings.stop_seconds, self._tasks)
 
 

@@ -82,7 +82,7 @@ class CodexTurn:
             accept = self._settings.approvals == "auto"
             self._process.answer(message.id, answer(message.method, params_of(line), accept=accept))
 
-    def process_lost(self, error: UpstreamError) -> None:
+    def failed(self, error: UpstreamError) -> None:
         self.error = self.error or error
         self._changed.set()
 
@@ -178,7 +178,7 @@ class ConversationDigest:
         self.add(request.history)
 
     def add(self, items: Iterable[dict[str, Any]]) -> None:
-        """Items of a history."""
+        """Add the items of a history."""
         for item in items:
             if item.get(OWN):
                 continue

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from bisect import bisect
 from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -204,19 +205,30 @@ _MAKERS: Final = {
 _CAMEL: Final = re.compile(r"([a-z])([A-Z])")
 _WORD: Final = re.compile(r"[A-Za-z]+")
 _ASKS_FOR_A_TOOL: Final = re.compile(r"\b(call|use|run|invoke|tool|function)\b", re.IGNORECASE)
+_MOST_CALLS: Final = 3  # in one turn
+_INDENT: Final = 8  # characters
+_AGENT: Final = re.compile(r"\b(?:sub)?agents?\b|\bdelegate\b")
+_TAG: Final = re.compile(r"<(/?)([A-Za-z][\w.:-]{0,63})[^<>\n]{0,200}>")
+# names of tags that clients give, rather than those of HTML, and of those that hold what the user asks
+_CONTEXT: Final = re.compile(
+    r"[-_]|[a-z][A-Z]|^(?:context|attachments?|environment|instructions|INSTRUCTIONS|task)$"
+)
+_ASKED: Final = re.compile(r"(?i:user[-_]?(?:request|query|message|prompt)|task)")
 # words of tool names that say nothing about the tool's purpose
 _EMPTY_WORDS: Final = frozenset({"get", "set", "the", "a", "an", "to", "of", "in", "do", "current", "tool"})
 
 
 class DemoTurn(Struct, frozen=True):
-    """The newest turn of a conversation. `results` are the outputs that follow the last user message,
-    `earlier` the texts of the user messages before it, `messages` how many messages there are."""
+    """The newest turn of a conversation. `text` are the user's own words in the last message that has some,
+    `results` the outputs that follow it, `calls` how many calls do, `earlier` the user's words before it,
+    `messages` how many messages there are."""
 
     model: str
     text: str
     images: int
     earlier: list[str]
     results: list[str]
+    calls: int
     tools: list[dict[str, Any]]
     tool_choice: Any
     parallel: bool
@@ -229,52 +241,57 @@ class DemoTurn(Struct, frozen=True):
     prompt_words: int
 
     def chosen_tools(self) -> list[dict[str, Any]]:
-        """The functions to call now: forced ones, else those that the user's words ask for."""
-        if not self.tools or self.tool_choice == "none":
+        """The functions to call now: forced ones, else those that the user's words ask for. A turn has a few
+        calls at most and, unless that is forced, begins no agent: those call the model again, without end."""
+        if not self.tools or self.tool_choice == "none" or self.calls >= _MOST_CALLS:
             return []
         if isinstance(self.tool_choice, dict):
             return self._forced(self.tool_choice)
-        named = self._named()
+        tools = [tool for tool in self.tools if not _begins_agent(tool)]
+        named = self._named(tools)
         if self.tool_choice == "required":
-            return self._as_many_as_allowed(named) or self.tools[:1]
+            return self._as_many_as_allowed(named) or tools[:1] or self.tools[:1]
         if self.results:
             return []
         if named:
             return self._as_many_as_allowed(named)
-        return self.tools[:1] if _ASKS_FOR_A_TOOL.search(self.text) else []
+        return tools[:1] if _ASKS_FOR_A_TOOL.search(self.text) else []
 
     def _forced(self, choice: dict[str, Any]) -> list[dict[str, Any]]:
         name = (choice.get("function") or choice).get("name")
         return [tool for tool in self.tools if tool.get("name") == name][:1] or self.tools[:1]
 
-    def _named(self) -> list[dict[str, Any]]:
+    def _named(self, tools: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """The tools that the user's words name; if none is named, the one with most matching words."""
         said = {word.lower() for word in _WORD.findall(self.text)}
-        names = [set(_words_of(str(tool.get("name", "")))) for tool in self.tools]
-        whole = [tool for tool, name in zip(self.tools, names, strict=True) if name and name <= said]
+        names = [set(_words_of(str(tool.get("name", "")))) for tool in tools]
+        whole = [tool for tool, name in zip(tools, names, strict=True) if name and name <= said]
         if whole:
             return whole
         most = max((len(name & said) for name in names), default=0)
-        nearest = (tool for tool, name in zip(self.tools, names, strict=True) if len(name & said) == most)
+        nearest = (tool for tool, name in zip(tools, names, strict=True) if len(name & said) == most)
         return [next(nearest)] if most else []
 
     def _as_many_as_allowed(self, tools: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        return tools if self.parallel else tools[:1]
+        return tools[: _MOST_CALLS - self.calls if self.parallel else 1]
 
 
 def read_turn(body: dict[str, Any]) -> DemoTurn:
     """The turn in a request's body."""
     messages = [message for message in body.get("messages", []) if isinstance(message, dict)]
     users = [at for at, message in enumerate(messages) if message.get("role") == "user"]
-    last = users[-1] if users else -1
     texts = [_text_of(message.get("content")) for message in messages]
+    words = {at: own_words(messages[at].get("content")) for at in users}
+    asking = [at for at in users if words[at] or _images(messages[at].get("content"))] or users[-1:]
+    last = asking[-1] if asking else -1
     options = body.get("stream_options") or {}
     return DemoTurn(
         model=str(body.get("model", "")),
-        text=texts[last] if users else "",
-        images=_images(messages[last].get("content")) if users else 0,
-        earlier=[texts[at] for at in users[:-1]],
+        text=(words[last] or texts[last]) if asking else "",
+        images=_images(messages[last].get("content")) if asking else 0,
+        earlier=[words[at] for at in asking[:-1]],
         results=[texts[at] for at in range(last + 1, len(messages)) if messages[at].get("role") == "tool"],
+        calls=sum(len(_of(list, message.get("tool_calls"))) for message in messages[last + 1 :]),
         tools=[tool["function"] for tool in body.get("tools") or [] if tool.get("type") == "function"],
         tool_choice=body.get("tool_choice"),
         parallel=body.get("parallel_tool_calls") is not False,
@@ -286,6 +303,44 @@ def read_turn(body: dict[str, Any]) -> DemoTurn:
         messages=len(messages),
         prompt_words=sum(len(text.split()) for text in texts),
     )
+
+
+def own_words(content: Any) -> str:
+    """The user's own words in a message: its texts without the blocks that clients put before, behind and
+    around them (`<system-reminder>…</system-reminder>`, `<environment_context>`), in linear time."""
+    parts = content if isinstance(content, list) else [{"type": "text", "text": _text_of(content)}]
+    texts = (_without_context(_text_of([part])) for part in parts if isinstance(part, dict))
+    return " ".join(text for text in texts if text)
+
+
+def _without_context(text: str) -> str:
+    ends: dict[str, list[tuple[int, int]]] = {}
+    begins: list[re.Match[str]] = []
+    for tag in _TAG.finditer(text):
+        if tag[1]:
+            ends.setdefault(tag[2], []).append(tag.span())
+        elif _CONTEXT.search(tag[2]):
+            begins.append(tag)
+    kept, asked, at = list[str](), list[str](), 0
+    for tag in begins:
+        closing = ends.get(tag[2], [])
+        found = bisect(closing, tag.span())
+        before = text[max(at, tag.start() - _INDENT) : tag.start()].rstrip(" \t")
+        if tag.start() < at or found == len(closing) or before[-1:] not in ("", "\n"):
+            continue  # within a block, without an end, or within a line of the user's
+        kept.append(text[at : tag.start()])
+        begin, end = closing[found]
+        if _ASKED.fullmatch(tag[2]):
+            asked.append(text[tag.end() : begin])
+        at = end
+    return ("\n".join(asked) or "".join([*kept, text[at:]])).strip()
+
+
+def _begins_agent(tool: dict[str, Any]) -> bool:
+    """Return True if a function begins another agent, by its name or the names of its parameters."""
+    parameters = _of(dict, _of(dict, tool.get("parameters")).get("properties"))
+    names = [str(tool.get("name", "")), *map(str, parameters)]
+    return names[0].lower() == "task" or any(_AGENT.search(" ".join(_words_of(name))) for name in names)
 
 
 def _words_of(name: str) -> list[str]:

@@ -72,7 +72,7 @@ class DemoUpstream:
 
 
 def _reply(frames: Iterator[bytes], pause: float) -> TaskSource:
-    """These frames, with so many seconds before each, or several at once."""
+    """Return a reply with these frames, with so many seconds before each, or several at once."""
 
     async def read() -> bytes:
         await asyncio.sleep(pause)
@@ -105,7 +105,7 @@ def _frames(turn: DemoTurn, behaviour: Behaviour) -> Iterator[bytes]:
 
 
 def _steps(turn: DemoTurn, behaviour: Behaviour) -> Iterator[Step]:
-    """What the behaviour plays, its text up to the first of the turn's stop sequences."""
+    """Yield the steps of the behaviour, its text up to the first of the turn's stop sequences."""
     if turn.stop:
         text = "".join(step.get("delta", {}).get("content", "") for step in behaviour.play(turn))
         found = [at for sequence in turn.stop if (at := text.find(sequence)) >= 0]

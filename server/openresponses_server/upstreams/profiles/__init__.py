@@ -13,15 +13,15 @@ from functools import cache
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from msgspec import Struct
 
 from openresponses_server.settings import SettingsError
-from openresponses_server.settings.files import about, did_you_mean, located, read_config, wrong_fields
+from openresponses_server.settings.files import about, converted, did_you_mean, located, read_config
 from openresponses_server.upstreams.catalog import bare_name, best_match
-from openresponses_server.upstreams.dialects import DIALECTS, HttpDialect, without_password
+from openresponses_server.upstreams.dialects import DIALECTS, HttpDialect, has_sockets, without_password
 
 
 def options_of(kind: type[Struct], fields: dict[str, Any], whose: str = "") -> Struct:
@@ -73,7 +73,6 @@ def check_model_options(kind: type[Struct], by_model: dict[str, dict[str, Any]],
             raise SettingsError(f"{whose}model_options.{pattern}: {error.message}", at) from error
 
 
-Table = TypeVar("Table", bound=Struct)
 _SUFFIX: Final = ".toml"
 _NAME: Final = re.compile(r"\w+")
 _MOST_BYTES: Final = 64 * 1024
@@ -89,6 +88,8 @@ class ProfileDialect(Struct, frozen=True, forbid_unknown_fields=True):
     """The dialect's options for this provider."""
     model_options: dict[str, dict[str, Any]] = {}
     """The same for single models, by name in lower case, with `*` and `?` as wildcards."""
+    websocket: bool = False
+    """Whether the provider has WebSockets at its address, and streamed requests go over them."""
 
 
 class Profile(Struct, frozen=True, forbid_unknown_fields=True):
@@ -106,6 +107,8 @@ class Profile(Struct, frozen=True, forbid_unknown_fields=True):
     """The program and arguments that usually print the key. Without this and a variable no key is needed."""
     api_key_header: str | None = None
     """The header that has a key of the variable and nothing else. Default: the dialect's."""
+    session_headers: dict[str, str] = {}
+    """The headers in which it wants an id of the session, each with `{session}`."""
     start: str | None = None
     """The command that starts a local server, or that a program needs to have been run before."""
     tried: str | None = None
@@ -134,13 +137,13 @@ def profile(name: str, folder: Path | None = None) -> Profile:
             )
         among = names(folder)
         close = did_you_mean(name, among)
-        raise SettingsError(f"profile {name!r} is not one of: {', '.join(among)}{close}", ".profile")
+        raise SettingsError(f"{name!r} is not one of: {', '.join(among)}{close}", ".profile")
     return _shipped_profile(name)
 
 
 def _looks_like_address(name: str) -> bool:
-    """Whether it looks like an address without a scheme: a host with a port, a domain with a path or with
-    several parts, localhost, or an IPv6 address."""
+    """Return True if the text looks like an address without a scheme: a host with a port, a domain with a
+    path or with several parts, localhost, or an IPv6 address."""
     if name.startswith(("localhost", "[")):
         return True
     host, slash, _ = name.partition("/")
@@ -186,25 +189,16 @@ def _read(name: str, path: Path) -> Profile:
                 raise SettingsError(f"a profile has at most {_MOST_BYTES} bytes", place=str(path))
             return _checked(read_config(path))
     except SettingsError as error:
-        where = f"{error.place or path}: {error.message}"
-        raise SettingsError(f"profile {name!r}: {where}", ".profile") from error
-
-
-def _converted(fields: Any, kind: type[Table], at: str = "$") -> Table:
-    try:
-        return msgspec.convert(fields, kind)
-    except msgspec.ValidationError as error:
-        wrong = wrong_fields(error, kind)
-        wrong.at = at + wrong.at.removeprefix("$")
-        raise wrong from error
+        wrong = "; ".join(f"{each.place or path}: {each.message}" for each in error.all)
+        raise SettingsError(f"{name!r} can't be used: {wrong}", ".profile") from error
 
 
 def _checked(fields: dict[str, Any]) -> Profile:
     dialects = fields.get("dialects")
     for spoken, table in dialects.items() if isinstance(dialects, dict) else ():
         # each alone, so that an error names its table
-        _converted(table, ProfileDialect, f"$.dialects.{spoken}")
-    found = _converted(fields, Profile)
+        converted(table, ProfileDialect, f"$.dialects.{spoken}")
+    found = converted(fields, Profile)
     if found.dialect not in found.dialects:
         raise SettingsError(f"dialect {found.dialect!r} has no table [dialects.{found.dialect}]", "$.dialect")
     for spoken, each in found.dialects.items():
@@ -214,6 +208,8 @@ def _checked(fields: dict[str, Any]) -> Profile:
                 raise SettingsError(f"dialect {spoken!r} is not one of: {', '.join(DIALECTS)}{close}")
             options_of(DIALECTS[spoken].side.options, each.options)
             check_model_options(DIALECTS[spoken].side.options, each.model_options)
+            if each.websocket and not has_sockets(DIALECTS[spoken]):
+                raise SettingsError(f"dialect {spoken!r} has no WebSockets", ".websocket")
             if each.url is None and isinstance(DIALECTS[spoken], HttpDialect):
                 raise SettingsError("Object missing required field `url`")
             try:

@@ -60,7 +60,13 @@ class PlayedRequests:
         self._name = name
 
     async def request(
-        self, method: str, _url: str, *, headers: Mapping[str, str], data: bytes | Upload = b""
+        self,
+        method: str,
+        _url: str,
+        *,
+        headers: Mapping[str, str],
+        data: bytes | Upload = b"",
+        session: str = "",
     ) -> HttpResponse:
         """The recorded answer. Raises the error of a connection if there was no answer."""
         if method != "POST":

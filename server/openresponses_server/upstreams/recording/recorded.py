@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
+from openresponses_bridge.diagnostics import LOSSES_HEADER
 from openresponses_server.errors import UpstreamError, error_body
 from openresponses_server.http.client.failures import public_reason
 from openresponses_server.http.client.upload import Upload
@@ -34,7 +35,6 @@ from openresponses_server.tasks import on_thread
 from openresponses_server.upstreams.base import (
     DRAIN_SECONDS,
     FAILURES,
-    LOSSES_HEADER,
     HttpClient,
     HttpResponse,
     Upstream,
@@ -73,14 +73,20 @@ class RecordingRequests:
         self._secrets = list(secrets)
 
     async def request(
-        self, method: str, url: str, *, headers: Mapping[str, str], data: bytes | Upload = b""
+        self,
+        method: str,
+        url: str,
+        *,
+        headers: Mapping[str, str],
+        data: bytes | Upload = b"",
+        session: str = "",
     ) -> HttpResponse:
         target = None if isinstance(data, Upload) or method != "POST" else self._policy.target_for(self._name)
         if target is None or isinstance(data, Upload):
-            return await self._requests.request(method, url, headers=headers, data=data)
+            return await self._requests.request(method, url, headers=headers, data=data, session=session)
         recorder = await self._begin(target, url, headers, data)
         try:
-            answer = await self._requests.request(method, url, headers=headers, data=data)
+            answer = await self._requests.request(method, url, headers=headers, data=data, session=session)
         except FAILURES as error:
             if isinstance(error, TimeoutError):
                 recorder.end("failed", TIMEOUT, "it did not answer in time")

@@ -2,7 +2,7 @@
 'use strict';
 
 const vscode = require('vscode');
-const { Agent, participant } = require('./lib/agent');
+const { Agent, goesOn, participant } = require('./lib/agent');
 const { Connection, SECTION, addressOf, isOpen } = require('./lib/connection');
 const { Models } = require('./lib/models');
 const { Provider } = require('./lib/provider');
@@ -65,7 +65,12 @@ async function runTask(agent, task, { model: id, tools, rounds, token } = {}) {
   if (typeof task === 'string') return agent.run(given);
   const options = { location: vscode.ProgressLocation.Notification, title: 'Open Responses', cancellable: true };
   const outcome = await vscode.window.withProgress(options, (progress, stop) =>
-    agent.run({ ...given, token: stop, onCall: name => progress.report({ message: `Running ${name}…` }) }));
+    agent.run({
+      ...given,
+      token: stop,
+      onCall: name => progress.report({ message: `Running ${name}…` }),
+      onLimit: round => goesOn(vscode, round),
+    }));
   const shown = await vscode.workspace.openTextDocument({ content: outcome.text, language: 'markdown' });
   await vscode.window.showTextDocument(shown);
   return outcome;

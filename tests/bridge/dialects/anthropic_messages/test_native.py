@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from openresponses_bridge.dialects import chat_completions
 from openresponses_bridge.dialects.anthropic_messages import MessagesOptions, from_messages, to_messages
+from openresponses_bridge.errors import InvalidRequestError
 from openresponses_bridge.protocol.codec import encode
 
 MODEL = "claude-opus-4-7"
@@ -29,8 +30,8 @@ FIELDS: dict[str, tuple[Any, bool | str]] = {
     "messages": ([{"role": "user", "content": [{"type": "text", "text": "Hi"}]}], True),
     "model": (MODEL, True),
     "cache_control": (MARK, True),
-    "container": ("container_1", "container"),
-    "diagnostics": ({"previous_message_id": "msg_1"}, "diagnostics"),
+    "container": ("container_1", True),
+    "diagnostics": ({"previous_message_id": "msg_1"}, True),
     "inference_geo": ("us", True),
     "metadata": ({"user_id": "u" * 300}, True),
     "output_config": ({"effort": "max", "format": {"type": "json_schema", "schema": SCHEMA}}, True),
@@ -41,16 +42,16 @@ FIELDS: dict[str, tuple[Any, bool | str]] = {
     "thinking": ({"type": "adaptive", "display": "omitted"}, True),
     "tool_choice": ({"type": "any", "disable_parallel_tool_use": True}, True),
     "tools": ([{**FUNCTION, "cache_control": MARK}], True),
-    "user_profile_id": ("up_1", "user_profile_id"),
-    "workspace_id": ("w_1", "workspace_id"),
+    "user_profile_id": ("up_1", True),
+    "workspace_id": ("w_1", True),
     # beta
-    "billing_policy": ({"type": "x"}, "billing_policy"),
+    "billing_policy": ({"type": "x"}, True),
     "compaction": ({"type": "auto"}, True),
     "context_management": ({"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]}, True),
-    "fallback_credit_token": ("t", "fallback_credit_token"),
-    "fallbacks": ([{"model": "m"}], "fallbacks"),
-    "mcp_servers": ([{"type": "url", "url": "https://a", "name": "a"}], "mcp_servers"),
-    "thread": ({"type": "create"}, "thread"),
+    "fallback_credit_token": ("t", True),
+    "fallbacks": ([{"model": "m"}], True),
+    "mcp_servers": ([{"type": "url", "url": "https://a", "name": "a"}], True),
+    "thread": ({"type": "create"}, False),  # answered here
 }
 _HEADERS = {"betas"}  # the SDK sends it as `anthropic-beta`
 BESIDE: dict[str, dict[str, Any]] = {"tool_choice": {"tools": [FUNCTION]}}
@@ -125,6 +126,9 @@ def test_field_is_kept_or_lost(name: str) -> None:
     out, lost = sent(given)
     if outcome is True:
         assert out[name] == value
+        assert lost == []
+    elif outcome is False:
+        assert name not in out
         assert lost == []
     else:
         assert name not in out
@@ -239,10 +243,73 @@ def test_case_60_what_a_system_message_says_besides_is_kept(kind: str) -> None:
     given = body(messages=turns, model="claude-opus-5-5", tools=[FUNCTION])
     out, lost = sent(given)
     assert (out["messages"], lost) == (turns, [])
-    assert elsewhere(given)
+    honoured = kind == "a tool less"
+    assert bool(elsewhere(given)) != honoured
     out, lost = sent(given | {"model": "claude-opus-4-7"})
     assert [message["role"] for message in out["messages"]] == ["user", "assistant", "user"]
-    assert len(lost) == 1
+    assert len(lost) == (0 if honoured else 1)
+
+
+REFERENCE = {"type": "tool_reference", "name": "late"}
+EDIT = {"name": "edit", "input_schema": {"type": "object", "properties": {}}}
+CHANGES = [
+    {"type": "tool_addition", "tool": REFERENCE},
+    {"type": "tool_addition", "tool": {"type": "tool_definition", "definition": EDIT}},
+    REMOVED,
+]
+CHANGED = [{"role": "user", "content": "hi"}, {"role": "system", "content": CHANGES}]
+DEFERRED = {**FUNCTION, "name": "late", "defer_loading": True}
+
+
+def test_n3_the_api_reads_itself_which_tools_come_and_go() -> None:
+    given = body(model="claude-opus-5", messages=CHANGED, tools=[FUNCTION, DEFERRED])
+    out, lost = sent(given)
+    assert (out["messages"][1], lost) == (CHANGED[1], [])
+    assert [tool["name"] for tool in out["tools"]] == ["f", "late"]
+    assert out["tools"][1]["defer_loading"] is True
+
+
+@pytest.mark.parametrize("model", ["claude-opus-4-7", ""], ids=["an older model", "another API"])
+@pytest.mark.parametrize("declared", [[FUNCTION, DEFERRED], [DEFERRED]], ids=["one deferred", "all deferred"])
+def test_n3_tools_that_come_and_go_are_offered_from_there_on(model: str, declared: list[Any]) -> None:
+    given = body(model=model or MODEL, messages=CHANGED, tools=declared)
+    request, noted = from_messages(encode(given))
+    if model:
+        out, lost = to_messages(request)
+        offered = [tool["name"] for tool in out["tools"]]
+    else:
+        asked, lost = chat_completions.to_chat(request)
+        offered = [tool["function"]["name"] for tool in json.loads(encode(asked))["tools"]]
+    assert offered == ["late", "edit"]
+    assert not [*noted.of("loss"), *lost.of("loss")]
+
+
+@pytest.mark.parametrize(
+    ("changes", "names"),
+    [
+        ([REMOVED, {"type": "tool_addition", "tool": {"type": "tool_reference", "name": "f"}}], ["f"]),
+        ([CHANGES[1], {"type": "tool_removal", "tool": {"type": "tool_reference", "name": "edit"}}], ["f"]),
+        ([CHANGES[1], CHANGES[1]], ["f", "edit"]),
+    ],
+)
+def test_n3_the_last_change_of_a_tool_holds(changes: list[Any], names: list[str]) -> None:
+    turns = [{"role": "user", "content": "hi"}, {"role": "system", "content": changes}]
+    request, _ = from_messages(encode(body(messages=turns, tools=[FUNCTION])))
+    assert [tool.name for tool in request.tools or ()] == names
+
+
+def test_a_change_of_what_is_not_known_is_a_loss() -> None:
+    server = {"type": "mcp_toolset_reference", "server_name": "s"}
+    turns = [CHANGED[0], {"role": "system", "content": [{"type": "tool_addition", "tool": server}]}]
+    assert "tool_addition" in elsewhere(body(messages=turns, tools=[FUNCTION]))
+
+
+@pytest.mark.parametrize("model", ["claude-opus-5", "claude-sonnet-4-5"])
+def test_case_59_a_leading_system_message_joins_the_system_prompt(model: str) -> None:
+    turns = [{"role": "system", "content": "be brief"}, {"role": "user", "content": "a"}]
+    out, _ = sent(body(model=model, system="top", messages=turns))
+    assert [block["text"] for block in out["system"]] == ["top", "be brief"]
+    assert [message["role"] for message in out["messages"]] == ["user"]
 
 
 def test_case_60_an_effort_may_come_last_and_without_content() -> None:
@@ -329,3 +396,21 @@ def test_places_are_of_no_use_in_another_input() -> None:
 
     out, _ = to_messages(replace(request, input=other.input))
     assert "cache_control" not in json.dumps(out)
+
+
+@pytest.mark.parametrize("block", ["image", "document"])
+def test_n3_what_the_api_alone_can_read_is_refused_elsewhere(block: str) -> None:
+    given = body(messages=[{"role": "user", "content": [
+        {"type": block, "source": {"type": "file", "file_id": "file_1"}, "cache_control": MARK}
+    ]}])  # fmt: skip
+    out, lost = sent(given)
+    assert (out["messages"], lost) == (given["messages"], [])
+    with pytest.raises(InvalidRequestError) as caught:
+        elsewhere(given)
+    assert caught.value.param == "messages[0].content[0].source"
+
+
+def test_n3_a_container_is_refused_elsewhere() -> None:
+    with pytest.raises(InvalidRequestError) as caught:
+        elsewhere(body(container="container_1"))
+    assert caught.value.param == "container"

@@ -4,13 +4,15 @@ import json
 
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.dialects.anthropic_messages import message as whole_message
 from openresponses_bridge.seal import Sealer
-from tests.support.anthropic import Fed, add_up
+from tests.support.anthropic import CheckedAnthropic, add_up
 from tests.support.anthropic_strategies import messages, streams
 from tests.support.machines import WIRES, plain
+from tests.support.scale import with_many_examples
 
 
 def complete(message, frames=()):
@@ -32,7 +34,7 @@ def complete(message, frames=()):
 @given(made=streams())
 def test_anthropic_to_events_to_anthropic_is_the_identity(wire, key, made):
     message, frames = made
-    fed = Fed(frames, wire=wire, sealer=Sealer(key)).close()
+    fed = CheckedAnthropic(frames, wire=wire, sealer=Sealer(key)).close()
     back = add_up(fed.chunks())
     assert {name: back[name] for name in message} == message
     assert fed.notes("loss") == []
@@ -41,7 +43,7 @@ def test_anthropic_to_events_to_anthropic_is_the_identity(wire, key, made):
 @given(made=streams())
 def test_the_message_that_is_not_streamed_equals_the_streamed_one(made):
     message, frames = made
-    fed = Fed(frames, wire="openai").close()
+    fed = CheckedAnthropic(frames, wire="openai").close()
     lost = Diagnostics()
     whole = whole_message(fed.response, fed.sealer, diagnostics=lost)
     streamed = add_up(fed.chunks())
@@ -54,7 +56,7 @@ def test_the_message_that_is_not_streamed_equals_the_streamed_one(made):
 @given(message=messages())
 def test_a_message_given_whole_is_the_same_response_as_streamed(message):
     body = json.dumps({"type": "message", "id": "msg_1", "role": "assistant", **message}).encode()
-    fed = Fed([body]).close()
+    fed = CheckedAnthropic([body]).close()
     back = add_up(fed.chunks())
     if complete(message):
         assert {name: back[name] for name in message} == message
@@ -63,7 +65,7 @@ def test_a_message_given_whole_is_the_same_response_as_streamed(message):
 @given(made=streams())
 def test_the_same_frames_give_the_same_events(made):
     _, frames = made
-    first, second = Fed(frames).close(), Fed(frames).close()
+    first, second = CheckedAnthropic(frames).close(), CheckedAnthropic(frames).close()
     assert [plain(event) for event in first.events] == [plain(event) for event in second.events]
 
 
@@ -71,4 +73,12 @@ def test_the_same_frames_give_the_same_events(made):
 def test_a_stream_cut_anywhere_keeps_the_laws(made):
     _, frames = made
     for length in range(len(frames) - 2):
-        assert Fed(frames[:length]).close().response.status == "failed"
+        assert CheckedAnthropic(frames[:length]).close().response.status == "failed"
+
+
+test_many_anthropic_streams = with_many_examples(
+    test_anthropic_to_events_to_anthropic_is_the_identity,
+    wire=st.sampled_from(WIRES),
+    key=st.sampled_from([None, b"k" * 32]),
+    made=streams(),
+)

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from openresponses_bridge.dialects.chat_completions import Inbound, Outbound, encode
 from tests.support import chat
 from tests.support.chat_folds import Folded, Json, chunks, recorded
+from tests.support.machines import WIRES
+from tests.support.scale import with_many_examples
 from tests.support.shared import shared_files
 
 RECORDED = [
@@ -166,3 +168,8 @@ def test_the_official_types_accept_generated_chunks(script: list[tuple[str, list
 
     for chunk in through(streamed(script, reason))[0]:
         ChatCompletionChunk.model_validate(chunk, strict=True)
+
+
+test_many_generated_streams = with_many_examples(
+    test_a_generated_stream_says_the_same_on_the_way_out, scripts, reasons, st.sampled_from(WIRES)
+)

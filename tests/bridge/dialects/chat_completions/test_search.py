@@ -166,6 +166,13 @@ CITED = {
 SOURCE = {"type": "url", "url": "https://a.example", "title": "A"}
 
 
+def test_citations_stay_at_the_text_of_an_answer_that_also_refuses() -> None:
+    message, _ = items(chunk(content="Hi", refusal="No.", annotations=[CITED]), chunk("stop"), DONE)
+    assert [part["type"] for part in message["content"]] == ["output_text", "refusal"]
+    (cited,) = message["content"][0]["annotations"]
+    assert (cited["start_index"], cited["end_index"]) == (0, 2)
+
+
 @pytest.mark.parametrize("wire", WIRES)
 def test_citations_are_the_sources_of_a_search(wire: str) -> None:
     message, search = items(

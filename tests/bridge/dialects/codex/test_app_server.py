@@ -5,15 +5,15 @@ from typing import Any
 import pytest
 
 from openresponses_bridge.dialects.codex import Inbound
+from tests.support.checked_inbound import CheckedInbound, Frame
 from tests.support.codex import counts, ended, item, notify, said, spent, started
-from tests.support.fed import Fed, Frame
 
 
-def fed(*frames: Frame) -> Fed:
-    return Fed(Inbound, [started(), *frames])
+def fed(*frames: Frame) -> CheckedInbound:
+    return CheckedInbound(Inbound, [started(), *frames])
 
 
-def texts(stream: Fed) -> list[str]:
+def texts(stream: CheckedInbound) -> list[str]:
     return [each["content"][0]["text"] for each in stream.output if each["type"] == "message"]
 
 
@@ -96,7 +96,7 @@ COMMAND = {"command": "ls", "cwd": "/w", "exitCode": None}
 
 
 def test_command_is_an_item_from_its_start_to_its_end() -> None:
-    stream = Fed(Inbound, [started()], close=False)
+    stream = CheckedInbound(Inbound, [started()], close=False)
     assert stream.feed(item("started", "commandExecution", "call_a", **COMMAND)) == ["output_item.added"]
     assert stream.output[0]["status"] == "in_progress"
     output = notify("item/commandExecution/outputDelta", itemId="call_a", delta="a\n")
@@ -214,11 +214,12 @@ def test_approvals_are_asked_by_an_extension_event(method: str, kind: str) -> No
 def test_a_request_nobody_answers_is_a_warning() -> None:
     request = {"id": 1, "method": "item/tool/call", "params": {}}
     stream = fed(request, ended())
-    assert stream.notes("warning") == ["item/tool/call: a request of the upstream that is not answered"]
+    unanswered = "item/tool/call: a request of the upstream that is not answered"
+    assert stream.notes("warning") == [unanswered, "output: completed without any"]
 
 
 # ── usage ──────────────────────────────────────────────────────────────────────────────────────────
-def usage(stream: Fed) -> tuple[int, ...] | None:
+def usage(stream: CheckedInbound) -> tuple[int, ...] | None:
     sent = stream.response.usage
     return sent and (
         sent.input_tokens,
@@ -267,6 +268,8 @@ ERROR = {"message": "boom", "codexErrorInfo": "other"}
         ("unauthorized", "invalid_api_key", "invalid_request_error"),
         ("badRequest", "invalid_prompt", "invalid_request_error"),
         ("sandboxError", "sandbox_error", "server_error"),
+        ("bioPolicy", "bio_policy", "invalid_request_error"),
+        ("cyberPolicy", "cyber_policy", "invalid_request_error"),
         ("other", "upstream_error", "server_error"),
         (None, "upstream_error", "server_error"),
         (

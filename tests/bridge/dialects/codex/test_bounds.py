@@ -10,8 +10,8 @@ import pytest
 from openresponses_bridge import Diagnostics, ResponseStreamPhase
 from openresponses_bridge.calls.aggregator import MOST_RECENT, BoundedDict, ToolCallAggregator
 from openresponses_bridge.dialects.codex import Inbound
+from tests.support.checked_inbound import CheckedInbound, Frame
 from tests.support.codex import item, legacy, proxied
-from tests.support.fed import Fed, Frame
 
 
 class Sink:
@@ -131,7 +131,7 @@ def test_recent_keeps_the_last_keys() -> None:
 def test_what_the_end_lists_is_not_sent_again_however_long_ago_it_was(again: int) -> None:
     frames = list(calls(MOST_RECENT + 10))
     final = [frame["item"] for frame in frames[2 * again + 1 :: 2]]
-    stream = Fed(Inbound, close=False)
+    stream = CheckedInbound(Inbound, close=False)
     for frame in frames:
         stream.run.events += stream.inbound.feed_frame(frame)
     stream.run.events += stream.inbound.feed_frame(proxied("completed", response={"output": final}))

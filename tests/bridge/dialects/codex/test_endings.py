@@ -7,8 +7,8 @@ import pytest
 
 from openresponses_bridge.dialects import chat_completions
 from openresponses_bridge.dialects.codex import Inbound
+from tests.support.checked_inbound import CheckedInbound, Frame
 from tests.support.codex import ended, item, legacy, proxied, said, started
-from tests.support.fed import Fed, Frame
 
 USAGE = {"input_tokens": 3, "output_tokens": 2}
 COMPLETED = proxied("completed", response={"status": "completed", "output": [], "usage": USAGE})
@@ -46,12 +46,12 @@ def search(kind: str) -> Frame:
     return proxied(f"output_item.{kind}", item={"type": "web_search_call", "id": "ws", "status": "completed"})
 
 
-def has_ended(stream: Fed) -> bool:
+def has_ended(stream: CheckedInbound) -> bool:
     assert isinstance(stream.inbound, Inbound)
     return stream.inbound.ended
 
 
-def finish_reason(stream: Fed) -> str | None:
+def finish_reason(stream: CheckedInbound) -> str | None:
     outbound = chat_completions.Outbound()
     sent = b"".join(chat_completions.encode(outbound.feed(event)) for event in stream.events)
     sent += chat_completions.encode(outbound.close())
@@ -113,7 +113,7 @@ CUT: dict[str, list[Frame]] = {
 
 @pytest.mark.parametrize("case", WHOLE)
 def test_after_whole_calls_the_end_of_the_input_is_tool_calls(case: str) -> None:
-    stream = Fed(Inbound, WHOLE[case], close=False)
+    stream = CheckedInbound(Inbound, WHOLE[case], close=False)
     assert has_ended(stream)
     assert stream.status == "in_progress"
     stream.close()
@@ -123,7 +123,7 @@ def test_after_whole_calls_the_end_of_the_input_is_tool_calls(case: str) -> None
 
 @pytest.mark.parametrize("case", CUT)
 def test_case_26_while_something_is_open_the_end_of_the_input_is_a_cut(case: str) -> None:
-    stream = Fed(Inbound, CUT[case], close=False)
+    stream = CheckedInbound(Inbound, CUT[case], close=False)
     assert not has_ended(stream)
     assert isinstance(stream.inbound, Inbound)
     assert stream.inbound.read_done() == []
@@ -133,7 +133,7 @@ def test_case_26_while_something_is_open_the_end_of_the_input_is_a_cut(case: str
 
 @pytest.mark.parametrize("case", WHOLE)
 def test_the_end_of_the_read_ends_the_turn_and_nothing_follows(case: str) -> None:
-    stream = Fed(Inbound, WHOLE[case], close=False)
+    stream = CheckedInbound(Inbound, WHOLE[case], close=False)
     assert isinstance(stream.inbound, Inbound)
     assert stream._watch(stream.inbound.read_done())[-1] == "completed"
     assert stream.inbound.read_done() == stream.feed(COMPLETED) == stream.feed(text("Hi")) == []
@@ -144,7 +144,7 @@ def test_the_end_of_the_read_ends_the_turn_and_nothing_follows(case: str) -> Non
 
 @pytest.mark.parametrize("case", WHOLE)
 def test_in_the_same_read_the_end_adds_usage_and_no_second_ending(case: str) -> None:
-    stream = Fed(Inbound, WHOLE[case], close=False)
+    stream = CheckedInbound(Inbound, WHOLE[case], close=False)
     sent = stream.feed(COMPLETED)
     assert sent.count("completed") == 1
     assert isinstance(stream.inbound, Inbound)
@@ -154,13 +154,15 @@ def test_in_the_same_read_the_end_adds_usage_and_no_second_ending(case: str) -> 
 
 
 def test_arguments_that_end_before_their_json_does_are_cut_though_the_item_is_done() -> None:
-    stream = Fed(Inbound, [added(), argued('{"a"'), done(arguments="")])
+    stream = CheckedInbound(Inbound, [added(), argued('{"a"'), done(arguments="")])
     assert stream.status == "incomplete"
     assert stream.output[0]["status"] == "incomplete"
 
 
 def test_a_message_that_goes_on_after_a_call_is_another_message() -> None:
-    stream = Fed(Inbound, [text("Hi"), added(), text(" there"), done(), message("done"), COMPLETED])
+    stream = CheckedInbound(
+        Inbound, [text("Hi"), added(), text(" there"), done(), message("done"), COMPLETED]
+    )
     texts = [each["content"][0]["text"] for each in stream.output if each["type"] == "message"]
     assert texts == ["Hi", " there"]
     assert len({each["id"] for each in stream.output}) == 3
@@ -174,7 +176,7 @@ def test_a_message_that_goes_on_after_a_call_is_another_message() -> None:
     ],
 )
 def test_the_other_generations_end_with_their_own_notification(frames: list[Frame], turn: str) -> None:
-    stream = Fed(Inbound, frames[:-1], close=False)
+    stream = CheckedInbound(Inbound, frames[:-1], close=False)
     assert isinstance(stream.inbound, Inbound)
     assert not stream.inbound.ended
     stream.feed(frames[-1])
@@ -191,7 +193,7 @@ def test_a_decoded_frame_is_taken_as_its_bytes_are() -> None:
         ended(),
         ended(),
     ]
-    fed, taken = Fed(Inbound, frames), Fed(Inbound, close=False)
+    fed, taken = CheckedInbound(Inbound, frames), CheckedInbound(Inbound, close=False)
     assert isinstance(taken.inbound, Inbound)
     for frame in frames:
         assert isinstance(frame, dict)

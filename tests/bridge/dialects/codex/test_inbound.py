@@ -5,12 +5,12 @@ import json
 import pytest
 
 from openresponses_bridge.dialects.codex import Generation, Inbound
+from tests.support.checked_inbound import CheckedInbound, Frame
 from tests.support.codex import TURN, counts, ended, item, legacy, notify, proxied, said, spent, started
-from tests.support.fed import Fed, Frame
 
 
-def fed(*frames: Frame, close: bool = True) -> Fed:
-    return Fed(Inbound, frames, close=close)
+def fed(*frames: Frame, close: bool = True) -> CheckedInbound:
+    return CheckedInbound(Inbound, frames, close=close)
 
 
 def test_first_frame_starts_the_machine() -> None:

@@ -6,17 +6,17 @@ from typing import Any
 import pytest
 
 from openresponses_bridge.dialects.codex import Generation, Inbound
+from tests.support.checked_inbound import CheckedInbound, Frame
 from tests.support.codex import legacy
-from tests.support.fed import Fed, Frame
 
 DONE = legacy("task_complete", last_agent_message=None)
 
 
-def fed(*frames: Frame) -> Fed:
-    return Fed(Inbound, frames)
+def fed(*frames: Frame) -> CheckedInbound:
+    return CheckedInbound(Inbound, frames)
 
 
-def texts(stream: Fed) -> list[str]:
+def texts(stream: CheckedInbound) -> list[str]:
     return [each["content"][0]["text"] for each in stream.output if each["type"] == "message"]
 
 
@@ -243,7 +243,8 @@ def test_errors_aborts_and_retries() -> None:
     assert aborted.response.incomplete_details.reason == "cancelled"
     retried = fed(legacy("stream_error", message="again"), DONE)
     assert retried.status == "completed"
-    assert retried.notes("warning") == ["error: the upstream failed and tries again"]
+    again = "error: the upstream failed and tries again"
+    assert retried.notes("warning") == [again, "output: completed without any"]
 
 
 def test_unknown_events_are_ignored_and_noted_once() -> None:

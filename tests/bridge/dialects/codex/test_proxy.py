@@ -5,18 +5,18 @@ from typing import Any
 import pytest
 
 from openresponses_bridge.dialects.codex import Inbound
+from tests.support.checked_inbound import CheckedInbound, Frame
 from tests.support.codex import legacy, notify, proxied, started
-from tests.support.fed import Fed, Frame
 
 CALL = {"type": "function_call", "id": "fc_a", "call_id": "call_a", "name": "find"}
 COMPLETED = proxied("completed", response={"status": "completed", "output": []})
 
 
-def fed(*frames: Frame) -> Fed:
-    return Fed(Inbound, frames)
+def fed(*frames: Frame) -> CheckedInbound:
+    return CheckedInbound(Inbound, frames)
 
 
-def calls(stream: Fed) -> list[tuple[str, str, str, str]]:
+def calls(stream: CheckedInbound) -> list[tuple[str, str, str, str]]:
     return [
         (item["call_id"], item["name"], item["arguments"], item["status"])
         for item in stream.output
@@ -144,7 +144,7 @@ def test_custom_calls_carry_free_text() -> None:
         proxied("output_item.done", item=item),
         COMPLETED,
     ]
-    (call,) = Fed(Inbound, frames, "openai").output
+    (call,) = CheckedInbound(Inbound, frames, "openai").output
     assert (call["type"], call["input"]) == ("custom_tool_call", "*** Begin")
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from openresponses_bridge.dialects.codex import Generation, Inbound
-from tests.support.fed import Fed, json_lines
+from tests.support.checked_inbound import CheckedInbound, json_lines
 from tests.support.shared import shared_files
 
 RECORDED = shared_files("codex", "*.jsonl")
@@ -56,7 +56,7 @@ def without_ids(output: list[dict[str, Any]]) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("wire", WIRES)
 @pytest.mark.parametrize("path", RECORDED)
 def test_recorded_turn_ends_as_it_did(path: Path, wire: str) -> None:
-    fed = Fed(Inbound, json_lines(path), wire)
+    fed = CheckedInbound(Inbound, json_lines(path), wire)
     status, sent = ENDINGS.get(path.stem, ("completed", None))
     if (wire, sent) == ("openai", "cancelled"):
         status, sent = "cancelled", None
@@ -67,7 +67,7 @@ def test_recorded_turn_ends_as_it_did(path: Path, wire: str) -> None:
 
 @pytest.mark.parametrize("path", RECORDED)
 def test_recorded_items_are_all_sent_once(path: Path) -> None:
-    output = Fed(Inbound, json_lines(path)).output
+    output = CheckedInbound(Inbound, json_lines(path)).output
     sent = [item for item in output if item["status"] == "completed"]
     recorded = completed_items(path)
     assert [item["id"] for item in sent] == [item["id"] for item in recorded]
@@ -92,7 +92,7 @@ def check(ours: dict[str, Any], theirs: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("path", RECORDED)
 def test_recorded_turn_leaves_nothing_unknown(path: Path) -> None:
-    fed = Fed(Inbound, first_turn(path))
+    fed = CheckedInbound(Inbound, first_turn(path))
     late = ["frame: came after the end"]
     assert fed.notes("ignored") in ([], late)
     assert fed.notes("loss") == fed.notes("repair") == []
@@ -101,9 +101,9 @@ def test_recorded_turn_leaves_nothing_unknown(path: Path) -> None:
 @pytest.mark.parametrize("path", LEGACY)
 def test_side_by_side_generations_send_the_same_and_only_one_is_believed(path: Path) -> None:
     lines = json_lines(path)
-    both = Fed(Inbound, lines)
-    older = Fed(Inbound, [line for line in lines if b'"codex/event/' in line])
-    newer = Fed(Inbound, [line for line in lines if b'"codex/event/' not in line])
+    both = CheckedInbound(Inbound, lines)
+    older = CheckedInbound(Inbound, [line for line in lines if b'"codex/event/' in line])
+    newer = CheckedInbound(Inbound, [line for line in lines if b'"codex/event/' not in line])
     assert both.output == newer.output
     assert without_ids(older.output) == without_ids(newer.output)
     assert older.response.usage == newer.response.usage == both.response.usage
@@ -117,7 +117,7 @@ def test_side_by_side_generations_send_the_same_and_only_one_is_believed(path: P
 def test_case_26_a_recording_cut_anywhere_is_never_completed(path: Path) -> None:
     turn = first_turn(path)
     for length in range(0, len(turn) - 1, 5):
-        fed = Fed(Inbound, turn[:length])
+        fed = CheckedInbound(Inbound, turn[:length])
         assert fed.status in ("failed", "incomplete")
 
 
@@ -126,7 +126,7 @@ def test_compaction_turn_is_an_item_and_its_usage_its_own(path: Path) -> None:
     sent = messages(path)
     second = max(place for place, each in enumerate(sent) if each.get("method") == "turn/started")
     turn_id = sent[second]["params"]["turn"]["id"]
-    fed = Fed(lambda machine: Inbound(machine, turn_id), sent)
+    fed = CheckedInbound(lambda machine: Inbound(machine, turn_id), sent)
     (item,) = fed.output
     assert item["type"] == "codex:context_compaction"
     usage = fed.response.usage
@@ -137,7 +137,7 @@ def test_compaction_turn_is_an_item_and_its_usage_its_own(path: Path) -> None:
 
 @pytest.mark.parametrize("path", shared_files("codex", "tool_command_approval.jsonl"))
 def test_recorded_approval_is_an_extension_event(path: Path) -> None:
-    fed = Fed(Inbound, json_lines(path))
+    fed = CheckedInbound(Inbound, json_lines(path))
     (asked,) = fed.extensions("codex:approval_request")
     assert asked["request_id"] == 0
     assert asked["kind"] == "command_execution"
@@ -148,7 +148,7 @@ def test_recorded_approval_is_an_extension_event(path: Path) -> None:
 
 @pytest.mark.parametrize("path", shared_files("codex", "tool_command_streaming_output.jsonl"))
 def test_recorded_output_is_sent_while_the_command_runs(path: Path) -> None:
-    fed = Fed(Inbound, json_lines(path))
+    fed = CheckedInbound(Inbound, json_lines(path))
     deltas = fed.extensions("codex:command_execution.output_delta")
     assert [each["delta"] for each in deltas] == ["hello-from-tool line2\n", "hello-from-tool line3\n"]
     assert {each["item_id"] for each in deltas} == {fed.output[0]["id"]}

@@ -11,8 +11,8 @@ from openresponses_bridge.dialects.codex.proxy import ProxyReader
 from openresponses_bridge.dialects.codex.routes import ROUTES, Action
 from openresponses_bridge.dialects.codex.turn import TurnEmitter
 from openresponses_bridge.dialects.codex.types import notification_of
+from tests.support.checked_inbound import CheckedInbound, Frame
 from tests.support.codex import ended, legacy, notify, proxied
-from tests.support.fed import Fed, Frame
 from tests.support.machines import machine
 
 READERS: dict[Generation, type[Any]] = {
@@ -47,13 +47,13 @@ def test_every_row_is_reached_and_nothing_in_it_is_unknown(generation: Generatio
     said = notification_of(frame)
     assert said is not None
     assert (said.generation, said.name) == (generation, name)
-    stream = Fed(Inbound, [frame])
+    stream = CheckedInbound(Inbound, [frame])
     assert not [note for note in stream.notes("ignored") if "unknown" in note]
     route = ROUTES[generation][name]
     if route.action is Action.SHOWN:
         assert len(stream.extensions(route.kind)) == 1
     if route.action is Action.IGNORED:
-        assert len(stream.events) == len(Fed(Inbound).events)
+        assert len(stream.events) == len(CheckedInbound(Inbound).events)
 
 
 @pytest.mark.parametrize(("generation", "name"), [row for row in ROWS if row[0] is Generation.APP_SERVER])
@@ -62,12 +62,12 @@ def test_requests_are_asked_or_said_to_be_unanswered(generation: Generation, nam
     if route.action not in (Action.ASKED, Action.UNANSWERED):
         return
     frame = wrapped(generation, name) | {"id": 7}
-    stream = Fed(Inbound, [frame])
+    stream = CheckedInbound(Inbound, [frame])
     asked = stream.extensions("codex:approval_request")
     assert [each["request_id"] for each in asked] == ([7] if route.action is Action.ASKED else [])
     assert len(stream.notes("warning")) == (route.action is Action.UNANSWERED)
     del frame["id"]
-    assert Fed(Inbound, [frame]).notes("ignored") == [f"{name}: a request without an id"]
+    assert CheckedInbound(Inbound, [frame]).notes("ignored") == [f"{name}: a request without an id"]
 
 
 @pytest.mark.parametrize(
@@ -79,14 +79,15 @@ def test_requests_are_asked_or_said_to_be_unanswered(generation: Generation, nam
     ],
 )
 def test_an_unknown_name_is_noted_once_and_counted(frames: list[Frame]) -> None:
-    stream = Fed(Inbound, frames)
-    (case,) = stream.inbound.diagnostics
+    stream = CheckedInbound(Inbound, frames)
+    (case,) = stream.inbound.diagnostics.of("ignored")
     assert (case.what, case.times, stream.status) == ("unknown notification", 50, "completed")
 
 
 def test_an_unknown_request_is_noted_as_unanswered() -> None:
-    stream = Fed(Inbound, [{"method": "item/novel/ask", "id": 1, "params": {}}, ended()])
-    assert stream.notes("warning") == ["item/novel/ask: a request of the upstream that is not answered"]
+    stream = CheckedInbound(Inbound, [{"method": "item/novel/ask", "id": 1, "params": {}}, ended()])
+    unanswered = "item/novel/ask: a request of the upstream that is not answered"
+    assert stream.notes("warning") == [unanswered, "output: completed without any"]
 
 
 def test_names_that_an_upstream_chose_are_short_and_printable_in_notes() -> None:
@@ -94,8 +95,8 @@ def test_names_that_an_upstream_chose_are_short_and_printable_in_notes() -> None
         proxied("a\r\nx-injected: 1"),
         proxied("b\0"),
     ]
-    stream = Fed(Inbound, [*many, proxied("completed", response={})])
-    notes = {(case.where, case.times) for case in stream.inbound.diagnostics}
+    stream = CheckedInbound(Inbound, [*many, proxied("completed", response={})])
+    notes = {(case.where, case.times) for case in stream.inbound.diagnostics.of("ignored")}
     assert notes == {("response." + "x" * 55, 3), ("a name that can't be printed", 2)}
 
 

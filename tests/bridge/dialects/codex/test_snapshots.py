@@ -6,8 +6,8 @@ from syrupy.assertion import SnapshotAssertion
 
 from openresponses_bridge.dialects import chat_completions, codex
 from openresponses_bridge.sse import SSEDecoder
+from tests.support.checked_inbound import CheckedInbound, Frame
 from tests.support.codex import counts, ended, item, legacy, notify, proxied, said, spent, started
-from tests.support.fed import Fed, Frame
 from tests.support.model_frames import compact
 from tests.support.snapshots import snapshots
 from tests.support.transcripts import Transcript
@@ -119,7 +119,7 @@ REPLAYS: dict[str, list[Frame]] = {
 
 @snapshots("replays/{replay}.txt", replay=REPLAYS)
 def test_replays(snapshot: SnapshotAssertion, replay: str) -> None:
-    stream, transcript = Fed(codex.Inbound, close=False), Transcript()
+    stream, transcript = CheckedInbound(codex.Inbound, close=False), Transcript()
     sent = 0
     for frame in map(compact, REPLAYS[replay]):
         if replay == "over_the_cap" and len(frame) > CAP // 4:
@@ -142,12 +142,14 @@ def test_replays(snapshot: SnapshotAssertion, replay: str) -> None:
 
 @snapshots("replays/{replay}.sse", replay=[name for name in REPLAYS if name != "over_the_cap"])
 def test_replays_as_chat_completions(snapshot: SnapshotAssertion, replay: str) -> None:
-    stream = Fed(codex.Inbound, map(compact, REPLAYS[replay]), wire="openai")
+    stream = CheckedInbound(codex.Inbound, map(compact, REPLAYS[replay]), wire="openai")
     outbound = chat_completions.Outbound(text_after_tool_call="drop")
     chunks = [chunk for event in stream.events for chunk in outbound.feed(event)]
     data = chat_completions.encode([*chunks, *outbound.close()])
     decoder = SSEDecoder()
-    again = Fed(chat_completions.Inbound, [frame.data for frame in decoder.feed(data) + decoder.close()])
+    again = CheckedInbound(
+        chat_completions.Inbound, [frame.data for frame in decoder.feed(data) + decoder.close()]
+    )
     told = "" if replay == "tool_then_text" else stream.response.output_text
     assert again.response.output_text == told
     assert data == snapshot

@@ -7,7 +7,7 @@ import pytest
 
 from openresponses_bridge.dialects.copilot import Inbound
 from openresponses_bridge.dialects.copilot.dialect import DIALECT
-from tests.support.fed import Fed, Frame
+from tests.support.checked_inbound import CheckedInbound, Frame
 
 STOP = {"reason": "stop", "index": 0}
 
@@ -16,11 +16,11 @@ def delta(**fields: Any) -> Frame:
     return {"text": "", "index": 0, "delta": {"text": "", **fields}}
 
 
-def fed(*frames: Frame, **options: Any) -> Fed:
-    return Fed(partial(Inbound, **options), frames)
+def fed(*frames: Frame, **options: Any) -> CheckedInbound:
+    return CheckedInbound(partial(Inbound, **options), frames)
 
 
-def calls_of(stream: Fed) -> list[tuple[str, str, str]]:
+def calls_of(stream: CheckedInbound) -> list[tuple[str, str, str]]:
     return [
         (item["call_id"], item["name"], item["arguments"])
         for item in stream.output
@@ -61,7 +61,7 @@ def test_frames_after_the_end_are_ignored() -> None:
 
 
 def test_a_started_machine_is_not_started_again() -> None:
-    stream = Fed(Inbound, close=False)
+    stream = CheckedInbound(Inbound, close=False)
     stream.run("start")
     assert stream.feed({"text": "a"})[0] == "output_item.added"
 
@@ -87,7 +87,7 @@ def test_unknown_fields_are_noted_once_per_name() -> None:
 
 # ── text ───────────────────────────────────────────────────────────────────────────────────────────
 def test_e6_empty_text_emits_nothing() -> None:
-    stream = Fed(Inbound, close=False)
+    stream = CheckedInbound(Inbound, close=False)
     assert stream.feed(delta()) == ["created", "in_progress"]
     assert stream.feed({"text": ""}) == []
     assert stream.feed({"text": 7}) == []
@@ -171,7 +171,7 @@ def test_two_calls_of_one_name_are_two() -> None:
 
 
 def test_case_05_a_beginning_without_an_id_waits_for_it() -> None:
-    stream = Fed(Inbound, close=False)
+    stream = CheckedInbound(Inbound, close=False)
     assert stream.feed(delta(beginToolCalls=[{"name": "find"}])) == ["created", "in_progress"]
     stream.feed(whole(CALL))
     stream.close()

@@ -10,10 +10,17 @@ from openresponses_bridge.dialects import chat_completions
 from openresponses_bridge.dialects.copilot import Inbound, Outbound, as_dict, encode_chunk
 from openresponses_bridge.emitter import ResponseStreamStateMachine
 from openresponses_bridge.sse import SSEDecoder
-from tests.support.fed import Fed
+from tests.support.checked_inbound import CheckedInbound
 from tests.support.shared import shared_files
 
 STREAMS = shared_files("chat-irespdelta", "*.sse")
+OF_CHAT = {
+    "system_fingerprint",
+    "prompt_filter_results",
+    "choice.content_filter_results",
+    "choice.content_filter_offsets",
+}
+"""What Azure says in Chat Completions besides the answer, which Copilot's clients do not know."""
 
 
 def expectation(stream: Path) -> dict[str, Any]:
@@ -51,20 +58,22 @@ def test_chat_to_events_to_deltas_is_what_copilot_expects(stream: Path) -> None:
     assert outbound.close() == []
     assert chunks == expected["finishedCallbackChunks"]
     assert [completion] == expected["completionResults"]
-    assert not list(outbound.diagnostics)
+    assert {case.where for case in outbound.diagnostics} <= OF_CHAT
 
 
 @pytest.mark.parametrize("stream", STREAMS)
 def test_deltas_to_events_to_deltas_is_the_same(stream: Path) -> None:
     expected = expectation(stream)
     lines = expected["finishedCallbackChunks"] + expected["completionResults"]
-    fed = Fed(Inbound, lines)
+    fed = CheckedInbound(Inbound, lines)
     outbound = Outbound(opening=opens(expected))
     again = [json.loads(encode_chunk(chunk)) for event in fed.events for chunk in outbound.feed(event)]
     origin = expected["completionResults"][0]["requestId"]
     again[-1]["requestId"] |= {name: origin[name] for name in ("completionId", "created")}
     assert again == lines
-    assert not list(fed.inbound.diagnostics)
+    # one recorded call has line ends within its strings, which JSON does not
+    noted = {f"{case.where}: {case.what}" for case in fed.inbound.diagnostics}
+    assert noted <= {"tool_call.arguments: not JSON, sent as they are"}
 
 
 @pytest.mark.parametrize("stream", STREAMS)
@@ -72,6 +81,6 @@ def test_case_26_deltas_that_are_cut_anywhere_never_end_as_completed(stream: Pat
     expected = expectation(stream)
     chunks = expected["finishedCallbackChunks"]
     for length in range(0, len(chunks), 7):
-        fed = Fed(Inbound, chunks[:length])
+        fed = CheckedInbound(Inbound, chunks[:length])
         assert fed.status == "failed"
         assert fed.error[0] == "upstream_cut"

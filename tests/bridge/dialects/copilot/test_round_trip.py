@@ -8,12 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from openresponses_bridge.dialects.copilot import Inbound, Outbound, encode_chunk
-from tests.support.fed import Fed
+from tests.support.checked_inbound import CheckedInbound
 from tests.support.machines import Run
-from tests.support.scale import FACTOR
+from tests.support.scale import FACTOR, with_many_examples
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8)
-ARGUMENTS = st.dictionaries(TEXT, st.integers() | TEXT, max_size=2).map(json.dumps)
+# an empty object waits for what may follow it
+ARGUMENTS = st.dictionaries(TEXT, st.integers() | TEXT, min_size=1, max_size=2).map(json.dumps)
 CHOICES = ("text", "reasoning", "call", "extension")
 
 
@@ -78,7 +79,7 @@ def test_events_to_deltas_to_events(steps: list[tuple[str, Any]], reason: str) -
     run = play(steps, reason)
     outbound = Outbound()
     lines = [encode_chunk(chunk) for event in run.events for chunk in outbound.feed(event)]
-    again = Fed(Inbound, lines, wire="openai")
+    again = CheckedInbound(Inbound, lines, wire="openai")
     assert said(again.output) == said(run.output)
     first, second = run.terminal, again.run.terminal
     for field in ("status", "incomplete_details", "usage"):
@@ -93,7 +94,7 @@ def test_events_to_deltas_to_events(steps: list[tuple[str, Any]], reason: str) -
 def test_deltas_to_events_to_deltas(steps: list[tuple[str, Any]]) -> None:
     outbound, again = Outbound(), Outbound()
     chunks = [chunk for event in play(steps, "stop").events for chunk in outbound.feed(event)]
-    fed = Fed(Inbound, [encode_chunk(chunk) for chunk in chunks], wire="openai")
+    fed = CheckedInbound(Inbound, [encode_chunk(chunk) for chunk in chunks], wire="openai")
     repeated = [chunk for event in fed.events for chunk in again.feed(event)]
     assert list(map(anonymous, repeated)) == list(map(anonymous, chunks))
 
@@ -103,3 +104,11 @@ def anonymous(chunk: Any) -> Any:
     plain = json.loads(encode_chunk(chunk))
     plain.pop("requestId", None)
     return plain
+
+
+test_many_events = with_many_examples(
+    test_events_to_deltas_to_events,
+    scripts(),
+    st.sampled_from(["stop", "length", "content_filter", "cancelled"]),
+)
+test_many_deltas = with_many_examples(test_deltas_to_events_to_deltas, scripts())

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.gemini import Fed, parts_of, recorded, without_made_ids
+from openresponses_bridge.dialects.base import native_of
+from tests.support.gemini import CheckedGemini, parts_of, recorded, without_made_ids
 from tests.support.machines import WIRES
 from tests.support.shared import require_shared, shared_files
 
@@ -27,7 +28,7 @@ BROKEN = {
 @pytest.mark.parametrize("wire", WIRES)
 @pytest.mark.parametrize("path", STREAMS + WHOLE)
 def test_events_are_valid_and_end_as_the_server_says(path: Path, wire: str) -> None:
-    fed = Fed(recorded(path), wire=wire)
+    fed = CheckedGemini(recorded(path), wire=wire)
     error, details = fed.response.error, fed.response.incomplete_details
     why = error.code if error is not None else details.reason if details is not None else None
     assert (fed.status, why) == BROKEN.get(path.name, ("completed", None))
@@ -37,7 +38,7 @@ def test_events_are_valid_and_end_as_the_server_says(path: Path, wire: str) -> N
 @pytest.mark.parametrize("path", [each for each in STREAMS + WHOLE if each.id not in BROKEN])
 def test_the_parts_go_back_as_they_came(path: Path, key: bytes | None) -> None:
     frames = recorded(path)
-    fed = Fed(frames, key=key)
+    fed = CheckedGemini(frames, key=key)
     back, original = fed.returned(), parts_of(frames)
     if "no-args-tool-call" in path.name:  # arguments in pieces go back whole
         calls = [part["functionCall"] for part in back if "functionCall" in part]
@@ -57,7 +58,7 @@ def test_the_last_full_counts_are_the_usage(path: Path) -> None:
                 if "candidatesTokenCount" in each.get("usageMetadata", {})
                 else counts
             )
-    usage = Fed(recorded(path)).response.usage
+    usage = CheckedGemini(recorded(path)).response.usage
     if counts:
         assert usage is not None
         assert usage.total_tokens == counts["totalTokenCount"]
@@ -68,7 +69,7 @@ def test_the_last_full_counts_are_the_usage(path: Path) -> None:
 def test_sources_are_cited_at_characters() -> None:
     path = require_shared() / "fixtures" / "gemini" / "pydantic-gemini25-google-search.sse"
     frames = recorded(path)
-    fed = Fed(frames, wire="openai")
+    fed = CheckedGemini(frames, wire="openai")
     message, search = fed.output
     (part,) = message["content"]
     assert search["action"]["query"] == "weather in San Francisco today"
@@ -82,5 +83,5 @@ def test_sources_are_cited_at_characters() -> None:
     assert [
         (part["text"][each["start_index"] : each["end_index"]], each["url"]) for each in part["annotations"]
     ] == segments
-    (extension,) = fed.extensions("gemini:groundingMetadata")
-    assert extension["groundingMetadata"]["webSearchQueries"] == grounding["webSearchQueries"]
+    said = native_of(fed.response, "gemini")["groundingMetadata"]
+    assert said["webSearchQueries"] == grounding["webSearchQueries"]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from tests.support.gemini import Fed, parts_of, streams
+from tests.support.gemini import CheckedGemini, parts_of, streams
 from tests.support.machines import WIRES
 
 
@@ -16,7 +16,7 @@ from tests.support.machines import WIRES
 @pytest.mark.parametrize("key", [None, b"k" * 32], ids=["plain", "sealed"])
 @given(frames=streams())
 def test_the_parts_go_back_as_they_came(wire: str, key: bytes | None, frames: list[bytes]) -> None:
-    fed = Fed(frames, wire=wire, key=key)
+    fed = CheckedGemini(frames, wire=wire, key=key)
     assert fed.status == "completed"
     assert fed.returned() == parts_of(frames)
     assert fed.notes("loss") == []
@@ -24,12 +24,12 @@ def test_the_parts_go_back_as_they_came(wire: str, key: bytes | None, frames: li
 
 @given(frames=streams())
 def test_a_whole_answer_and_an_array_are_read_as_the_stream(frames: list[bytes]) -> None:
-    streamed = Fed(frames, wire="openai")
-    array = Fed([b"[%b]" % b",\n".join(frames)], wire="openai")
+    streamed = CheckedGemini(frames, wire="openai")
+    array = CheckedGemini([b"[%b]" % b",\n".join(frames)], wire="openai")
     parts = [part for frame in frames for part in json.loads(frame)["candidates"][0]["content"]["parts"]]
     whole = json.loads(frames[-1])
     whole["candidates"][0]["content"]["parts"] = parts
-    once = Fed([json.dumps(whole).encode()], wire="openai")
+    once = CheckedGemini([json.dumps(whole).encode()], wire="openai")
     assert array.returned() == streamed.returned() == once.returned()
 
 
@@ -55,4 +55,4 @@ def snake(value: Any) -> Any:
 @given(frames=streams())
 def test_names_in_snake_case_are_the_same(frames: list[bytes]) -> None:
     named = [json.dumps(snake(json.loads(frame))).encode() for frame in frames]
-    assert Fed(named).returned() == Fed(frames).returned()
+    assert CheckedGemini(named).returned() == CheckedGemini(frames).returned()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from openresponses_bridge.protocol import events as ev
-from tests.support.foreign import (
-    Foreign,
+from tests.support.damaged_responses import (
+    CheckedResponses,
     Json,
     added,
     argue,
@@ -38,7 +38,7 @@ def test_a_call_that_upstream_never_finished_is_incomplete(
 ) -> None:
     """Whole as its arguments look, clients would run it."""
     end = ended("incomplete", *output, incomplete_details={"reason": reason})
-    fed = Foreign([created(), added(call()), argue('{"a":1}'), end], wire)
+    fed = CheckedResponses([created(), added(call()), argue('{"a":1}'), end], wire)
     assert fed.status == "incomplete"
     assert [item["status"] for item in fed.output] == ["incomplete"]
     assert fed.calls == [("call_u", "look", '{"a":1}')]
@@ -48,13 +48,13 @@ def test_a_call_that_upstream_never_finished_is_incomplete(
 @pytest.mark.parametrize("output", [[], [call('{"a":1}')]], ids=["not listed", "listed"])
 def test_a_call_of_a_completed_response_is_whole(output: list[Json]) -> None:
     """Servers leave the done events out."""
-    fed = Foreign([created(), added(call()), argue('{"a":1}'), ended("completed", *output)])
+    fed = CheckedResponses([created(), added(call()), argue('{"a":1}'), ended("completed", *output)])
     assert (fed.status, fed.output[0]["status"]) == ("completed", "completed")
 
 
 def test_a_call_that_an_incomplete_response_calls_completed_is_whole() -> None:
     end = ended("incomplete", call('{"a":1}'), message("Hel", status="incomplete"))
-    fed = Foreign([created(), added(call()), argue('{"a":1}'), end])
+    fed = CheckedResponses([created(), added(call()), argue('{"a":1}'), end])
     assert [item["status"] for item in fed.output] == ["completed", "incomplete"]
 
 
@@ -111,8 +111,8 @@ CONTRADICTIONS: dict[str, tuple[list[Json], list[Json], str]] = {
 @pytest.mark.parametrize("case", CONTRADICTIONS)
 def test_a_terminal_output_that_differs_is_reported_and_what_was_streamed_stands(case: str) -> None:
     frames, output, warning = CONTRADICTIONS[case]
-    before = Foreign([*frames, ended()])
-    fed = Foreign([*frames, ended("completed", *output)])
+    before = CheckedResponses([*frames, ended()])
+    fed = CheckedResponses([*frames, ended("completed", *output)])
     assert warning in fed.notes("warning")
     assert before.notes("warning") == []
     assert (fed.texts, fed.calls) == (before.texts, before.calls)
@@ -140,7 +140,7 @@ AGREEING: dict[str, tuple[list[Json], list[Json]]] = {
 @pytest.mark.parametrize("case", AGREEING)
 def test_a_terminal_output_that_says_the_same_is_not_reported(case: str) -> None:
     frames, output = AGREEING[case]
-    assert Foreign([*frames, ended("completed", *output)]).notes("warning") == []
+    assert CheckedResponses([*frames, ended("completed", *output)]).notes("warning") == []
 
 
 # ── items that upstream ended as incomplete, with others after or beside them ──────────────────────────────
@@ -162,7 +162,7 @@ BEGUN = [created(), added(message(id="msg_a")), say("Hel", 0, "msg_a")]
 @pytest.mark.parametrize("end", ["completed", "incomplete"])
 @pytest.mark.parametrize("following", NEXT)
 def test_an_incomplete_item_stays_so_whatever_follows(following: str, end: str, wire: str) -> None:
-    fed = Foreign([*BEGUN, CUT, *NEXT[following], ended(end)], wire)
+    fed = CheckedResponses([*BEGUN, CUT, *NEXT[following], ended(end)], wire)
     assert fed.status == "incomplete"
     assert [item["status"] for item in fed.output] == ["incomplete", "completed"]
     assert fed.texts[0] == "Hel"
@@ -172,7 +172,7 @@ def test_an_incomplete_item_stays_so_whatever_follows(following: str, end: str, 
 def test_an_incomplete_thought_stays_so(wire: str) -> None:
     thought = [added(reasoning()), delta("reasoning_text", "Hm", 0, "rs_u")]
     thought.append(done(reasoning("Hm", status="incomplete")))
-    fed = Foreign([created(), *thought, *NEXT["a message"], ended("completed")], wire)
+    fed = CheckedResponses([created(), *thought, *NEXT["a message"], ended("completed")], wire)
     assert [item["status"] for item in fed.output] == ["incomplete", "completed"]
 
 
@@ -184,7 +184,7 @@ def test_an_interleaved_item_that_is_incomplete_leaves_an_incomplete_one(order: 
     """Its beginning has ended when the other one began, so what says that it is cut comes at the end."""
     ends = [CUT, done(message("All", id="msg_b"), 1)]
     frames = [*BEGUN, added(message(id="msg_b"), 1), say("All", 1, "msg_b")]
-    fed = Foreign([*frames, *(ends[index] for index in order), ended("incomplete")], wire)
+    fed = CheckedResponses([*frames, *(ends[index] for index in order), ended("incomplete")], wire)
     assert fed.status == "incomplete"
     assert fed.texts == ["Hel", "All", ""]
     assert [item["status"] for item in fed.output] == ["completed", "completed", "incomplete"]
@@ -196,6 +196,6 @@ def test_interleaved_text_that_goes_on_is_cut_where_it_was_cut(wire: str) -> Non
     frames = [*BEGUN, added(message(id="msg_b"), 1), say("Al", 1, "msg_b"), say("lo", 0, "msg_a")]
     whole = done(message("Hello", id="msg_a", status="incomplete"), 0)
     last = [say("l", 1, "msg_b"), done(message("All", id="msg_b"), 1), ended("incomplete")]
-    fed = Foreign([*frames, whole, *last], wire)
+    fed = CheckedResponses([*frames, whole, *last], wire)
     assert fed.texts == ["Hel", "Al", "lo", "l"]
     assert [item["status"] for item in fed.output] == ["completed", "completed", "incomplete", "completed"]

@@ -7,7 +7,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.foreign import Foreign, Json, added, argue, call, created, done, ended, message, reasoning
+from tests.support.damaged_responses import (
+    CheckedResponses,
+    Json,
+    added,
+    argue,
+    call,
+    created,
+    done,
+    ended,
+    message,
+    reasoning,
+)
 
 IN_PROGRESS: Json = {"status": "in_progress"}
 LENGTH: Json = {"incomplete_details": {"reason": "max_output_tokens"}}
@@ -21,7 +32,7 @@ def second(arguments: str = "", **fields: Any) -> Json:
     return call(arguments, "fc_b", "call_b", **fields)
 
 
-def ends(fed: Foreign) -> list[tuple[str, str]]:
+def ends(fed: CheckedResponses) -> list[tuple[str, str]]:
     return [(item.get("arguments", item.get("input", "")), item["status"]) for item in fed.output]
 
 
@@ -40,17 +51,17 @@ def test_a_call_that_another_follows_is_open_until_upstream_ends_it(
         "after it": [done(whole, 1), done(cut)],
         "with the response": [done(whole, 1)],
     }[order]
-    fed = Foreign([*begun, *other, *middle, ended("incomplete", cut, whole, **LENGTH)])
+    fed = CheckedResponses([*begun, *other, *middle, ended("incomplete", cut, whole, **LENGTH)])
     assert fed.status == "incomplete"
     assert ends(fed) == [(arguments, "incomplete"), ('{"b":2}', "completed")]
     if order != "with the response":
-        contradicting = Foreign([*begun, *other, *middle, ended()])
+        contradicting = CheckedResponses([*begun, *other, *middle, ended()])
         assert (contradicting.status, ends(contradicting)) == ("incomplete", ends(fed))
 
 
 def test_a_call_that_upstream_never_ends_ends_with_a_response_that_is_complete() -> None:
     begun = [created(), added(first(**IN_PROGRESS)), argue("{}", 0, "fc_a"), added(second(**IN_PROGRESS), 1)]
-    fed = Foreign([*begun, argue("{}", 1, "fc_b"), ended()])
+    fed = CheckedResponses([*begun, argue("{}", 1, "fc_b"), ended()])
     assert (fed.status, ends(fed)) == ("completed", [("{}", "completed")] * 2)
 
 
@@ -76,7 +87,9 @@ SILENT: dict[str, Json] = {
 @pytest.mark.parametrize("item", SILENT.values(), ids=SILENT)
 def test_an_item_in_progress_within_an_incomplete_response_is_incomplete(item: Json, streamed: bool) -> None:
     end = ended("incomplete", item, **LENGTH)
-    fed = Foreign([created(), end] if streamed else [{**end["response"], "object": "response"}], "openai")
+    fed = CheckedResponses(
+        [created(), end] if streamed else [{**end["response"], "object": "response"}], "openai"
+    )
     assert fed.status == "incomplete"
     assert [(each["type"], each["status"]) for each in fed.output] == [(item["type"], "incomplete")]
     payload = "input" if item["type"] == "custom_tool_call" else "arguments"
@@ -89,9 +102,9 @@ def test_a_call_that_is_done_in_progress_ends_with_the_response(announced: bool,
     item = first(**IN_PROGRESS)
     begun = [created(), *([added(item)] if announced else []), done(item)]
     output = [item] if listed else []
-    cut = Foreign([*begun, ended("incomplete", *output, **LENGTH)])
+    cut = CheckedResponses([*begun, ended("incomplete", *output, **LENGTH)])
     assert ends(cut) == [("", "incomplete")]
-    whole = Foreign([*begun, ended("completed", *output)])
+    whole = CheckedResponses([*begun, ended("completed", *output)])
     assert (whole.status, ends(whole)) == ("completed", [("{}", "completed")])
     assert "response.output_item.done: of a call in progress, which stays open" in whole.repairs
 
@@ -119,7 +132,7 @@ def test_whatever_the_order_a_call_is_whole_only_if_upstream_says_so(
     frames = [created()]
     while any(waiting):
         frames.append(data.draw(st.sampled_from([each for each in waiting if each])).pop(0))
-    fed = Foreign([*frames, ended(ending, *items, **(LENGTH if ending == "incomplete" else {}))])
+    fed = CheckedResponses([*frames, ended(ending, *items, **(LENGTH if ending == "incomplete" else {}))])
     for said, sent in itertools.product(items, fed.output):
         if said["call_id"] == sent["call_id"] and sent["status"] == "completed":
             assert said["status"] == "completed" or (ending, said["status"]) == ("completed", "in_progress")

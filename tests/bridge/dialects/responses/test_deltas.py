@@ -12,7 +12,18 @@ from openresponses_bridge.dialects.responses import Inbound
 from openresponses_bridge.emitter.stopping import StopFilter
 from openresponses_bridge.protocol.codec import encode
 from tests.support.chat import new_machine
-from tests.support.foreign import Json, added, argue, call, created, done, ended, message, say, whole
+from tests.support.damaged_responses import (
+    Json,
+    added,
+    argue,
+    call,
+    created,
+    done,
+    ended,
+    message,
+    say,
+    whole,
+)
 from tests.support.machines import WIRES
 
 TOKEN = {"token": "x", "logprob": -0.1, "bytes": [120], "top_logprobs": []}
@@ -119,8 +130,12 @@ STREAMS: dict[str, tuple[list[Json], list[str], list[str]]] = {
     ),
     "arguments before their call": (
         [argue("{"), added(call("{}")), argue("1")],
-        ["0{", "0{}1"],
-        [BEGUN, "repair: response.output_item.added: came after the item's first text"],
+        ["0{", "0}1"],
+        [
+            BEGUN,
+            "repair: response.output_item.added: came after the item's first text",
+            "repair: tool_call.arguments: they came again from their beginning, the rest was added",
+        ],
     ),
     "another call's id": (
         [added(call()), argue("{"), added(call(id="b"), 1), argue("}", id="b")],

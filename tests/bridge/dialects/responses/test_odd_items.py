@@ -4,9 +4,12 @@ from typing import Any
 
 import pytest
 
+from openresponses_bridge.calls.identity import ToolIdentityMap
+from openresponses_bridge.dialects.responses import Inbound, to_responses
 from openresponses_bridge.emitter import ResponseStreamStateMachine
-from tests.support.foreign import (
-    Foreign,
+from openresponses_bridge.protocol.codec import decode_request, encode
+from tests.support.damaged_responses import (
+    CheckedResponses,
     Json,
     added,
     argue,
@@ -49,7 +52,7 @@ def test_text_where_parts_belong_does_not_vanish(place: str, text: Any) -> None:
         [created(), ended("completed", given)],
         [{**response("completed", output=[given]), "object": "response"}],
     ):
-        fed = Foreign(frames)
+        fed = CheckedResponses(frames)
         assert [each["type"] for each in fed.output] == [item["type"]]
         assert text_in(fed.output[0], field) == "Hello"
         assert {part["type"] for part in fed.output[0][field]} == {kind}
@@ -65,16 +68,18 @@ def test_text_where_parts_belong_does_not_vanish(place: str, text: Any) -> None:
 
 
 def test_a_refusal_without_its_type_is_one_and_nothing_is_made_of_an_empty_string() -> None:
-    fed = Foreign([created(), done({**message(), "content": [{"refusal": "No."}]}), ended()])
+    fed = CheckedResponses([created(), done({**message(), "content": [{"refusal": "No."}]}), ended()])
     assert fed.output[0]["content"] == [{"type": "refusal", "refusal": "No."}]
-    assert Foreign([created(), done({**message(), "content": ""}), ended()]).output[0]["content"] == []
+    assert (
+        CheckedResponses([created(), done({**message(), "content": ""}), ended()]).output[0]["content"] == []
+    )
 
 
 # ── junk call ids ──────────────────────────────────────────────────────────────────────────────────────────
 @pytest.mark.parametrize("call_id", [7, None, [1], "", " ", "a b", "a\n", "\x00", "\u2028", "x" * 65])
 def test_a_call_id_that_no_client_can_send_back_is_replaced_and_noted(call_id: Any) -> None:
     item = call("{}", call_id=call_id)
-    fed = Foreign(
+    fed = CheckedResponses(
         [created(), added({**item, "arguments": ""}), argue("{}"), done(item), ended("completed", item)]
     )
     ((given, *_),) = fed.calls
@@ -87,7 +92,9 @@ def test_a_call_id_that_no_client_can_send_back_is_replaced_and_noted(call_id: A
 
 @pytest.mark.parametrize("call_id", ["call_1", "functions.look:0", "call_1|fc_2", "æ", "x" * 64])
 def test_other_call_ids_are_kept(call_id: str) -> None:
-    assert Foreign([created(), done(call("{}", call_id=call_id)), ended()]).calls == [(call_id, "look", "{}")]
+    assert CheckedResponses([created(), done(call("{}", call_id=call_id)), ended()]).calls == [
+        (call_id, "look", "{}")
+    ]
 
 
 # ── items that end as another ──────────────────────────────────────────────────────────────────────────────
@@ -98,7 +105,7 @@ BEGUN = [created(), added(call(status="in_progress")), argue("{}")]
     ("field", "value"), [("name", "remove"), ("call_id", "call_other"), ("namespace", "other")]
 )
 def test_what_a_call_began_as_stands_with_a_warning(field: str, value: str) -> None:
-    fed = Foreign([*BEGUN, done({**call("{}"), field: value}), ended()])
+    fed = CheckedResponses([*BEGUN, done({**call("{}"), field: value}), ended()])
     assert fed.calls == [("call_u", "look", "{}")]
     assert fed.notes("warning") == [f"call done: has another {field}, the first is kept"]
 
@@ -109,7 +116,7 @@ CUSTOM: Json = {"type": "custom_tool_call", "id": "fc_u", "call_id": "call_u", "
 @pytest.mark.parametrize("listed", [False, True])
 @pytest.mark.parametrize("other", [CUSTOM, message("Hi", id="fc_u")], ids=["custom call", "message"])
 def test_a_call_that_ends_as_another_type_is_not_run(other: Json, listed: bool) -> None:
-    fed = Foreign([*BEGUN, done(other), ended("completed", *([other] if listed else []))])
+    fed = CheckedResponses([*BEGUN, done(other), ended("completed", *([other] if listed else []))])
     assert fed.status == "incomplete"
     assert [(item["type"], item["status"]) for item in fed.output] == [("function_call", "incomplete")]
     assert "response.output_item.done: a function_call ends as another type, which is left out" in fed.notes(
@@ -119,7 +126,7 @@ def test_a_call_that_ends_as_another_type_is_not_run(other: Json, listed: bool) 
 
 def test_a_message_that_ends_as_a_call_is_no_call() -> None:
     other = call("{}", id="msg_u")
-    fed = Foreign(
+    fed = CheckedResponses(
         [
             created(),
             added(message()),
@@ -137,5 +144,28 @@ def test_a_message_that_ends_as_a_call_is_no_call() -> None:
 
 
 def test_an_item_of_which_nothing_was_sent_may_still_be_another() -> None:
-    fed = Foreign([created(), added(message()), done(call("{}", id="msg_u")), ended()])
+    fed = CheckedResponses([created(), added(message()), done(call("{}", id="msg_u")), ended()])
     assert fed.calls == [("call_u", "look", "{}")]
+
+
+@pytest.mark.parametrize("announced", [True, False])
+def test_e11_a_name_with_tokens_is_the_function_s_of_the_request(announced: bool) -> None:
+    identities = ToolIdentityMap()
+    tools = [{"type": "function", "name": "look"}, {"type": "custom", "name": "sql"}]
+    to_responses(
+        decode_request(encode({"model": "m", "input": "Hi", "tools": tools})), tool_identities=identities
+    )
+    machine = ResponseStreamStateMachine("m", tool_identities=identities, wire="openai")
+    inbound = Inbound(machine)
+    called = {"id": "fc_1", "call_id": "c1", "arguments": '{"a":1}', "status": "completed"}
+    items = [
+        {"type": "function_call", "name": "look<|channel|>commentary", **called},
+        {"type": "function_call", "name": "other", **called, "id": "fc_2", "call_id": "c2"},
+    ]
+    for at, item in enumerate(items if announced else []):
+        inbound.feed(encode({"type": "response.output_item.done", "output_index": at, "item": item}))
+    inbound.feed(encode({"type": "response.completed", "response": {"status": "completed", "output": items}}))
+    assert [each.name for each in machine.snapshot.output] == ["look", "other"]  # type: ignore[union-attr]
+    assert [(each.kind, each.where) for each in inbound.diagnostics if "name" in each.where] == [
+        ("repair", "tool_call.name")
+    ]

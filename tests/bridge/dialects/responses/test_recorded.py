@@ -8,8 +8,8 @@ import pytest
 
 from openresponses_bridge.protocol.codec import encode_sse
 from openresponses_bridge.sse import Frame, SSEDecoder
-from tests.support.fed import json_lines
-from tests.support.foreign import Foreign, Json
+from tests.support.checked_inbound import json_lines
+from tests.support.damaged_responses import CheckedResponses, Json
 from tests.support.machines import WIRES, plain
 from tests.support.shared import shared_files
 
@@ -39,8 +39,8 @@ def events_of(path: Path) -> list[Json]:
     return found
 
 
-def fed(path: Path, wire: str) -> Foreign:
-    foreign = Foreign(wire=wire, close=False)
+def fed(path: Path, wire: str) -> CheckedResponses:
+    foreign = CheckedResponses(wire=wire, close=False)
     for frame in frames_of(path):
         foreign.named(frame.event, frame.data)
     foreign.close()
@@ -115,7 +115,7 @@ def test_cut_at_every_byte_it_is_read_the_same(path: Path) -> None:
         (b"event: %b\n" % frame.event.encode() if frame.event else b"") + b"data: %b\n\n" % frame.data
         for frame in frames_of(path)
     )
-    decoder, foreign = SSEDecoder(), Foreign(close=False)
+    decoder, foreign = SSEDecoder(), CheckedResponses(close=False)
     inbound: Any = foreign.inbound
     events = []
     for at in range(len(raw)):
@@ -137,7 +137,7 @@ def test_what_came_out_goes_in_again_unchanged(path: Path) -> None:
     """What was right is kept to the byte: our own output needs no repair."""
     for wire in WIRES:
         once = fed(path, wire)
-        again = Foreign(
+        again = CheckedResponses(
             [line[6:] for line in encode_sse(once.events).split(b"\n") if line[:6] == b"data: "], wire
         )
         assert plain(again.events) == plain(once.events)

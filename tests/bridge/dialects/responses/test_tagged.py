@@ -10,8 +10,8 @@ from openresponses_bridge.dialects.base import ThinkTags
 from openresponses_bridge.dialects.responses import Inbound
 from openresponses_bridge.dialects.responses.tagged import TaggedReasoning
 from openresponses_bridge.emitter import ResponseStreamStateMachine
-from tests.support.fed import Fed
-from tests.support.foreign import Json, added, created, delta, done, ended, message
+from tests.support.checked_inbound import CheckedInbound
+from tests.support.damaged_responses import Json, added, created, delta, done, ended, message
 from tests.support.machines import WIRES
 
 TEXT = "<think>\nHm, so.</think>\n\nHi <think>there"
@@ -21,12 +21,12 @@ def tagged(machine: ResponseStreamStateMachine) -> Inbound:
     return Inbound(TaggedReasoning(machine, ThinkTags()))
 
 
-def read(*frames: Json, wire: str = "openresponses") -> Fed:
-    """The stream as it is read; `Fed` holds what comes out to every rule."""
-    return Fed(tagged, frames, wire, True)
+def read(*frames: Json, wire: str = "openresponses") -> CheckedInbound:
+    """The stream as it is read; `CheckedInbound` holds what comes out to every rule."""
+    return CheckedInbound(tagged, frames, wire, True)
 
 
-def shown(fed: Fed) -> list[tuple[str, str]]:
+def shown(fed: CheckedInbound) -> list[tuple[str, str]]:
     return [(item["type"], "".join(part["text"] for part in item["content"])) for item in fed.output]
 
 

@@ -70,7 +70,7 @@ TRANSLATED: dict[str, tuple[list[Raw], list[Raw]]] = {
     ),
     "a tool's output is all its texts and not the first": (
         [user(result({"value": "a"}, {"value": "b"}))],
-        [output("ab")],
+        [output("a\n\nb")],
     ),
     "a tool's empty output is empty and not {}": ([user(result())], [output("")]),
 }

@@ -15,7 +15,6 @@ from openresponses_bridge.decoder import (
     LanguageModelToolCallPart,
     LanguageModelToolResultPart,
     Part,
-    decode_part,
     encode_part,
     strip_call_id,
 )
@@ -31,9 +30,10 @@ from openresponses_bridge.dialects.vscode import (
     to_vscode,
 )
 from openresponses_bridge.sse import SSEDecoder
-from tests.support.fed import Fed
+from tests.support.checked_inbound import CheckedInbound
 from tests.support.machines import Run
-from tests.support.scale import FACTOR
+from tests.support.parts import decode_part
+from tests.support.scale import FACTOR, with_many_examples
 from tests.support.shared import shared_files
 
 CHAT = [*shared_files("chat", "*"), *shared_files("chat-irespdelta", "*.sse")]
@@ -74,15 +74,15 @@ def outgoing(fed: Any, **options: Any) -> list[dict[str, Any]]:
 @settings(max_examples=60 * FACTOR)
 @given(answers())
 def test_parts_to_events_to_parts(parts: list[Part]) -> None:
-    fed = Fed(Inbound, [encode_part(part) for part in parts])
+    fed = CheckedInbound(Inbound, [encode_part(part) for part in parts])
     assert outgoing(fed) == [json.loads(encode_part(part)) for part in parts]
 
 
 @pytest.mark.parametrize("path", CHAT)
 def test_recorded_streams_say_the_same_through_parts(path: Path) -> None:
-    first = Fed(chat_completions.Inbound, recorded(path))
+    first = CheckedInbound(chat_completions.Inbound, recorded(path))
     lines = outgoing(first, errors="none")
-    again = Fed(Inbound, [json.dumps(line).encode() for line in lines])
+    again = CheckedInbound(Inbound, [json.dumps(line).encode() for line in lines])
     assert outgoing(again) == lines
 
 
@@ -104,7 +104,7 @@ def test_what_parts_cannot_say_is_lost_and_nothing_else() -> None:
     run("usage", {"input_tokens": 3, "output_tokens": 2})
     run("finish")
     lines = outgoing(run, include_encrypted_thinking=True)
-    again = Fed(Inbound, [json.dumps(line).encode() for line in lines])
+    again = CheckedInbound(Inbound, [json.dumps(line).encode() for line in lines])
     reasoning, message = again.output
     # a summary comes back as raw reasoning, a refusal as text
     assert (reasoning["content"][0]["text"], reasoning["encrypted_content"]) == ("sum", "x")
@@ -172,7 +172,7 @@ def facts(messages: list[ChatMessage]) -> list[Any]:
                 found.append([message.role, "call", strip_call_id(part.call_id), part.name, part.input])
             elif isinstance(part, LanguageModelToolResultPart):
                 content = [getattr(each, "value", each) for each in part.content]
-                texts = "".join(each for each in content if isinstance(each, str))
+                texts = "\n\n".join(each for each in content if isinstance(each, str) and each)
                 images = [each for each in content if isinstance(each, LanguageModelDataPart)]
                 found.append(
                     [message.role, "result", strip_call_id(part.call_id), texts, images, part.is_error]
@@ -233,8 +233,11 @@ def halves(part: Any) -> list[Any]:
 @settings(max_examples=60 * FACTOR)
 @given(answers())
 def test_a_stored_answer_has_the_digest_of_its_parts(parts: list[Part]) -> None:
-    fed = Fed(Inbound, [encode_part(part) for part in parts])
+    fed = CheckedInbound(Inbound, [encode_part(part) for part in parts])
     shown: list[Part] = [decode_part(json.dumps(line)) for line in outgoing(fed)]
     request, _ = from_vscode(ChatRequest("m", [ChatMessage(Role.ASSISTANT, list(shown))]))
     assert isinstance(request.input, list)
     assert conversation_digest(request.input) == conversation_digest(fed.response.output)
+
+
+test_many_parts = with_many_examples(test_parts_to_events_to_parts, answers())

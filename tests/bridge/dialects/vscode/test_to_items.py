@@ -147,7 +147,8 @@ def test_case_45_an_empty_result_still_answers_its_call() -> None:
 @pytest.mark.parametrize(
     ("content", "output"),
     [
-        ([LanguageModelTextPart("a"), LanguageModelTextPart("b")], "ab"),
+        ([LanguageModelTextPart("a"), LanguageModelTextPart("b")], "a\n\nb"),
+        ([LanguageModelTextPart("a"), LanguageModelTextPart(""), LanguageModelTextPart("b")], "a\n\nb"),
         (["a"], "a"),
         ([{"$mid": 1, "x": 2}], '{"x": 2}'),
         ([[1, 2]], "[1, 2]"),

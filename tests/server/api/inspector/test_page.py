@@ -1,14 +1,11 @@
 """What leaves the page, and what it keeps of a stream; its modules run in Node.js."""
 
-import atexit
 import base64
 import json
 import re
 import shlex
 import shutil
 import subprocess
-import tempfile
-from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -18,9 +15,9 @@ import pytest
 from openresponses_bridge.conformance import StreamValidator
 from openresponses_bridge.protocol.codec import encode
 from openresponses_bridge.sse import SSEDecoder
-from openresponses_server.api.inspector import files
 from openresponses_server.observation.recordings.masking import MASK, masked_value
 from openresponses_server.observation.recordings.observing import observed
+from tests.support.inspector_modules import modules
 from tests.support.model_scripts import SCRIPTS, played
 from tests.support.stores import streamed
 
@@ -30,19 +27,6 @@ pytestmark = pytest.mark.skipif(NODE is None, reason="needs Node.js")
 HOSTILE = "</script><script>alert(1)</script><!--<img src=x onerror=alert(2)>\u202eabc\u2028'\"`$(reboot)\\"
 KEY = "the-users-own-key"
 SECRETS = ("sk-abcdefghijklmnopqrstuvwx", "Bearer abcdefghij.klm", "ghp_ABCDEFGHIJKLMNOPQRSTUV0123", KEY)
-
-
-@cache
-def modules() -> str:
-    """The address of a folder that has the page's modules as they are served."""
-    folder = Path(tempfile.mkdtemp(prefix="page-"))
-    atexit.register(shutil.rmtree, folder)
-    for name, file in files().items():
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(file.data)
-    (folder / "package.json").write_text('{"type": "module"}')
-    return folder.as_uri() + "/"
 
 
 def run(
@@ -56,7 +40,7 @@ def run(
     asked = {"title": title, "key": KEY, "request": request, "observations": observations, "pairs": pairs}
     asked["trace"] = trace
     command = [NODE, str(Path(__file__).with_name("page.mjs")), modules()]
-    done = subprocess.run(command, input=json.dumps(asked), capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, input=json.dumps(asked), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 

@@ -26,8 +26,8 @@ from tests.support.services import own_redis, postgres_database
 from tests.support.serving import call, ready, serving, wait_for
 from tests.support.sockets import Socket, opened_socket
 from tests.support.upstream import CUT, HANG, Script, ScriptedUpstream, chunk, text
+from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.timeout(120)
 BUFFER = 65536  # bytes that the system keeps on either side of a connection
 PIECES = 60
 FLOOD = [chunk(content="x" * 10_000)] * PIECES
@@ -150,13 +150,6 @@ def test_s8_socket_that_falls_behind_counts_as_a_reader(server: str, upstream: S
 def readers(base: str) -> int:
     """Of what is stored, at this server; clients that fell behind are among them."""
     return int(ready(base).json["readers"])
-
-
-def wait_until(true: Any) -> None:
-    deadline = time.monotonic() + 60
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def test_s8_socket_that_is_never_read_is_closed_and_its_run_is_whole(

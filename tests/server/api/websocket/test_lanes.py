@@ -18,7 +18,6 @@ from tests.support.serving import serving
 from tests.support.sockets import LAST, Socket, opened_socket, violations
 from tests.support.upstream import DONE, Script, ScriptedUpstream, call, chunk, refusal, text
 
-pytestmark = pytest.mark.timeout(120)
 SLOW = [chunk(content="a"), 0.5, *text("b")]
 Events = list[dict[str, Any]]
 
@@ -429,3 +428,22 @@ def test_lanes_end_with_their_connection(bridged: str, upstream: ScriptedUpstrea
             begun += socket.receive()["type"] == "response.output_text.delta"
         socket.send(type="response.cancel", stream_id="s0")
     assert len(upstream.received) <= 9
+
+
+ITEMS = [{"type": "function_call_output", "call_id": "c", "output": "x"}]
+
+
+def test_n3_items_for_an_agent_that_waits_are_given_back(bridged: str, upstream: ScriptedUpstream) -> None:
+    upstream.scripts["slow"] = Script(SLOW)
+    with opened_socket(bridged) as socket:
+        socket.send(model="slow", input="x")
+        created = socket.receive()["response"]["id"]
+        for wanted in (created, "resp_1", 3):
+            socket.send(type="response.inject", response_id=wanted, input=ITEMS)
+        turn = lanes_of(socket, 1)[None]
+        socket.send(type="response.inject", response_id=created, input=ITEMS)
+        failed = [each for each in [*turn, socket.receive()] if each["type"] == "response.inject.failed"]
+    assert [each["response_id"] for each in failed] == [created, "resp_1", 3, created]
+    assert all(each["input"] == ITEMS for each in failed)
+    codes = [each["error"]["code"] for each in failed]
+    assert codes == ["response_not_found"] * 3 + ["response_already_completed"]

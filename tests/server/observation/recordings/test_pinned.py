@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from openresponses_server.commands.inspecting import Inspection
+from openresponses_cli.commands.inspecting import Inspection
 from openresponses_server.observation.recordings.captures import read_capture
 from openresponses_server.observation.recordings.observing import observed
 from tests.support.upstream import DONE, call, chunk

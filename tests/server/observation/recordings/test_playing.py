@@ -12,8 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from openresponses_bridge.protocol.codec import encode, encode_sse
-from openresponses_bridge.sse import DONE
-from openresponses_server.commands.cli import main
+from openresponses_cli.commands.cli import main
 from openresponses_server.observation.recordings.observing import observed_file
 from tests.support.model_scripts import SCRIPTS, played
 
@@ -70,10 +69,11 @@ def _run(*arguments: str, stdin: bytes) -> list[str]:
     return result.stdout.splitlines()
 
 
-def test_a_recording_is_read_from_a_pipe_as_from_a_file(tmp_path: Path) -> None:
+@pytest.mark.parametrize("stream", [STREAM, CUT], ids=["whole", "smaller than a buffer"])
+def test_a_recording_is_read_from_a_pipe_as_from_a_file(tmp_path: Path, stream: bytes) -> None:
     asked = {"type": "exchange", "exchange": 1, "at": 0, "dialect": "responses"}
     answer = {"type": "answer", "exchange": 1, "at": 0, "status": 200}
-    chunk = {"type": "chunk", "exchange": 1, "at": 0, "text": STREAM.decode()}
+    chunk = {"type": "chunk", "exchange": 1, "at": 0, "text": stream.decode()}
     end = {"type": "end", "exchange": 1, "at": 0, "how": "finished"}
     records = [{"type": "recording", "version": 1}, asked, answer, chunk, end]
     (tmp_path / "r").write_bytes(b"".join(map(line, records)))
@@ -81,7 +81,10 @@ def test_a_recording_is_read_from_a_pipe_as_from_a_file(tmp_path: Path) -> None:
     with os.fdopen(writing, "wb") as pipe:
         pipe.write((tmp_path / "r").read_bytes())
     try:
-        for path in (str(tmp_path / "r"), f"/dev/fd/{reading}"):
-            assert CliRunner().invoke(main, ["replay", path]).stdout_bytes == STREAM + DONE
+        from_file, from_pipe = (
+            CliRunner().invoke(main, ["replay", path]) for path in (str(tmp_path / "r"), f"/dev/fd/{reading}")
+        )
+        assert from_file.stdout_bytes.startswith(stream.splitlines(keepends=True)[0])
+        assert (from_pipe.exit_code, from_pipe.stdout_bytes) == (from_file.exit_code, from_file.stdout_bytes)
     finally:
         os.close(reading)

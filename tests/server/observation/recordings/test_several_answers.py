@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from openresponses_server.commands.cli import main
+from openresponses_cli.commands.cli import main
 
 DONE = b"data: [DONE]\n\n"
 

@@ -16,11 +16,12 @@ from hypothesis import strategies as st
 from openresponses_bridge import encode_sse
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.protocol.events import Event
-from openresponses_server.commands.cli import main
+from openresponses_cli.commands.cli import main
 from openresponses_server.observation.recordings.dialects import MOST_OPEN, StepKind
 from openresponses_server.observation.recordings.observing import observed
 from openresponses_server.observation.recordings.playing import AUTO, CaptureReader
-from tests.support.fed import json_lines
+from tests.support.checked_inbound import json_lines
+from tests.support.costs import assert_proportional
 from tests.support.normalised import Normalised
 from tests.support.shared import shared_root
 
@@ -217,12 +218,7 @@ def test_e12_turns_side_by_side_cost_as_much_as_one_after_the_other() -> None:
         assert len(responses) == turns + 1
         return spent
 
-    def grows() -> float:
-        few = min(seconds(100) for _ in range(3))
-        return min(seconds(100 * TURNS) for _ in range(2)) / few
-
-    # measured again before it counts: caches are others' too on a busy machine
-    assert any(grows() < 3 * TURNS for _ in range(3))
+    assert_proportional(seconds, 100, 100 * TURNS)
 
 
 def test_each_event_is_shown_beside_the_payload_that_it_came_of() -> None:

@@ -9,11 +9,10 @@ from urllib.request import Request, urlopen
 import pytest
 
 from openresponses_server.settings import load_settings
+from tests.support.document_reader import Reader
 from tests.support.documents import blocks_of, commands_of
-from tests.support.reader import Reader
 from tests.support.upstream import Script, ScriptedUpstream, text
 
-pytestmark = pytest.mark.timeout(120)
 BLOCKS = {block.language: block for block in blocks_of("docs/observing.md") if block.heading == "Traces"}
 
 
@@ -39,5 +38,5 @@ def test_the_page_on_traces_is_true(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def asked(reader: Reader) -> Any:
     body = json.dumps({"model": "m", "input": "Hi"}).encode()
     address = f"http://127.0.0.1:{reader.port}/v1/responses"
-    with urlopen(Request(address, body, {"content-type": "application/json"}), timeout=60) as answer:
+    with urlopen(Request(address, body, {"content-type": "application/json"})) as answer:
         return json.load(answer)

@@ -8,6 +8,7 @@ import pytest
 import redis
 
 from openresponses_server.store.logs.base import EventLog
+from openresponses_server.store.logs.file import FileLog
 from openresponses_server.store.logs.memory import MemoryLog
 from openresponses_server.store.logs.redis import RedisLog
 from tests.support.services import redis_server
@@ -31,7 +32,7 @@ def prefix(redis_url: str) -> Iterator[str]:
             client.delete(key)
 
 
-@pytest.fixture(params=["memory", "redis"])
+@pytest.fixture(params=["memory", "file", "redis"])
 async def open_log(request: pytest.FixtureRequest) -> AsyncIterator[OpenLog]:
     """Opens logs of one kind, on the same data where the kind shares any; `linger` in seconds."""
     logs: list[EventLog] = []
@@ -40,6 +41,8 @@ async def open_log(request: pytest.FixtureRequest) -> AsyncIterator[OpenLog]:
         if request.param == "redis":
             url, prefix = request.getfixturevalue("redis_url"), request.getfixturevalue("prefix")
             logs.append(RedisLog(url, prefix=prefix, **options))
+        elif request.param == "file":
+            logs.append(FileLog(request.getfixturevalue("tmp_path") / "logs", **options))
         elif not logs or options:
             logs.append(MemoryLog(**options))
         return logs[-1]

@@ -13,8 +13,6 @@ from openresponses_server.store.writers import LogWriter
 from tests.support.stores import frames
 from tests.support.waiting import until
 
-pytestmark = pytest.mark.timeout(120)
-
 
 class FarLog(MemoryLog):
     """One on another machine, which answers, refuses, or neither, as the test sets it."""
@@ -80,7 +78,7 @@ def log() -> FarLog:
 @pytest.fixture
 async def writer(log: FarLog, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[LogWriter]:
     monkeypatch.setattr("openresponses_server.store.writers._FIRST_PAUSE", 0.02)
-    opened = LogWriter(log, "r", go_on)
+    opened = LogWriter(log, "r", go_on, go_on)
     await opened.open()
     yield opened
     if opened._catching_up is not None:
@@ -88,8 +86,7 @@ async def writer(log: FarLog, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[
 
 
 async def logged(log: FarLog) -> bytes:
-    async with asyncio.timeout(60):
-        return b"".join([each.data async for each in log.read("r")])
+    return b"".join([each.data async for each in log.read("r")])
 
 
 async def take(writer: LogWriter, first: int, last: int) -> float:
@@ -123,13 +120,27 @@ async def test_log_that_fails_holds_the_run_up_once(log: FarLog, writer: LogWrit
 
 async def test_log_in_this_process_is_not_waited_for() -> None:
     log = MemoryLog()
-    writer = LogWriter(log, "r", go_on)
+    writer = LogWriter(log, "r", go_on, go_on)
     await writer.open()
     for number in range(3):
         assert writer.append(frames(number, number)) is None
     assert log._logs["r"].window._frames[-1].last == 2
+
+
+async def test_what_a_log_in_this_process_does_not_have_is_stored_before_it_is_sent() -> None:
+    log, stored = MemoryLog(), 0
+
+    async def store() -> None:
+        nonlocal stored
+        stored += 1
+
+    writer = LogWriter(log, "r", go_on, store)
+    await writer.open()
+    await writer.written(frames(0, 2))
     await log.discard("r")
-    assert writer.append(frames(3, 3)) is None
+    for number in (3, 4):
+        await writer.written(frames(number, number))
+    assert stored == 2
 
 
 async def test_what_is_not_known_to_be_there_is_appended_before_the_run_goes_on(

@@ -9,15 +9,24 @@ from msgspec.structs import replace
 
 from openresponses_server.store.logs.base import LogError, LogGap, LogGone
 from openresponses_server.store.logs.redis import _WRITING, RedisLog
+from openresponses_server.store.writers import LogWriter
 from tests.support.services import OwnRedis, own_redis
 from tests.support.stores import frames
 from tests.support.waiting import until
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[OwnRedis]:
+def process() -> Iterator[OwnRedis]:
     with own_redis() as started:
         yield started
+
+
+@pytest.fixture
+def server(process: OwnRedis) -> OwnRedis:
+    """An empty one."""
+    with redis.Redis.from_url(process.url) as admin:
+        admin.flushall()
+    return process
 
 
 @pytest.fixture
@@ -92,6 +101,28 @@ async def test_down_for_long_is_an_error_for_writer_and_reader(server: OwnRedis)
     server.start()
     await log.append("r", frames(0, 0))
     await log.shutdown()
+
+
+async def test_the_address_of_a_server_that_is_down_or_silent_is_for_the_operator(server: OwnRedis) -> None:
+    address = server.url.removeprefix("redis://").removesuffix("/0")
+    log = RedisLog(server.url.replace("redis://", "redis://:secret-of-redis@"), timeout=0.3)
+    silent = RedisLog(server.url)
+    await silent.check()
+    server.freeze()
+    with pytest.raises(LogError) as frozen:
+        await silent.check()
+    server.thaw()
+    server.stop()
+    with pytest.raises(LogError) as down:
+        await log.check()
+    for failure in (frozen.value, down.value):
+        assert failure.message == "The event log can't be reached."
+        assert address in failure.details
+        assert "secret-of-redis" not in failure.in_full
+    assert frozen.value.details == f"{address} does not answer within 1 s"
+    await log.shutdown()
+    await silent.shutdown()
+    server.start()
 
 
 async def test_append_made_again_is_there_once(log: RedisLog) -> None:
@@ -221,3 +252,17 @@ async def test_another_entry_under_the_number_is_not_ones_own(server: OwnRedis, 
     with pytest.raises(LogGone):
         await log.append("r", replace(theirs, data=theirs.data.replace(b"data", b"atad")))
     await other.shutdown()
+
+
+async def test_nothing_is_kept_of_a_run_that_was_lost(log: RedisLog) -> None:
+    """Another worker makes it, and closes its log."""
+
+    async def go_on() -> None:
+        return None
+
+    for number in range(3):
+        writer = LogWriter(log, f"r{number}", go_on, go_on)
+        await writer.open()
+        await writer.written(frames(0, 1))
+        await writer.give_up(keep=True)
+    assert log._expiring == set()

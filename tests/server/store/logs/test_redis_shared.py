@@ -93,7 +93,7 @@ async def test_run_whose_connection_was_lost_goes_on_over_the_next_one(
     async def own() -> None:
         raise AssertionError("the log is not gone")
 
-    runs = [LogWriter(log, name, own) for name in ("r", "s")]
+    runs = [LogWriter(log, name, own, own) for name in ("r", "s")]
     for run in runs:
         await run.open()
         await run.written(frames(0, 3))

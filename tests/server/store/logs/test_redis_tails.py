@@ -13,8 +13,6 @@ from tests.support.services import OwnRedis, own_redis
 from tests.support.stores import frame, frames
 from tests.support.waiting import until
 
-pytestmark = pytest.mark.timeout(120)
-
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[OwnRedis]:

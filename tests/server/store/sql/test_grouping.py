@@ -66,8 +66,7 @@ async def test_a_transaction_that_ignores_its_cancellation_does_not_take_the_pla
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.01):
             await grouped.execute(write("stuck"))
-    async with asyncio.timeout(60):
-        assert await grouped.execute(write("next"))
+    assert await grouped.execute(write("next"))
     assert ignored == ["stuck"]
 
 

@@ -14,6 +14,7 @@ from openresponses_bridge.protocol.input_items import MessageParam
 from openresponses_bridge.sse import SSEDecoder
 from openresponses_server.store.base import NOBODY, Lease, ResponseStore, StoreError
 from openresponses_server.store.frames import PIECE_BYTES, Frames
+from openresponses_server.store.idempotency import IdempotencyKey
 from openresponses_server.store.sql import transfer
 from openresponses_server.store.sql.locations import database_url
 from openresponses_server.store.sql.transfer import Imported, import_lines, numbered_lines
@@ -48,7 +49,8 @@ async def lines() -> list[bytes]:
     """Of a chain with a deleted turn, a branch, another owner, and long frames, out of another store."""
     store = open_store("memory:")
     odd = [MessageParam("user", "\0 é 🎉 \u2028", id="in"), *messages("more")]
-    await store.put(record("a", owner="k", input=odd, request=b'{"model":"m"}'), frames(0, 3))
+    key = IdempotencyKey("a" * 64, "b" * 64, LATE)
+    await store.put(record("a", owner="k", input=odd, request=b'{"model":"m"}'), frames(0, 3), key=key)
     await store.put(record("b", "a", owner="k", expires_at=LATE), frames(0, 1))
     await store.put(record("c", "b", owner="k"))
     await store.put(record("branch", "b", owner="k"), frames(0, 5))

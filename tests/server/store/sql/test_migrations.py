@@ -5,6 +5,7 @@ import os
 import sqlite3
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -113,7 +114,7 @@ def test_file_whose_name_is_not_unicode_is_set_up_in_another_process(
     file = tmp_path / os.fsdecode(b"caf\xe9?.db")
     monkeypatch.delitem(sys.modules, "alembic")
     make_tables(URL.create("sqlite+pysqlite", database=str(file)))
-    with sqlite3.connect(file) as connection:
+    with closing(sqlite3.connect(file)) as connection:
         assert connection.execute(f"SELECT version_num FROM {VERSION_TABLE}").fetchone() == (REVISION,)
 
 
@@ -136,7 +137,7 @@ async def test_database_of_the_baseline_is_upgraded_and_older_workers_go_on_usin
     await store.close()
     with engine.begin() as connection:  # as it was at the baseline
         of_keys = ("api_keys", "api_key_changes", "api_key_history")
-        for table in (*of_keys, "used_once", "conversation_items"):
+        for table in (*of_keys, "idempotency_keys", "used_once", "conversation_items"):
             connection.execute(text(f"DROP TABLE {table}"))
         connection.execute(text("DROP TABLE conversations"))
         connection.execute(text("ALTER TABLE responses DROP COLUMN conversation_id"))
@@ -190,7 +191,7 @@ async def test_several_set_up_one_postgres_at_once() -> None:
     with postgres_database() as url:
         engine = create_engine(database_url(url), poolclass=NullPool)
         program = (
-            "import sys; from openresponses_server.commands.cli import main\n"
+            "import sys; from openresponses_cli.commands.cli import main\n"
             "main(['db', 'upgrade', '--store', sys.argv[1]])"
         )
         with migrate._only_one(engine):

@@ -14,7 +14,7 @@ from sqlalchemy.pool import NullPool
 from openresponses_bridge import ResponseStreamStateMachine
 from openresponses_bridge.protocol.codec import decode_request, encode, encode_sse
 from openresponses_bridge.protocol.request import CreateResponse
-from openresponses_server.commands.db import command
+from openresponses_cli.commands.cli import main
 from openresponses_server.store.base import Lease, StoredResponse
 from openresponses_server.store.frames import PIECE_BYTES, Frames
 from openresponses_server.store.sql import migrate
@@ -167,7 +167,7 @@ async def test_case_55_secrets_that_were_stored_before_are_removed(engine: Engin
     before = rows(engine)
     assert found_in(engine) == SECRETS
     for said in ("\nsecrets of tools removed from 2 responses\n", "\n"):
-        done = CliRunner().invoke(command, ["upgrade", "--store", address(engine)])
+        done = CliRunner().invoke(main, ["db", "upgrade", "--store", address(engine)])
         assert (done.exit_code, done.stdout) == (0, f"at revision {REVISION}{said}")
         assert found_in(engine) == []
         assert rows(engine) == expected(before, {"a", "c"})

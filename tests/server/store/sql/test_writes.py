@@ -12,6 +12,7 @@ from sqlalchemy import create_engine, text
 from openresponses_bridge.protocol.response import Response
 from openresponses_server.store.base import Lease, LeaseLost, ResponseStore, StoredResponse, StoreError
 from openresponses_server.store.frames import PIECE_BYTES
+from openresponses_server.store.idempotency import IdempotencyKey, KeyedResponse
 from openresponses_server.store.memory import MemoryStore
 from openresponses_server.store.sql.store import SqlStore
 from tests.support.stores import Place, failing_table, frame, frames, record, streamed
@@ -113,6 +114,17 @@ async def test_what_was_deleted_and_later_turns_need_is_not_replaced(sql: SqlSto
 async def test_what_goes_beyond_one_piece_is_written_in_pieces(sql: SqlStore) -> None:
     await sql.put(record("r"), frames(0, 0, "x" * PIECE_BYTES))
     assert [len(piece.data) async for piece in sql.frames("r")] == [PIECE_BYTES, len(frame(0)) - 1]
+
+
+async def test_a_key_of_what_a_release_before_has_hidden_is_free(shared_place: Place) -> None:
+    """That release knows nothing of keys."""
+    sql, key = sql_store(shared_place), IdempotencyKey("a" * 64, "b" * 64, 4e9)
+    await sql.put(record("r", owner="k"), key=key)
+    with connected(shared_place) as other:
+        other.execute(text("UPDATE responses SET owner = '~k' WHERE id = 'r'"))
+    assert await sql.keyed(key.name, "k") is None
+    await sql.put(record("s", owner="k"), key=key)
+    assert await sql.keyed(key.name, "k") == KeyedResponse("s", "b" * 64)
 
 
 async def test_s9_of_many_that_store_one_id_at_once_one_owner_has_it(shared_place: Place) -> None:

@@ -101,7 +101,8 @@ class ItemWriter:
         return self._blocks.whole(block)
 
     def _foreign(self, item: ReasoningItem, encrypted: str) -> list[t.Chunk]:
-        """Another upstream's opaque reasoning, sealed into the field in which Anthropic keeps its own."""
+        """Return another upstream's opaque reasoning, sealed into the field in which Anthropic keeps its
+        own."""
         summary = [getattr(part, "text", "") for part in item.summary]
         self.sealed_summary = True
         sealed = thinking.seal_reasoning(

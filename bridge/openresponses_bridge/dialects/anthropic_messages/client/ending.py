@@ -2,18 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, Final
+
+from msgspec import UNSET
 
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.dialects.anthropic_messages import types as t
 from openresponses_bridge.dialects.anthropic_messages.client.blocks import BlockWriter
-from openresponses_bridge.dialects.base import CANCELLED, CUT, searched
+from openresponses_bridge.dialects.anthropic_messages.types import DIALECT, TIERS
+from openresponses_bridge.dialects.base import (
+    CANCELLED,
+    CODE_OF,
+    CUT,
+    ERROR_FIELDS,
+    TIER,
+    Cause,
+    native_of,
+    object_in,
+    other_fields,
+    refusal_for,
+    report_native,
+    searched,
+    tier_for,
+)
+from openresponses_bridge.emitter.failures import outcome
 from openresponses_bridge.protocol import events as ev
 from openresponses_bridge.protocol.response import ErrorPayload, Response
 from openresponses_bridge.protocol.usage import Usage
 
 REFUSAL = "refusal"
 _STOP_SEQUENCE: Final = "stop_sequence"
+_STOPPED: Final = ("stop_reason", _STOP_SEQUENCE, "stop_details")
+_HEAD: Final = ("id", "type", "role", "model", "content", *_STOPPED)
 # incomplete reason → stop reason; None: an error, since Anthropic has no such reason
 _STOP_REASONS: dict[str, str | None] = {
     "max_output_tokens": "max_tokens",
@@ -23,6 +45,7 @@ _STOP_REASONS: dict[str, str | None] = {
 
 # our codes and types → Anthropic's error types; Anthropic's own pass unchanged
 _API_ERROR: Final = "api_error"
+_TOO_MANY_BYTES: Final = "request_too_large"
 _OWN_TYPES = frozenset(
     {
         "invalid_request_error",
@@ -30,7 +53,7 @@ _OWN_TYPES = frozenset(
         "billing_error",
         "permission_error",
         "not_found_error",
-        "request_too_large",
+        _TOO_MANY_BYTES,
         "rate_limit_error",
         "timeout_error",
         _API_ERROR,
@@ -51,6 +74,7 @@ _TYPE_OF_CODE: dict[str, str] = {
     "model_not_found": "not_found_error",
     "invalid_api_key": "authentication_error",
 }
+_TOO_LONG: Final = ("prompt is too long", "exceed context limit")
 # HTTP status → error type, for errors whose own names say no more than these
 _VAGUE: Final = frozenset({_API_ERROR, "invalid_request_error"})
 _TYPE_OF_STATUS: Final = {
@@ -58,7 +82,7 @@ _TYPE_OF_STATUS: Final = {
     403: "permission_error",
     404: "not_found_error",
     408: "timeout_error",
-    413: "request_too_large",
+    413: _TOO_MANY_BYTES,
     429: "rate_limit_error",
     503: "overloaded_error",
     504: "timeout_error",
@@ -66,31 +90,30 @@ _TYPE_OF_STATUS: Final = {
 }
 
 
+Reported = Callable[[], Usage | None]
+"""The usage that the upstream has reported before its answer began."""
+
+
 class MessageBounds:
     """Writes the first and the last frames of a message. `calls`: whether any call is whole."""
 
-    def __init__(self, blocks: BlockWriter, diagnostics: Diagnostics, input_tokens: int) -> None:
+    def __init__(
+        self, blocks: BlockWriter, diagnostics: Diagnostics, input_tokens: int, reported: Reported
+    ) -> None:
         self._blocks = blocks
+        self._reported = reported
         self._diagnostics = diagnostics
         self._input_tokens = input_tokens
         self._begun = False
         self._ended = False
         self._error: ErrorPayload | None = None
-        self._extras: dict[str, dict[str, Any]] = {}
+        self._at_start: dict[str, Any] = {}
         self.refusal: list[str] = []
         self.calls = False
 
     def begin(self, event: ev.ResponseCreated) -> list[t.Chunk]:
         """`message_start`, once."""
         return self._start(event.response)
-
-    def keep_extra(self, name: str, value: Any) -> bool:
-        """Keep a field that Anthropic sends in `message_delta` beside reason and usage; returns whether it is
-        one."""
-        if name not in ("context_management", "container") or not isinstance(value, dict):
-            return False
-        self._extras[name] = value
-        return True
 
     def error(self, event: ev.ErrorEvent) -> list[t.Chunk]:
         """Keep the error: `response.failed` follows and ends the message."""
@@ -103,25 +126,37 @@ class MessageBounds:
             return []
         self._ended = True
         chunks = self._start(response)
+        report_native(response, DIALECT, self._diagnostics)
         if response.status == "failed":
             error = response.error
             code, message = (error.code, error.message) if error else (None, "the response failed")
-            return [*chunks, self._failed(code, message)]
-        reason = self._stop_reason(response)
+            given = native_of(error, DIALECT) if error else {}
+            return [*chunks, *_paid(response), self._failed(code, message, native=given)]
+        native = native_of(response, DIALECT)
+        within = object_in(native, "delta")
+        reason = self._stop_reason(response, within.get("stop_reason"))
         if reason is None:
-            return [*chunks, self._failed(CANCELLED.code, CANCELLED.message)]
+            return [*chunks, *_paid(response), self._failed(CANCELLED.code, CANCELLED.message)]
         sequence = response.stop_sequence or None if reason == _STOP_SEQUENCE else None
         details: dict[str, Any] = {"stop_reason": reason, "stop_sequence": sequence}
         if self.refusal:
-            chunks += self._refuse(response, details)
-        if "container" in self._extras:
-            details["container"] = self._extras["container"]
-        usage = usage_body(response.usage) | _searches(response)
-        delta = t.MessageDelta(details, usage, self._extras.get("context_management"))
+            chunks += self._refuse(response, details, object_in(within, "stop_details"))
+        details = {**other_fields(within, _STOPPED), **details}
+        if reason == REFUSAL and "stop_details" in within and not self.refusal:
+            details["stop_details"] = within["stop_details"]
+        usage = {**_searches(response), **_said_of_usage(native), **usage_body(response.usage)}
+        if (tier := tier_for(response, DIALECT, self._diagnostics, TIERS)) is not None:
+            usage[TIER] = tier
+        rest = {
+            name: value
+            for name, value in other_fields(native, ("delta", "usage", TIER, *_HEAD)).items()
+            if self._at_start.get(name) != value
+        }
+        delta = t.MessageDelta(delta=details, usage=usage, extra=rest or UNSET)
         return [*chunks, *self._blocks.stop(), *self._held(), delta, t.MessageStop()]
 
     def _held(self) -> list[t.Chunk]:
-        """What was sealed last; behind a text clients would take it for the answer."""
+        """Return the chunks of what was sealed last; after a text, clients would take them for the answer."""
         if self._blocks.last != "text":
             return self._blocks.release()
         if self._blocks.held is not None:
@@ -142,10 +177,18 @@ class MessageBounds:
         if self._begun:
             return []
         self._begun = True
-        usage = {"input_tokens": self._input_tokens, "output_tokens": 0}
-        return [t.MessageStart(message_head(response, usage))]
+        self._at_start = native_of(response, DIALECT)
+        reported = self._reported()
+        usage: dict[str, Any] = {"input_tokens": self._input_tokens, "output_tokens": 0}
+        if reported is not None and reported.input_tokens:
+            usage = usage_body(reported)
+        head = message_head(response, _said_of_usage(self._at_start) | usage)
+        return [t.MessageStart({**head, **other_fields(self._at_start, (*head, "delta", TIER))})]
 
-    def _stop_reason(self, response: Response) -> str | None:
+    def _stop_reason(self, response: Response, own: Any) -> str | None:
+        """Return the API's stop reason. `own`: the API's word for the end if the protocol has none for it."""
+        if isinstance(own, str) and _ending(response) == outcome(own)[0]:
+            return own
         if response.status == "completed":
             ended = _STOP_SEQUENCE if response.stop_sequence else "end_turn"
             return "tool_use" if self.calls else REFUSAL if self.refusal else ended
@@ -155,18 +198,45 @@ class MessageBounds:
             self._diagnostics.loss("incomplete_details.reason", f"{reason[:64]} reported as max_tokens")
         return _STOP_REASONS.get(reason, "max_tokens")
 
-    def _refuse(self, response: Response, details: dict[str, Any]) -> list[t.Chunk]:
+    def _refuse(self, response: Response, details: dict[str, Any], given: dict[str, Any]) -> list[t.Chunk]:
         """Explain a refusal of the API beside the stop reason; a refusal in the model's own words is text."""
         text = "".join(self.refusal)
         if response.status == "incomplete" and details["stop_reason"] == REFUSAL:
-            details["stop_details"] = {"type": REFUSAL, "category": None, "explanation": text}
+            made = {"type": REFUSAL, "category": None, "explanation": text}
+            details["stop_details"] = {**made, **given, "explanation": text}
             return []
         self._diagnostics.loss("refusal", "sent as text")
         return self._blocks.whole({"type": "text", "text": ""}, t.TextDelta(text))
 
-    def _failed(self, code: str | None, message: str, kind: str | None = None) -> t.Chunk:
+    def _failed(
+        self,
+        code: str | None,
+        message: str,
+        kind: str | None = None,
+        native: Mapping[str, Any] = MappingProxyType({}),
+    ) -> t.Chunk:
         kind = kind or (self._error.type if self._error is not None else None)
-        return t.ErrorFrame(error_body(code, kind, message)["error"])
+        return t.ErrorFrame(error_body(code, kind, message, native=native)["error"])
+
+
+def _ending(response: Response) -> str | None:
+    """Return why the response is incomplete; None for one that is completed."""
+    details = response.incomplete_details
+    return None if response.status == "completed" or details is None else details.reason
+
+
+def _said_of_usage(native: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the further fields of the usage from an upstream of this API."""
+    tier = native.get(TIER)
+    return {**object_in(native, "usage"), **({} if tier is None else {TIER: tier})}
+
+
+def _paid(response: Response) -> list[t.Chunk]:
+    """Return what a message that failed cost, before its error."""
+    if response.usage is None:
+        return []
+    ended = {"stop_reason": None, "stop_sequence": None}
+    return [t.MessageDelta(delta=ended, usage=usage_body(response.usage) | _searches(response))]
 
 
 def message_head(response: Response, usage: dict[str, Any]) -> dict[str, Any]:
@@ -208,11 +278,34 @@ def _searches(response: Response) -> dict[str, Any]:
     return {"server_tool_use": {"web_search_requests": done}} if found else {}
 
 
-def error_body(code: str | None, kind: str | None, message: str, status: int | None = None) -> dict[str, Any]:
+def error_body(
+    code: str | None,
+    kind: str | None,
+    message: str,
+    status: int | None = None,
+    native: Mapping[str, Any] = MappingProxyType({}),
+) -> dict[str, Any]:
     """An error in Anthropic's format, as in a stream's `error` event and in an HTTP body. The HTTP `status`
-    decides the type when our code has no counterpart."""
+    decides the type when our code has no counterpart; `native` are the fields that the API itself gave."""
     found = (name if name in _OWN_TYPES else _TYPE_OF_CODE.get(name or "") for name in (code, kind))
     named = next(filter(None, found), _API_ERROR)
     if named in _VAGUE:
         named = _TYPE_OF_STATUS.get(status, named) if status else named
-    return {"type": "error", "error": {"type": named, "message": message}}
+    if code == CODE_OF[Cause.TOO_LONG] and kind != _TOO_MANY_BYTES:
+        message = _in_anthropics_words(message)
+    return {
+        "type": "error",
+        "error": {"type": named, "message": message} | other_fields(native, ERROR_FIELDS),
+    }
+
+
+def _in_anthropics_words(message: str) -> str:
+    """Put Anthropic's words for an input that is too long before those of another: its errors have no code,
+    so clients that shorten a conversation know these words."""
+    lowered = message.lower()
+    if any(words in lowered for words in _TOO_LONG):
+        return message
+    said = refusal_for(Cause.TOO_LONG, None, (), message)
+    if said is None or said.limit is None or said.given is None:
+        return f"prompt is too long: {message}"
+    return f"prompt is too long: {said.given} tokens > {said.limit} maximum: {message}"

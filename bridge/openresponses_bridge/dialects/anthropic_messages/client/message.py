@@ -74,7 +74,7 @@ class _Folder:
             self.whole["content"][chunk.index]["input"] = tool_input(text)
 
     def _end(self, chunk: t.MessageDelta) -> None:
-        self.whole |= chunk.delta or {}
+        self.whole |= {**(chunk.extra or {}), **(chunk.delta or {})}
         self.whole["usage"] = chunk.usage
 
     def _fail(self, chunk: t.ErrorFrame) -> None:

@@ -18,9 +18,9 @@ from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.dialects.anthropic_messages import search
 from openresponses_bridge.dialects.anthropic_messages import types as t
 from openresponses_bridge.dialects.anthropic_messages.client.blocks import BlockWriter, ItemWriter
-from openresponses_bridge.dialects.anthropic_messages.client.ending import MessageBounds
-from openresponses_bridge.dialects.anthropic_messages.types import SLUG
-from openresponses_bridge.dialects.base import SEARCH_CALL
+from openresponses_bridge.dialects.anthropic_messages.client.ending import MessageBounds, Reported
+from openresponses_bridge.dialects.anthropic_messages.types import DIALECT, SLUG
+from openresponses_bridge.dialects.base import SEARCH_CALL, native_of, object_in
 from openresponses_bridge.protocol import events as ev
 from openresponses_bridge.protocol.codec import encode
 from openresponses_bridge.protocol.content import UrlCitation
@@ -32,7 +32,7 @@ from openresponses_bridge.protocol.items import (
     Message,
     ReasoningItem,
 )
-from openresponses_bridge.protocol.unknown import UnknownEvent, UnknownItem
+from openresponses_bridge.protocol.unknown import UnknownAnnotation, UnknownEvent, UnknownItem
 from openresponses_bridge.seal import Sealer
 
 _THINKING = {"type": "thinking", "thinking": "", "signature": ""}
@@ -45,20 +45,21 @@ _PREFIXES = {
 
 class Outbound:
     """Translates one response into one message. `sealer` opens the envelopes of thinking; `tool_identities`
-    has the names of namespaced tools; `input_tokens` is an estimate for `message_start`, which comes before
-    the usage."""
+    has the names of namespaced tools. `message_start` comes before the usage: it has what was `reported` of
+    it before the answer began, and else `input_tokens`, an estimate."""
 
     def __init__(
         self,
         sealer: Sealer | None = None,
         tool_identities: ToolIdentityMap | None = None,
         input_tokens: int = 0,
+        reported: Reported = lambda: None,
     ) -> None:
         self.diagnostics = Diagnostics()
         self._identities = tool_identities or ToolIdentityMap()
         self._blocks = BlockWriter()
         self._items = ItemWriter(self._blocks, sealer or Sealer(), self._identities, self.diagnostics)
-        self._bounds = MessageBounds(self._blocks, self.diagnostics, input_tokens)
+        self._bounds = MessageBounds(self._blocks, self.diagnostics, input_tokens, reported)
         self._current: int | None = None
         self._waiting: dict[int, list[Event]] = {}
         self._in_line: list[int] = []  # a heap of their indexes
@@ -107,6 +108,8 @@ class Outbound:
         return chunks
 
     def _text(self, event: ev.OutputTextDelta) -> list[t.Chunk]:
+        if event.logprobs:
+            self.diagnostics.loss("logprobs", "Anthropic has none")
         if not event.delta:
             return []
         opened = self._blocks.stop() if self._cited else []
@@ -119,14 +122,18 @@ class Outbound:
 
     def _annotation(self, event: ev.OutputTextAnnotationAdded) -> list[t.Chunk]:
         cited = event.annotation
-        if not isinstance(cited, UrlCitation) or not self._blocks.kind:
+        cites: tuple[dict[str, Any], Any, Any] | None = None
+        if isinstance(cited, UrlCitation):
+            there = {"type": search.CITATION, "url": cited.url, "title": cited.title}
+            citation = self._items.citation(cited) or {**there, "cited_text": "", "encrypted_index": ""}
+            cites = citation, cited.start_index, cited.end_index
+        elif isinstance(cited, UnknownAnnotation) and cited.type.startswith(SLUG):
+            cites = object_in(cited.raw, "citation"), cited.raw.get("start_index"), cited.raw.get("end_index")
+        if cites is None or not self._blocks.kind:
             self.diagnostics.loss("annotation", "not a web address, or without text")
             return []
-        citation = self._items.citation(cited)
-        if citation is None:
-            there = {"type": search.CITATION, "url": cited.url, "title": cited.title}
-            citation = {**there, "cited_text": "", "encrypted_index": ""}
-        if (cited.start_index, cited.end_index) != (self._begins, self._length):
+        citation, *cited_range = cites
+        if cited_range != [self._begins, self._length]:
             self.diagnostics.loss("annotation.range", "a citation belongs to its whole block")
         self._cited = True  # what follows is another block
         return [self._blocks.delta(t.CitationsDelta(citation))]
@@ -168,7 +175,8 @@ class Outbound:
         if not isinstance(item, FunctionCall | CustomToolCall):
             return []
         name = called_name(item.name, item.namespace or None, self._identities)
-        chunks = self._blocks.start({"type": "tool_use", "id": item.call_id, "name": name, "input": {}})
+        block = {"type": "tool_use", "id": item.call_id, "name": name, "input": {}}
+        chunks = self._blocks.start({**native_of(item, DIALECT), **block})
         if isinstance(item, CustomToolCall):
             chunks.append(self._blocks.delta(t.InputJsonDelta(f'{{"{INPUT_KEY}":"')))
         return chunks
@@ -214,9 +222,7 @@ class Outbound:
     def _extension(self, event: UnknownEvent) -> list[t.Chunk]:
         if SEARCH_CALL in event.type:
             return []  # its progress, which blocks do not show
-        name = event.type.removeprefix(SLUG)
-        if not self._bounds.keep_extra(name, event.raw.get(name)):
-            self.diagnostics.ignored(f"event.{event.type}", "not Anthropic's")
+        self.diagnostics.ignored(f"event.{event.type}", "not Anthropic's")
         return []
 
     def _end(self, event: Any) -> list[t.Chunk]:

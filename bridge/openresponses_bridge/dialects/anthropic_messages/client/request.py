@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, NamedTuple
 
 from msgspec import UNSET
 from msgspec.structs import replace
@@ -14,7 +14,6 @@ from openresponses_bridge.dialects.anthropic_messages import search, thinking
 from openresponses_bridge.dialects.anthropic_messages.carried import (
     CACHE,
     JOINT,
-    PASSED,
     CarriedFields,
     place,
 )
@@ -22,6 +21,7 @@ from openresponses_bridge.dialects.anthropic_messages.thinking import effort_fro
 from openresponses_bridge.dialects.anthropic_messages.types import SLUG, SYSTEM_FIELDS
 from openresponses_bridge.dialects.base import (
     EXPLICIT,
+    LONGEST_NAME,
     SEARCH_SOURCES,
     Fields,
     body_of,
@@ -29,6 +29,7 @@ from openresponses_bridge.dialects.base import (
     search_call,
     sources_of,
 )
+from openresponses_bridge.errors import InvalidRequestError
 from openresponses_bridge.protocol import content as ct
 from openresponses_bridge.protocol import input_items as it
 from openresponses_bridge.protocol import request as rq
@@ -37,17 +38,30 @@ from openresponses_bridge.protocol.tools import FunctionToolChoice, FunctionTool
 from openresponses_bridge.protocol.unknown import (
     Extensible,
     UnknownItem,
+    UnknownPart,
     UnknownTool,
     UnknownToolChoice,
 )
 from openresponses_bridge.seal import Sealer, SealError
 
+_SOURCES: Final = ("url", "base64")
 _PDF: Final = "application/pdf"
 _REFERENCE: Final = "tool_reference"
 _BILLING: Final = "x-anthropic-billing-header:"  # Claude Code's first words, others in each request
 _HOSTED_SEARCH: Final = "tool_search_tool_"
 _DEFERRED: Final = "defer_loading"
+_TYPE: Final = "type"  # of a tool that the client runs: no other API has a name for it
+_ADDITION: Final = "tool_addition"
+_DEFINITION: Final = "tool_definition"
 _SYSTEM_ROLES: Final = ("system", "developer")
+
+
+class ToolChange(NamedTuple):
+    """A tool that is offered from there on, or not any more. `definition`: if it brings its own."""
+
+    adds: bool
+    name: str | None
+    definition: Fields | None = None
 
 
 class MessageReader:
@@ -59,6 +73,8 @@ class MessageReader:
         self._diagnostics = diagnostics
         self._carried = carried
         self.items: list[Any] = []
+        self.tool_changes: list[ToolChange] = []
+        """In order."""
         self.tools_used: dict[str, None] = {}
         """The names of the tools that a result loaded or that were called, in order."""
         self._parts: list[Any] = []
@@ -168,12 +184,21 @@ class MessageReader:
         sealed = thinking.seal_citation(self._sealer, citation) if known else UNSET
         return ct.UrlCitation(source.url, 0, length, source.title, sealed)
 
+    def _own_part(self, block: Fields) -> UnknownPart:
+        """A block whose content only the API itself has, by its id say."""
+        self._carried.needed[block.at("source")] = "its content can be read by Anthropic's API alone"
+        return UnknownPart({"type": f"{SLUG}{block.raw('type')}", "block": block.whole()})
+
     def _image(self, block: Fields) -> Any:
         source = block.inner("source")
+        if source.need("type", str) not in _SOURCES:
+            return self._own_part(block)
         return ct.InputImageParam(self._url(source), "auto")
 
     def _document(self, block: Fields) -> Any:
         source = block.inner("source")
+        if source.need("type", str) not in (*_SOURCES, "text"):
+            return self._own_part(block)
         title = block.get("title", str) or UNSET
         kind = source.need("type", str)
         if kind == "url":
@@ -184,13 +209,10 @@ class MessageReader:
         return ct.InputFileContent(title or "document.pdf", self._url(source))
 
     def _url(self, source: Fields) -> str:
-        kind = source.need("type", str)
-        if kind == "url":
+        if source.need("type", str) == "url":
             return source.need("url", str)
-        if kind == "base64":
-            media = source.get("media_type", str) or _PDF
-            return f"data:{media};base64,{source.need('data', str)}"
-        raise invalid(source.at("type"), f"a source of type {kind[:64]!r} can't be expressed")
+        media = source.get("media_type", str) or _PDF
+        return f"data:{media};base64,{source.need('data', str)}"
 
     def _tool_use(self, block: Fields) -> None:
         arguments = encode(block.need("input", dict)).decode()
@@ -222,8 +244,7 @@ class MessageReader:
             self.items.append(it.ReasoningParam([], encrypted_content=sealed))
 
     def _foreign(self, opaque: str) -> bool:
-        """Another upstream's reasoning, which the bridge sealed into Anthropic's field; it is opened
-        again."""
+        """Open another upstream's reasoning, which the bridge sealed into Anthropic's field."""
         try:
             kind, fields = thinking.open_sealed(self._sealer, opaque)
         except SealError:
@@ -260,13 +281,24 @@ class MessageReader:
         self.items[index] = self._search(own, call, bare)
 
     def _search(self, own: str, call: dict[str, Any], result: dict[str, Any] | None) -> UnknownItem:
-        """What the API itself ran is sealed, for it to get it back."""
+        """Seal the calls that the API ran itself, so that they can be sent back to it."""
         sources, status = ([], "failed") if result is None else search.found_in(result)
         sealed = ""
         if not search.is_made_here(own):
             sealed = thinking.seal_search(self._sealer, [call] if result is None else [call, result])
         item = search.item_id(own)
         return search_call(item, search.query_of(call), sources, status=status, sealed=sealed)
+
+    def _tool_change(self, block: Fields) -> None:
+        """A tool that comes or goes by its name, with a definition of its own or with that of the request."""
+        if self._role in _SYSTEM_ROLES:
+            tool, kind = block.inner("tool"), block.raw("type")
+            if tool.raw("type") == _DEFINITION:
+                made = tool.inner("definition")
+                self.tool_changes.append(ToolChange(kind == _ADDITION, made.get("name", str), made))
+            else:
+                self.tool_changes.append(ToolChange(kind == _ADDITION, tool.get("name", str)))
+        self._hosted(block)
 
     def _hosted(self, block: Fields) -> None:
         kind = block.raw("type")
@@ -290,6 +322,8 @@ _BLOCKS: Final[dict[str, Callable[[MessageReader, Fields], None]]] = {
     "thinking": MessageReader._thinking,
     "redacted_thinking": MessageReader._redacted,
     "compaction": MessageReader._compaction,
+    _ADDITION: MessageReader._tool_change,
+    "tool_removal": MessageReader._tool_change,
     search.USE: MessageReader._server_tool_use,
     search.FOUND: MessageReader._search_result,
 }
@@ -324,10 +358,11 @@ def from_messages(
     given = body_of(body)
     carried = CarriedFields()
     reader = MessageReader(sealer or Sealer(), diagnostics, carried)
+    thread = _thread(given)
     given.need("messages", list)
     for message in given.each("messages"):
         reader.message(message)
-    if not reader.items:
+    if not reader.items and not (thread and thread.previous):
         raise invalid("messages", "at least one message is required")
     tools = _tools(given, carried)
     choice, parallel = _tool_choice(given, carried)
@@ -339,7 +374,12 @@ def from_messages(
         model=given.need("model", str),
         input=reader.items,
         instructions=_system(given, carried),
-        tools=_offered(tools, choice, reader.tools_used, carried),
+        tools=_changed(
+            _offered(tools, choice, reader.tools_used, reader.tool_changes, carried),
+            tools,
+            reader.tool_changes,
+            carried,
+        ),
         include=None if carried.search is None else [SEARCH_SOURCES],
         tool_choice=choice,
         parallel_tool_calls=parallel,
@@ -353,21 +393,46 @@ def from_messages(
         user=None if metadata is None else metadata.get("user_id", str),
         service_tier=_TIERS.get(given.get("service_tier", str) or ""),
         stream=given.get("stream", bool),
+        previous_response_id=thread.previous if thread else None,
         store=False,
     )
     _carry(given, carried)
+    if thread is not None and carried.is_restorable:
+        request = replace(request, store=True)
     carried.items = len(reader.items)
     request = replace(request, native=carried.native())
-    for where in given.unread_here + ([] if metadata is None else metadata.unread_here):
+    for where in [] if metadata is None else metadata.unread_here:
         diagnostics.loss(where, "can't be expressed")
     return request, diagnostics
 
 
+class Thread(NamedTuple):
+    """A conversation that its client does not send again: `previous` is the id of the message that it
+    continues, None for a new one."""
+
+    previous: str | None = None
+
+
+def _thread(given: Fields) -> Thread | None:
+    thread = given.maybe_inner("thread")
+    if thread is None:
+        return None
+    kind = thread.one_of("type", ("create", "continue"))
+    if kind is None:
+        raise invalid(thread.at("type"), "is required")
+    previous = thread.need("previous_message_id", str) if kind == "continue" else None
+    for where in thread.unread_here:  # it would change what the rest means
+        raise invalid(where, "is not known", InvalidRequestError.UNSUPPORTED)
+    return Thread(previous)
+
+
 def _carry(given: Fields, carried: CarriedFields) -> None:
-    """Keep the fields that only the API itself can honour."""
-    carried.body = {name: given.raw(name) for name in PASSED if name in given}
-    carried.report(carried.body)
+    """Keep the fields that only the API itself can honour: all that were not read."""
     thinking, config = (given.raw(name) for name in _THINKING)
+    carried.body = given.rest()
+    if "container" in carried.body:
+        carried.needed["container"] = "what it holds is known to Anthropic's API alone"
+    carried.report(name[:LONGEST_NAME] for name in carried.body)
     if isinstance(thinking, dict):
         carried.thinking = thinking
     if isinstance(config, dict):
@@ -415,10 +480,12 @@ def _limit(given: Fields) -> int:
 
 
 def _tools(given: Fields, carried: CarriedFields) -> list[Any] | None:
-    if "tools" not in given:
-        return None
+    return _tools_in(given.each("tools"), carried) if "tools" in given else None
+
+
+def _tools_in(declared: Iterable[Fields], carried: CarriedFields) -> list[Any]:
     found: list[Any] = []
-    for tool in given.each("tools"):
+    for tool in declared:
         kind = tool.get("type", str)
         if search.is_search_tool(kind):
             found.append(search.wish_of(tool).tool())
@@ -426,9 +493,10 @@ def _tools(given: Fields, carried: CarriedFields) -> list[Any] | None:
             continue
         if kind not in _CUSTOM:
             tool.get("name", str)
-            bare = {name: value for name, value in tool.whole().items() if name != CACHE}
+            named = isinstance(tool.raw("name"), str)
+            bare = {name: value for name, value in tool.whole().items() if name != CACHE or not named}
             found.append(UnknownTool({**bare, "type": f"{SLUG}{kind}"}))
-            if CACHE in tool.names:
+            if CACHE in tool.names and named:
                 _carry_tool(tool, {CACHE: tool.raw(CACHE)}, carried)
             continue
         found.append(
@@ -439,21 +507,25 @@ def _tools(given: Fields, carried: CarriedFields) -> list[Any] | None:
                 bool(tool.get("strict", bool)),
             )
         )
-        _carry_tool(tool, tool.rest(), carried)
+        _carry_tool(tool, tool.rest() | ({_TYPE: kind} if kind else {}), carried)
     return found
 
 
 def _offered(
-    tools: list[Any] | None, choice: ToolChoice | None, used: dict[str, None], carried: CarriedFields
+    tools: list[Any] | None,
+    choice: ToolChoice | None,
+    used: dict[str, None],
+    changes: list[ToolChange],
+    carried: CarriedFields,
 ) -> list[Any] | None:
     """The tools without those that are deferred and that nothing has loaded, where the client has a tool of
-    its own to find them; elsewhere all of them, since no other upstream defers any."""
+    its own to find them or adds them itself; elsewhere all of them, since no other upstream defers any."""
     deferred = {name for name, fields in carried.tools.items() if fields.get(_DEFERRED) is True}
     if not tools or not deferred:
         return tools
     functions = {tool.name: tool for tool in tools if isinstance(tool, FunctionToolParam)}
     hosted = any(isinstance(tool, UnknownTool) and _HOSTED_SEARCH in tool.type for tool in tools)
-    if hosted or deferred.issuperset(functions):
+    if hosted or (deferred.issuperset(functions) and not changes):
         places = [index for index, tool in enumerate(tools) if getattr(tool, "name", None) in deferred]
         carried.report(f"tools[{index}].{_DEFERRED}" for index in places)
         return tools
@@ -462,6 +534,39 @@ def _offered(
     carried.declared = tools
     carried.offered = [tool for tool in tools if getattr(tool, "name", None) not in deferred] + loaded
     return carried.offered
+
+
+def _changed(
+    offered: list[Any] | None, declared: list[Any] | None, changes: list[ToolChange], carried: CarriedFields
+) -> list[Any] | None:
+    """The offered tools with those that came and without those that went in the conversation. The API itself
+    reads that where it stands, in its messages."""
+    if not changes:
+        return offered
+    known = {named: tool for tool in declared or () if (named := _name_of(tool)) is not None}
+    left: dict[Any, list[Any]] = {}  # by name; those without one by their places
+    for index, tool in enumerate(offered or ()):
+        left.setdefault(index if (named := _name_of(tool)) is None else named, []).append(tool)
+    for change in changes:
+        if change.definition is not None:
+            own = CarriedFields()
+            known |= {str(change.name): tool for tool in _tools_in([change.definition], own)}
+            carried.report(own.names)
+        if change.name is not None:
+            left.pop(change.name, None)
+        if change.adds and change.name in known:
+            left[change.name] = [known[change.name]]
+        elif change.adds or change.name is None:
+            carried.report([_ADDITION if change.adds else "tool_removal"])
+    carried.offered = [tool for tools in left.values() for tool in tools]
+    carried.declared, carried.changes_tools = declared or [], True
+    return carried.offered
+
+
+def _name_of(tool: Any) -> str | None:
+    """The name by which changes of tools refer to it."""
+    found = tool.raw.get("name") if isinstance(tool, UnknownTool) else getattr(tool, "name", None)
+    return found if isinstance(found, str) else None
 
 
 def _carry_search(tool: Fields, carried: CarriedFields) -> None:
@@ -479,7 +584,7 @@ def _carry_tool(tool: Fields, fields: dict[str, Any], carried: CarriedFields) ->
     name = tool.raw("name")
     if fields and isinstance(name, str):
         carried.tools[name] = fields
-    told = (_DEFERRED,) if fields.get(_DEFERRED) is True else ()  # `_offered` decides
+    told = (_TYPE, _DEFERRED) if fields.get(_DEFERRED) is True else (_TYPE,)  # `_offered` decides
     carried.report(CACHE if each == CACHE else tool.at(each[:64]) for each in fields if each not in told)
 
 

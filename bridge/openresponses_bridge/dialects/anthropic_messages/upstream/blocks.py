@@ -17,14 +17,16 @@ from openresponses_bridge.dialects.anthropic_messages import search
 from openresponses_bridge.dialects.anthropic_messages import types as t
 from openresponses_bridge.dialects.anthropic_messages.thinking import seal_block, seal_citation, seal_search
 from openresponses_bridge.dialects.anthropic_messages.types import SLUG
-from openresponses_bridge.dialects.base import SEARCH_CALL, Source, extension, search_call
+from openresponses_bridge.dialects.base import SEARCH_CALL, Source, extension, other_fields, search_call
 from openresponses_bridge.emitter.stream import ResponseStream
 from openresponses_bridge.errors import WireError
+from openresponses_bridge.protocol.beyond import bounded_fields
 from openresponses_bridge.protocol.codec import decode_json
-from openresponses_bridge.protocol.content import UrlCitation
+from openresponses_bridge.protocol.content import Annotation, UrlCitation
 from openresponses_bridge.protocol.events import Event
 from openresponses_bridge.protocol.items import CompactionItem
-from openresponses_bridge.protocol.unknown import UnknownItem
+from openresponses_bridge.protocol.response import NATIVE
+from openresponses_bridge.protocol.unknown import UnknownAnnotation, UnknownItem
 from openresponses_bridge.seal import Sealer
 
 
@@ -32,7 +34,18 @@ class MessageContext:
     """The state that the blocks of one message share: the machine, the sealer, and what one block needs to
     know of another."""
 
-    __slots__ = ("calls", "diagnostics", "machine", "position", "sealer", "searches", "undecided", "unsigned")
+    __slots__ = (
+        "calls",
+        "diagnostics",
+        "has_output",
+        "machine",
+        "nameless",
+        "position",
+        "sealer",
+        "searches",
+        "undecided",
+        "unsigned",
+    )
 
     def __init__(self, machine: ResponseStream, sealer: Sealer) -> None:
         self.machine = machine
@@ -40,6 +53,8 @@ class MessageContext:
         self.diagnostics: Diagnostics = machine.diagnostics
         self.position = 0  # length of the text so far, in code points
         self.calls = 0
+        self.has_output = False  # a block that has some content has ended, or one that always has
+        self.nameless = False  # a call had no name, and was left out
         self.searches: dict[str, dict[str, Any]] = {}  # id → the call of a search whose results are to come
         # the call that ended without arguments: the next block shows whether it had none or was cut (law E6)
         self.undecided: int | None = None
@@ -185,7 +200,7 @@ class SearchBlock(HostedBlock):
 
 
 class FoundBlock(HostedBlock):
-    """What a search found."""
+    """A block with the results of a search."""
 
     __slots__ = ()
 
@@ -246,6 +261,7 @@ class TextBlock:
         return self._send(text)
 
     def stop(self) -> list[Event]:
+        self._context.has_output = self._context.has_output or self._context.position > self._start
         if not self._citations:
             return []
         events: list[Event] = []
@@ -254,16 +270,18 @@ class TextBlock:
                 events += self._context.machine.annotation(citation)
         return events
 
-    def _citation(self, given: Any) -> UrlCitation | None:
+    def _citation(self, given: Any) -> Annotation | None:
+        """A citation of a web page in the protocol's words; another one as it came, for who knows it."""
         kind = given.get("type") if isinstance(given, dict) else None
-        field = _URL_OF_CITATION.get(str(kind))
+        if self._context.position == self._start or not isinstance(kind, str):
+            why = "without text" if isinstance(kind, str) else "without a type"
+            self._context.diagnostics.loss(f"citation.{kind}", why)
+            return None
+        field = _URL_OF_CITATION.get(kind)
         url = given.get(field) if field is not None else None
         if not isinstance(url, str) or not url.startswith(("http://", "https://")):
-            self._context.diagnostics.loss(f"citation.{kind}", "not a web address")
-            return None
-        if self._context.position == self._start:
-            self._context.diagnostics.loss(f"citation.{kind}", "without text")
-            return None
+            place = {"start_index": self._start, "end_index": self._context.position}
+            return UnknownAnnotation({"type": extension(SLUG, kind), **place, "citation": given})
         says_more = any(given[name] for name in given if name not in _SHOWN)
         sealed = seal_citation(self._context.sealer, given) if says_more else UNSET
         title = str(given.get("title") or "")
@@ -306,6 +324,7 @@ class ThinkingBlock:
 
     def stop(self) -> list[Event]:
         signature = "".join(self._signature)
+        self._context.has_output = self._context.has_output or bool(signature or self._text)
         if not signature:
             self._context.unsigned = bool(self._text)
             return []
@@ -344,7 +363,7 @@ class ToolUseBlock:
     """A call of one of the client's tools. Its input comes in deltas; some servers send it whole at the
     start."""
 
-    __slots__ = ("_block", "_context", "_fragments", "_index")
+    __slots__ = ("_block", "_context", "_fragments", "_index", "_named")
     field: Final = "partial_json"
 
     def __init__(self, context: MessageContext, block: dict[str, Any]) -> None:
@@ -352,14 +371,20 @@ class ToolUseBlock:
         self._block = block
         self._index = context.calls
         self._fragments = False
+        self._named = bool(context.text_of(block, "name"))
         context.calls += 1
         context.position = 0
 
     def begin(self) -> list[Event]:
-        for field in self._block.keys() - _OF_A_CALL:
-            self._context.diagnostics.loss(f"tool_use.{field[:64]}", "can't be expressed")
-        call_id, name = (self._context.text_of(self._block, field) for field in ("id", "name"))
-        return self._context.machine.tool_call(self._index, call_id or None, name or None)
+        if not self._named:
+            self._context.nameless = True
+            self._context.diagnostics.loss("tool_use", "a call without a name")
+            return []
+        own, _ = bounded_fields(other_fields(self._block, _OF_A_CALL))
+        if own:
+            self._context.machine.expect_item("", extra={NATIVE: {t.DIALECT: own}})
+        call_id = self._context.text_of(self._block, "id")
+        return self._context.machine.tool_call(self._index, call_id or None, self._block["name"])
 
     def feed(self, delta: t.Delta) -> list[Event]:
         if type(delta) is not t.InputJsonDelta:
@@ -367,13 +392,15 @@ class ToolUseBlock:
         return self.append(delta.partial_json) if delta.partial_json else []
 
     def append(self, text: str) -> list[Event]:
+        if not self._named:
+            return []
         self._fragments = self._fragments or not text.isspace()
         return self._context.machine.tool_call(self._index, None, None, text)
 
     def stop(self) -> list[Event]:
         machine = self._context.machine
-        if not self._block.get("name"):
-            return []  # the finish reports that it never got one
+        if not self._named:
+            return []
         if self._fragments:
             return machine.tool_call_done(self._index)
         given = self._block.get("input")
@@ -403,5 +430,6 @@ def open_block(context: MessageContext, block: dict[str, Any]) -> BlockReader:
         make = SearchBlock
     elif block["type"] == search.FOUND and search.own_id(block, "tool_use_id") in context.searches:
         make = FoundBlock
+    context.has_output = context.has_output or make not in (TextBlock, ThinkingBlock)
     opened: BlockReader = make(context, block)
     return opened

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from openresponses_bridge.diagnostics import Diagnostics
-from openresponses_bridge.dialects.base import NO_MESSAGE, UPSTREAM_ERROR, error_text
-from openresponses_bridge.dialects.base import name as name_of
+from openresponses_bridge.dialects.base import TIER, object_in, other_fields
 from openresponses_bridge.emitter.failures import outcome
-from openresponses_bridge.protocol.response import ErrorPayload
 from openresponses_bridge.protocol.usage import Usage
 
 _WRITTEN = "cache_creation_input_tokens"
 _CACHE_READ = "cache_read_input_tokens"
 _INPUT = ("input_tokens", _WRITTEN, _CACHE_READ)
-_SHOWN = frozenset({"web_search_requests"})  # each is an item
 
 
 class UsageCounter:
@@ -52,12 +49,6 @@ class UsageCounter:
         details = usage.get("output_tokens_details")
         if isinstance(details, dict):
             self._update_count("thinking", details.get("thinking_tokens"))
-        hosted = usage.get("server_tool_use")
-        if isinstance(hosted, dict) and any(hosted[name] for name in hosted if name not in _SHOWN):
-            self._diagnostics.loss("usage.server_tool_use", "can't be expressed")
-        iterations = usage.get("iterations")
-        if isinstance(iterations, list) and len(iterations) > 1:
-            self._diagnostics.loss("usage.iterations", "only the last one's tokens are counted")
         return self._total()
 
     def _update_count(self, name: str, given: Any) -> None:
@@ -68,7 +59,7 @@ class UsageCounter:
             self._diagnostics.repair(f"usage.{name}", "can't be a count, left out")
 
     def splice(self) -> None:
-        """Another message follows in the same stream: the model generated both."""
+        """Continue with another message of the same stream: the model generated both."""
         self.end()
         for name, count in self._now.items():
             self._base[name] = self._base.get(name, 0) + count
@@ -92,12 +83,76 @@ def _count(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
 
 
+def counts_at_start(frame: dict[str, Any]) -> Usage | None:
+    """Return what the first frame counts, before it is read as a part of the stream; None if that is
+    nothing."""
+    usage = object_in(object_in(frame, "message") or frame, "usage")
+    return UsageCounter(Diagnostics()).begin(usage) if usage else None
+
+
 END_TURN = "end_turn"
-_REPLACED = {
-    "pause_turn": "reported as completed; the turn can be continued",
-    "model_context_window_exceeded": "reported as max_output_tokens",
-}
-_READ = frozenset({"type", "explanation"})
+_EXPRESSED: Final = frozenset({END_TURN, "max_tokens", "stop_sequence", "tool_use", "refusal"})
+"""Stop reasons that are as good in the protocol's words."""
+_READ: Final = frozenset(
+    {"id", "type", "role", "model", "content", "stop_reason", "stop_sequence", "stop_details", "usage"}
+)
+_AT_START: Final = ("diagnostics",)
+"""Fields of a whole message that stand in the beginning of a stream alone."""
+_IN_DELTA: Final = frozenset({"container", "safeguard_results"})
+"""Fields of a whole message that stand in the `delta` of its end in a stream."""
+
+
+def said_at_start(frame: dict[str, Any]) -> dict[str, Any]:
+    """Return what the first frame of a stream says that only clients of this API know
+    (`ResponseStream.native`)."""
+    message = object_in(frame, "message")
+    return other_fields(message, _READ) | _usage(message)
+
+
+def said_first(frame: dict[str, Any]) -> dict[str, Any]:
+    """The same of what may be the first frame: of a whole message, what a stream of it would begin with."""
+    if isinstance(frame.get("message"), dict):
+        return said_at_start(frame)
+    return {name: frame[name] for name in _AT_START if frame.get(name) is not None} | _usage(frame)
+
+
+def said_at_end(frame: dict[str, Any]) -> dict[str, Any]:
+    """The same of a `message_delta`."""
+    delta = object_in(frame, "delta")
+    inner = other_fields(delta, _READ) | _stopped(delta)
+    return (
+        other_fields(frame, {"type", "delta", "usage"}) | _usage(frame) | ({"delta": inner} if inner else {})
+    )
+
+
+def said_whole(message: dict[str, Any]) -> dict[str, Any]:
+    """The same of a message that was not streamed, in the places of its end in a stream."""
+    rest = other_fields(message, _READ)
+    inner = {name: rest.pop(name) for name in _IN_DELTA & rest.keys()} | _stopped(message)
+    return rest | _usage(message) | ({"delta": inner} if inner else {})
+
+
+def _usage(said: dict[str, Any]) -> dict[str, Any]:
+    usage = other_fields(object_in(said, "usage"), _COUNTS)
+    hosted = object_in(usage, _HOSTED)
+    if not any(each for name, each in hosted.items() if name != "web_search_requests"):  # those are items
+        usage.pop(_HOSTED, None)
+    tier = usage.pop(TIER, None)
+    return ({"usage": usage} if usage else {}) | ({} if tier is None else {TIER: tier})
+
+
+def _stopped(said: dict[str, Any]) -> dict[str, Any]:
+    reason, details = said.get("stop_reason"), object_in(said, "stop_details")
+    is_more = other_fields(details, _DETAILS) or (details and not details.get("explanation"))
+    stopped: dict[str, Any] = {"stop_details": details} if is_more else {}
+    if isinstance(reason, str) and reason not in _EXPRESSED:
+        stopped["stop_reason"] = reason
+    return stopped
+
+
+_DETAILS: Final = frozenset({"type", "explanation"})
+_HOSTED: Final = "server_tool_use"
+_COUNTS: Final = frozenset({*_INPUT, "output_tokens", "output_tokens_details"})
 
 
 class StopState:
@@ -114,33 +169,19 @@ class StopState:
 
     @property
     def whole(self) -> bool:
-        """Whether the model ended by itself, so that items that are still open are whole."""
+        """True if the model ended by itself, so that items that are still open are whole."""
         return outcome(self.reason)[0] is None
 
     def update(self, reason: Any, sequence: Any, details: Any) -> None:
         """Update with `stop_reason`, `stop_sequence` and `stop_details` of any frame; null keeps a value."""
         if isinstance(reason, str):
             self.reason = reason
-            if reason in _REPLACED:
-                self._diagnostics.loss(f"stop_reason.{reason}", _REPLACED[reason])
         if isinstance(sequence, str):
             self.sequence = sequence
         if isinstance(details, dict):
             explanation = details.get("explanation")
             self.explanation = explanation if isinstance(explanation, str) else ""
-            for name in sorted(details.keys() - _READ):
-                if details[name] is not None:
-                    self._diagnostics.loss(f"stop_details.{name}", "can't be expressed")
 
     def reset(self) -> None:
-        """Another message follows in the same stream."""
+        """Prepare for another message of the same stream."""
         self.reason, self.sequence, self.explanation = None, "", ""
-
-
-def error_payload(error: dict[str, Any] | None) -> ErrorPayload:
-    """An error that the upstream reported. Its type is also the code, since Anthropic has no codes."""
-    given = error or {}
-    kind = name_of(given.get("type"))
-    code = name_of(given.get("code")) or kind or UPSTREAM_ERROR
-    message = error_text(given.get("message")) or NO_MESSAGE
-    return ErrorPayload(kind or "server_error", code, message, name_of(given.get("param")))

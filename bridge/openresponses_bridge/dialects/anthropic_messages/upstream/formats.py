@@ -28,7 +28,7 @@ _ANY_OBJECT: Final = {"type": "object"}
 
 
 def answer_way(format: AnswerFormat, model: str, options: MessagesOptions) -> AnswerWay:
-    """How this model answers in this format."""
+    """Return how this model is made to answer in this format."""
     facts = options.facts or facts_of(model)
     if isinstance(format, JsonSchemaFormatParam):
         if facts.structured and enforceable(format.schema or _ANY_OBJECT, Diagnostics()) is not None:
@@ -39,7 +39,7 @@ def answer_way(format: AnswerFormat, model: str, options: MessagesOptions) -> An
 
 
 def is_closed(schema: Any) -> bool:
-    """Whether every object in a JSON schema forbids additional properties, as strict mode requires."""
+    """Return True if every object in a JSON schema forbids additional properties, as strict mode requires."""
     if isinstance(schema, list):
         return all(map(is_closed, schema))
     if not isinstance(schema, dict):
@@ -62,8 +62,8 @@ def enforceable(schema: dict[str, Any], diagnostics: Diagnostics) -> dict[str, A
 
 
 def _may_recur(schema: dict[str, Any]) -> bool:
-    """Whether a reference leads to a schema that it is a part of, or may: those to definitions are followed,
-    and any other may."""
+    """Return True if a reference leads to a schema that it is a part of, or may: those to definitions are
+    followed, and any other may."""
     root = schema
     open_names: list[str] = []
     done: set[str] = set()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final, get_args
 
 import msgspec
@@ -10,7 +11,6 @@ from msgspec import Struct
 
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.dialects.anthropic_messages import types as t
-from openresponses_bridge.dialects.anthropic_messages.types import SLUG
 from openresponses_bridge.dialects.anthropic_messages.upstream.blocks import (
     AppendingBlock,
     BlockReader,
@@ -21,26 +21,35 @@ from openresponses_bridge.dialects.anthropic_messages.upstream.ending import (
     END_TURN,
     StopState,
     UsageCounter,
-    error_payload,
+    counts_at_start,
+    said_at_end,
+    said_at_start,
+    said_first,
+    said_whole,
 )
 from openresponses_bridge.dialects.base import (
     EMPTY,
+    TIER,
     FrameString,
     FrameTemplate,
     OnceBegun,
     counted,
     cut_after,
+    error_in_frame,
     failure,
+    object_in,
+    payload_of,
     unreadable,
 )
+from openresponses_bridge.emitter.failures import INCOMPLETE_TOOL_CALL
 from openresponses_bridge.emitter.stream import ResponseStream
 from openresponses_bridge.errors import BridgeError, WireError
-from openresponses_bridge.protocol.codec import decode_frame, with_whole_characters
+from openresponses_bridge.protocol.codec import decode_frame, encode, with_whole_characters
 from openresponses_bridge.protocol.events import Event
 from openresponses_bridge.protocol.response import ErrorPayload
 from openresponses_bridge.protocol.usage import Usage
 from openresponses_bridge.seal import Sealer
-from openresponses_bridge.state import TERMINAL_PHASES
+from openresponses_bridge.state import TERMINAL_PHASES, ResponseStreamPhase
 
 # A strict decoder reads well-formed frames. What it refuses is read field by field: a missing `type` comes
 # from the SSE event's name, a delta's from its field, numbers may be strings, and lone surrogates (of an
@@ -65,8 +74,7 @@ _DELTA_OF_FIELD = {"text": "text_delta", "partial_json": "input_json_delta", "th
 # a name has one type in all structs
 _TYPES: dict[str, type] = {
     "index": int,
-    **dict.fromkeys(("content_block", "usage", "context_management", "error"), dict),
-    **dict.fromkeys(("citation", "stop_details", "container"), dict),
+    **dict.fromkeys(("content_block", "usage", "error", "citation", "stop_details"), dict),
     **dict.fromkeys(("text", "partial_json", "thinking", "signature", "encrypted_content"), str),
     **dict.fromkeys(("id", "model", "stop_reason", "stop_sequence"), str),
 }
@@ -75,6 +83,8 @@ _TYPES: dict[str, type] = {
 def lenient(data: bytes, event: str, diagnostics: Diagnostics) -> t.Frame:
     """Decode a payload that `strict` refused. Raises WireError when it is not a JSON object."""
     value = decode_frame(data)
+    if isinstance(value, list) and value:
+        value = value[0]  # gateways put an error of others into an array
     if not isinstance(value, dict):
         raise WireError(WireError.INVALID_SHAPE, f"expected a JSON object, got {type(value).__name__}")
     return _read(value, event, diagnostics)
@@ -87,20 +97,18 @@ def _read(value: dict[str, Any], event: str, diagnostics: Diagnostics) -> t.Fram
         diagnostics.repair("frame.type", "missing, taken from the event's name or the fields")
     struct = _FRAMES.get(kind)
     if struct is None:
-        return t.UnknownFrame(kind)
+        return t.UnknownFrame(kind) if error_in_frame(value) is None else t.ErrorFrame(value)
     if struct is t.ContentBlockDelta:
         delta = _delta(value.get("delta"), diagnostics)
         return t.ContentBlockDelta(_index(value.get("index")), delta)
-    if struct is t.ErrorFrame and isinstance(value.get("error"), str):
-        return t.ErrorFrame({"message": value["error"]})
-    if struct is t.ErrorFrame and "error" not in value and isinstance(value.get("message"), dict):
-        return t.ErrorFrame(value["message"])  # claude-code-router's
+    if struct is t.ErrorFrame:
+        return t.ErrorFrame(value)  # whatever form it has
     frame: t.Frame = _build(struct, value, diagnostics, kind, whole=True)
     return frame
 
 
 def _guess(value: dict[str, Any]) -> str:
-    if "error" in value:
+    if error_in_frame(value) is not None:
         return "error"
     return "message" if "content" in value and "role" in value else ""
 
@@ -130,6 +138,9 @@ def _build(
             continue
         if name == "index":
             known[name] = _index(raw)
+        elif name == "partial_json" and isinstance(raw, dict):
+            diagnostics.repair(f"{where}.{name}", "JSON that was parsed already, written as text again")
+            known[name] = encode(with_whole_characters(raw)).decode()
         elif _fits(struct, name, raw):
             known[name] = with_whole_characters(raw) if whole else raw
         else:
@@ -153,6 +164,9 @@ def _index(raw: Any) -> int:
 
 
 _COMMON = t.ContentBlockDelta
+_TIERS: Final = {theirs: ours for ours, theirs in t.TIERS.items()}
+_DONE: Final = b"[DONE]"
+_PING: Final = "ping"
 # delta without a block → the type of the block that it belongs to
 _IMPLIED: dict[type, str] = {t.TextDelta: "text", t.ThinkingDelta: "thinking"}
 
@@ -194,6 +208,8 @@ class Inbound(OnceBegun):
             try:
                 frame: t.Frame = strict(data)
             except NOT_STRICT:
+                if (instead := self._instead_of_frame(data.strip(), event)) is not None:
+                    return instead
                 frame = lenient(data, event, self.diagnostics)
             if type(frame) is _COMMON:  # the common case first
                 block, delta = self._blocks.get(frame.index), frame.delta
@@ -202,12 +218,26 @@ class Inbound(OnceBegun):
                     if len(events) == 1 and template.enabled and isinstance(block, AppendingBlock):
                         template.learn(data, event, self._position, _string_of(delta, block))
                     return events
+            said = _SAYS.get(type(frame))
+            if said is not None:
+                self._keep_said(said(decode_frame(data)))
             return _HANDLERS[type(frame)](self, frame)
         except WireError as error:
             return self._fail(unreadable(self._position, error))
         except BridgeError as error:
             # the machine refused what the frames contain: the upstream's failure
             return self._fail(error)
+
+    def _instead_of_frame(self, data: bytes, event: str) -> list[Event] | None:
+        """The events of what some servers send in the places of frames: the end mark of Chat Completions, and
+        pings without JSON. None for anything else."""
+        if data == _DONE:
+            self.diagnostics.repair("message_stop", "missing, [DONE] came in its place")
+            return self._message_stop(t.MessageStop())
+        if not data or (event == _PING and data[:1] != b"{") or data == _PING.encode():
+            self.diagnostics.ignored("frame", "a ping without JSON")
+            return []
+        return None
 
     def close(self) -> list[Event]:
         """The upstream has ended. Without `message_stop` or a stop reason before, the message was cut."""
@@ -218,6 +248,24 @@ class Inbound(OnceBegun):
             self.diagnostics.repair("message_stop", "missing, the stop reason was there")
             return events + self._finish()
         return events + self._fail(cut_after(self._position))
+
+    def _outside(self, data: bytes, event: str) -> list[Event]:
+        """The first frame is read before the response begins, which is to have what the message begins
+        with."""
+        if not self._ended and self._machine.phase is ResponseStreamPhase.IDLE:
+            with suppress(WireError):
+                first = decode_frame(data)
+                if isinstance(first, dict):
+                    self._keep_said(said_first(first), (object_in(first, "message") or first).get("model"))
+                    if (usage := counts_at_start(first)) is not None:
+                        self._report(usage)
+        return super()._outside(data, event)
+
+    def _keep_said(self, said: dict[str, Any], model: Any = None) -> None:
+        """Keep what a frame says besides the message."""
+        tier = said.get(TIER)
+        self._machine.native(t.DIALECT, said)
+        self._machine.report_names(model, _TIERS.get(str(tier), tier))
 
     @property
     def _position(self) -> int:
@@ -294,13 +342,7 @@ class Inbound(OnceBegun):
         self._stop_state.update(
             delta.get("stop_reason"), delta.get("stop_sequence"), delta.get("stop_details")
         )
-        return self._extension("container", delta.get("container")) + self._extension(
-            "context_management", frame.context_management
-        )
-
-    def _extension(self, name: str, value: Any) -> list[Event]:
-        """Fields without a place in a response become an extension event."""
-        return self._machine.extension_event(SLUG + name, {name: value}) if isinstance(value, dict) else []
+        return []
 
     def _count(self, usage: Any) -> None:
         if isinstance(usage, dict):
@@ -311,7 +353,7 @@ class Inbound(OnceBegun):
 
     def _message_stop(self, _frame: t.MessageStop) -> list[Event]:
         if self._stop_state.reason is None:
-            if not (self._blocks or self._machine.snapshot.output):
+            if not (self._blocks or self._context.has_output):
                 return self._fail(failure(EMPTY, "the upstream ended without content or stop reason"))
             self.diagnostics.repair("stop_reason", "missing, taken as end_turn")
             self._stop_state.reason = END_TURN
@@ -324,8 +366,6 @@ class Inbound(OnceBegun):
         for block in frame.content or ():
             events += self._whole_block(block)
         self._stop_state.update(frame.stop_reason, frame.stop_sequence, frame.stop_details)
-        events += self._extension("container", frame.container)
-        events += self._extension("context_management", frame.context_management)
         return events + self._message_stop(t.MessageStop())
 
     def _whole_block(self, block: Any) -> list[Event]:
@@ -341,7 +381,8 @@ class Inbound(OnceBegun):
         return []
 
     def _error(self, frame: t.ErrorFrame) -> list[Event]:
-        return self._fail(error_payload(frame.error or {"message": frame.message}))
+        said = frame.error or {"code": frame.code, "message": frame.message}
+        return self._fail(payload_of(said, t.DIALECT))
 
     def _finish(self) -> list[Event]:
         events: list[Event] = []
@@ -355,7 +396,10 @@ class Inbound(OnceBegun):
                 events += self._machine.stop_sequence(self._stop_state.sequence)
             if (usage := self._usage.end()) is not None:
                 self._report(usage)
-            events += self._machine.finish(self._stop_state.reason)
+            if self._context.nameless and self._stop_state.whole:
+                events += self._machine.finish(INCOMPLETE_TOOL_CALL, incomplete=True)
+            else:
+                events += self._machine.finish(self._stop_state.reason)
         except BridgeError as error:
             return events + self._fail(error)
         self._mark_ended()
@@ -383,6 +427,14 @@ _HANDLERS: Final[dict[type, Callable[[Inbound, Any], list[Event]]]] = {
     t.WholeMessage: Inbound._whole,
     t.UnknownFrame: Inbound._unknown,
 }
+
+
+_SAYS: Final[dict[type, Callable[[Any], dict[str, Any]]]] = {
+    t.MessageStart: said_at_start,
+    t.MessageDelta: said_at_end,
+    t.WholeMessage: said_whole,
+}
+"""What each frame says that only clients of the API know."""
 
 
 def _string_of(delta: t.Delta, block: AppendingBlock) -> FrameString:

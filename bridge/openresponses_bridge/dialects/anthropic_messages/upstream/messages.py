@@ -21,6 +21,7 @@ from openresponses_bridge.dialects.base import (
     BREAKPOINT,
     CONTINUE,
     CONTINUED,
+    TOOL_CHANGES,
     Entry,
     Searched,
     before_own,
@@ -76,6 +77,8 @@ class BlockEncoder:
         return made
 
     def _block(self, part: Any, param: str) -> Block | None:
+        if isinstance(part, UnknownPart) and isinstance(own := part.raw.get("block"), dict):
+            return dict(own) if part.type.startswith(SLUG) and "type" in own else None
         make = None if isinstance(part, UnknownPart) else _MAKERS.get(part.type)
         if make is None:
             self._diagnostics.loss(f"content.{part.type[:64]}", "Anthropic has no such content")
@@ -232,8 +235,8 @@ def _has_fields(turn: dict[str, Any]) -> bool:
 
 
 def lacks_thinking(messages: list[dict[str, Any]]) -> bool:
-    """Whether the tool calls that are being answered came without thinking: then the API refuses thinking
-    with a budget."""
+    """Return True if the tool calls that are being answered came without thinking: then the API refuses
+    thinking with a budget."""
     messages = [message for message in messages if message["role"] != "system"]
     if len(messages) < 2 or messages[-1]["content"][0]["type"] != "tool_result":
         return False
@@ -245,7 +248,7 @@ class MessagesBuilder:
 
     A call's output comes directly after the message of the call, wherever it was in the input. Leading system
     and developer messages are the system prompt, later ones reminders of the user's. Those of a client of the
-    API stay what they are where the model takes them: with `system_turns`.
+    API stay what they are where the model takes them: with `system_turns`, and behind another message.
     """
 
     def __init__(
@@ -301,7 +304,7 @@ class MessagesBuilder:
         return self._turns.finished(prefill=self._prefill)
 
     def _limit_breakpoints(self) -> bool:
-        """Whether the client has set breakpoints on its parts. The last of them are kept."""
+        """Keep the last of the breakpoints on parts; return True if the client has set any."""
         marked = self._content.marked
         for block in marked[:-_MOST_BREAKPOINTS]:
             del block["cache_control"]
@@ -326,7 +329,7 @@ class MessagesBuilder:
             self._begun = True
             self._output(index)
             self._turns.add("user", blocks)
-        elif self._system_turns and self._is_inline(index):
+        elif self._system_turns and self._begun and self._is_inline(index):
             self._output(index)
             self._turns.add("system", blocks)
         else:
@@ -434,7 +437,7 @@ class MessagesBuilder:
         )
 
     def _skip(self, _item: Any, _index: int) -> None:
-        """Tools that the input declares are among the request's tools already."""
+        """Skip the tools that the input declares: they are already among the request's tools."""
 
     def _searched(self, found: Searched, index: int) -> None:
         """A search of the web: as the API ran it, or what another upstream found as text."""
@@ -458,7 +461,7 @@ class MessagesBuilder:
         elif isinstance(fields, dict) and role == "system" and self._system_turns:
             self._output(index)
             self._turns.begin(role, fields)
-        else:
+        elif item.type not in TOOL_CHANGES:  # the tools follow them
             self._diagnostics.loss(f"item.{item.type[:64]}", "Anthropic has no such block")
 
 

@@ -18,7 +18,7 @@ from openresponses_bridge.calls.declarations import (
 from openresponses_bridge.calls.identity import ToolIdentityMap
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.dialects.anthropic_messages import search
-from openresponses_bridge.dialects.anthropic_messages.carried import CarriedFields, carried_by
+from openresponses_bridge.dialects.anthropic_messages.carried import STABLE, CarriedFields, carried_by
 from openresponses_bridge.dialects.anthropic_messages.models import (
     DEFAULT_OPTIONS,
     MessagesOptions,
@@ -34,8 +34,10 @@ from openresponses_bridge.dialects.anthropic_messages.upstream.messages import (
     lacks_thinking,
 )
 from openresponses_bridge.dialects.base import (
+    LONGEST_NAME,
     NATIVE_OF_MESSAGES,
     OURS,
+    RUN_OUTPUTS,
     SEARCH_SOURCES,
     Outcomes,
     active_tools,
@@ -242,7 +244,7 @@ FIELDS: Final[Outcomes] = {
 
 _HOTTEST = 1.0  # Anthropic's temperatures end where OpenAI's have their middle
 # values of `include` that are sent anyway
-_INCLUDES = frozenset({"reasoning.encrypted_content", SEARCH_SOURCES})
+_INCLUDES = frozenset({"reasoning.encrypted_content", SEARCH_SOURCES, RUN_OUTPUTS})
 _UNTHINKING: Final = {"type": "disabled"}
 _PLANNED = ("enabled", "adaptive")  # kinds of thinking that are efforts in the protocol
 _TIERS = {"auto": "auto", "default": "standard_only"}
@@ -271,69 +273,103 @@ def to_messages(
     diagnostics = Diagnostics()
     identities = tool_identities if tool_identities is not None else ToolIdentityMap()
     name = model or request.model or ""
-    facts = options.facts or facts_of(name)
-    if not facts.known and efforts is not None and "none" not in efforts:
-        facts = replace(facts, unthinking="impossible")
+    facts = _facts(name, options, efforts)
     carried = carried_by(request)
-    if carried.declared is not None and request.tools == carried.offered:
+    if carried.declared is not None and request.tools == carried.offered and _defers(facts, carried):
         request = replace(request, tools=carried.declared)
     request = configured(request, history)
-    entries = normalize_entries(entries_of(request, history), diagnostics)
+    entries = normalize_entries(entries_of(request, history, tool_changes=True), diagnostics)
     functions, others = present_tools(active_tools(request, entries), identities, diagnostics)
     searches = options.web_search and any(is_search(tool.type) for tool, _ in others)
     choice = ToolChoice(request, functions, identities, diagnostics, searches=searches)
     if options.unanswered_calls == "answer":
         entries = with_answers(entries, identities, diagnostics)
     enforced, instructed = text_format(request, facts, diagnostics)
+    sealed = sealer or Sealer()
+    prefill, turns = facts.prefill, facts.system_turns
     builder = MessagesBuilder(
-        entries,
-        identities,
-        sealer or Sealer(),
-        options,
-        diagnostics,
-        carried,
-        prefill=facts.prefill,
-        system_turns=facts.system_turns,
+        entries, identities, sealed, options, diagnostics, carried, prefill=prefill, system_turns=turns
     )
-    messages = builder.build(request.instructions)
-    if not messages:
-        raise InvalidRequestError(
-            InvalidRequestError.INVALID_VALUE, "there is no message to answer", param="input"
-        )
+    messages = _built(builder, request.instructions, instructed)
     if carried.billing is not None and "claude" in name.lower():
         builder.system.insert(0, carried.billing)
-    if instructed:
-        builder.system.append({"type": "text", "text": instructed})
     if searches and not choice.searches:  # it is not among those that the choice allows
         others = [each for each in others if not is_search(each.tool.type)]
+    tools = _offered(functions, others, choice, facts, carried, diagnostics, searches=searches)
+    most = _max_tokens(request, facts, output_room, diagnostics)
+    body: dict[str, Any] = {"model": name, "max_tokens": most, "messages": messages}
+    body |= {"system": builder.system} if builder.system else {}
+    body |= _tools(tools, choice, messages, diagnostics)
+    planned = _thinking(request, carried, facts, body, choice, diagnostics)
+    body |= _requested(planned, carried, facts, body["max_tokens"])
+    if enforced is not None:
+        body["output_config"] = {**body.get("output_config", {}), "format": enforced}
+    _add_options(body, request, facts, carried, options, diagnostics)
+    if options.cache_control is not None and not carried.caches and not builder.breaks:
+        _mark_cache(body, options.cache_control)
+    return body, diagnostics
+
+
+def _add_options(
+    body: dict[str, Any],
+    request: CreateResponse,
+    facts: ModelFacts,
+    carried: CarriedFields,
+    options: MessagesOptions,
+    diagnostics: Diagnostics,
+) -> None:
+    """Add what the request asks for beside messages, tools and thinking, then the upstream's own options."""
+    thinks = body.get("thinking", _UNTHINKING).get("type") != "disabled"
+    body |= _sampling(request, facts, thinks, diagnostics)
+    request = without_breakpoints(request)
+    body |= apply(request, FIELDS, diagnostics) | _about(request, diagnostics)
+    body |= _beside(carried, options, diagnostics)
+    body["stream"] = options.stream
+    body |= {name: value for name, value in options.extra.items() if name not in body}
+
+
+def _built(builder: MessagesBuilder, instructions: str | None, added: str | None) -> list[dict[str, Any]]:
+    """Return the messages, with what is added to the instructions in the builder's `system`."""
+    messages = builder.build(instructions)
+    if not messages:
+        what = "there is no message to answer"
+        raise InvalidRequestError(InvalidRequestError.INVALID_VALUE, what, param="input")
+    if added:
+        builder.system.append({"type": "text", "text": added})
+    return messages
+
+
+def _offered(
+    functions: Sequence[FunctionView],
+    others: Sequence[DeclaredTool],
+    choice: ToolChoice,
+    facts: ModelFacts,
+    carried: CarriedFields,
+    diagnostics: Diagnostics,
+    *,
+    searches: bool,
+) -> list[dict[str, Any]]:
+    """Return the tools that the choice allows, to which it is held."""
     allowed = [view for view in functions if choice.allowed is None or view.name in choice.allowed]
     bodies = tool_bodies(allowed, others, facts, diagnostics, searches=searches, declared=carried.search)
     tools = [body | carried.tool_fields(body) for body in bodies]
     choice.check(tools)
     if choice.forces and not facts.forced_calls:
         choice.loosen(diagnostics)
-    body: dict[str, Any] = {
-        "model": name,
-        "max_tokens": _max_tokens(request, facts, output_room, diagnostics),
-        "messages": messages,
-    }
-    if builder.system:
-        body["system"] = builder.system
-    body |= _tools(tools, choice, messages, diagnostics)
-    planned = _thinking(request, carried, facts, body, choice, diagnostics)
-    body |= _requested(planned, carried, facts, body["max_tokens"])
-    if enforced is not None:
-        body["output_config"] = {**body.get("output_config", {}), "format": enforced}
-    thinks = body.get("thinking", _UNTHINKING).get("type") != "disabled"
-    body |= _sampling(request, facts, thinks, diagnostics)
-    request = without_breakpoints(request)
-    body |= apply(request, FIELDS, diagnostics) | _about(request, diagnostics)
-    body |= carried.body
-    body["stream"] = options.stream
-    body |= {name: value for name, value in options.extra.items() if name not in body}
-    if options.cache_control is not None and not carried.caches and not builder.breaks:
-        _mark_cache(body, options.cache_control)
-    return body, diagnostics
+    return tools
+
+
+def _facts(name: str, options: MessagesOptions, efforts: frozenset[str] | None) -> ModelFacts:
+    facts = options.facts or facts_of(name)
+    if not facts.known and efforts is not None and "none" not in efforts:
+        return replace(facts, unthinking="impossible")
+    return facts
+
+
+def _defers(facts: ModelFacts, carried: CarriedFields) -> bool:
+    """Return whether the model knows which of all declared tools are offered: not where messages of the
+    system, which it does not take, change that."""
+    return facts.system_turns or not carried.changes_tools
 
 
 def _max_tokens(
@@ -390,7 +426,7 @@ def _thinking(
 
 
 def _is_off_otherwise(carried: CarriedFields, facts: ModelFacts) -> bool:
-    """Whether a client of this API has turned thinking off in terms that the model refuses."""
+    """Return True if a client of this API has turned thinking off in terms that the model refuses."""
     off = carried.thinking is not None and carried.thinking.get("type") == _UNTHINKING["type"]
     return off and facts.unthinking in ("between_tools", "impossible")
 
@@ -446,6 +482,15 @@ def _about(request: CreateResponse, diagnostics: Diagnostics) -> dict[str, Any]:
         body["stop_sequences"] = [request.stop] if isinstance(request.stop, str) else request.stop
     check_include(request.include or (), _INCLUDES, diagnostics)
     return body
+
+
+def _beside(carried: CarriedFields, options: MessagesOptions, diagnostics: Diagnostics) -> dict[str, Any]:
+    """The fields that a client of this API sent and that have no counterpart."""
+    if options.betas:
+        return carried.body
+    for name in carried.body.keys() - STABLE:
+        diagnostics.loss(name[:LONGEST_NAME], "goes with a beta, and the upstream takes none")
+    return {name: value for name, value in carried.body.items() if name in STABLE}
 
 
 def _mark_cache(body: dict[str, Any], mark: dict[str, Any]) -> None:

@@ -8,7 +8,7 @@ choices have failed, the answer has failed.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Unpack
+from typing import Any, Unpack
 
 from msgspec import UNSET
 from msgspec.structs import replace
@@ -19,6 +19,7 @@ from openresponses_bridge.dialects.chat_completions.client.chunks import (
     DONE,
     AnswerChoice,
     ChatCompletion,
+    ChatError,
     ChoicesOptions,
     Chunk,
     ErrorBody,
@@ -26,10 +27,17 @@ from openresponses_bridge.dialects.chat_completions.client.chunks import (
     StreamChunk,
 )
 from openresponses_bridge.dialects.chat_completions.client.completion import folded
-from openresponses_bridge.dialects.chat_completions.client.outbound import Outbound, summed, usage_out
+from openresponses_bridge.dialects.chat_completions.client.outbound import (
+    Outbound,
+    said_of_usage,
+    summed,
+    usage_out,
+    with_said,
+)
 from openresponses_bridge.dialects.chat_completions.types import ChatUsage
 from openresponses_bridge.protocol.events import Event, ResponseCompleted, ResponseFailed, ResponseIncomplete
-from openresponses_bridge.protocol.response import ErrorPayload, Response
+from openresponses_bridge.protocol.response import Response
+from openresponses_bridge.protocol.unknown import Extra
 
 _TERMINAL = (ResponseCompleted, ResponseIncomplete, ResponseFailed)
 
@@ -46,7 +54,8 @@ class Choices:
         self._heads = [outbound.open() for outbound in self._outbounds]
         self._wants_usage = options.get("include_usage", False)
         self._usage: list[ChatUsage] = []
-        self._errors: dict[int, ErrorPayload] = {}
+        self._said: list[dict[str, Any]] = []  # of the usage, by the upstream
+        self._errors: dict[int, ChatError] = {}
 
     @property
     def diagnostics(self) -> Diagnostics:
@@ -60,6 +69,7 @@ class Choices:
         """The chunks that one event of one choice gives."""
         if isinstance(event, _TERMINAL) and event.response.usage is not None:
             self._usage.append(usage_out(event.response.usage))
+            self._said.append(said_of_usage(event.response))
         return self._forward(choice, self._outbounds[choice].feed(event))
 
     def close(self) -> list[Chunk]:
@@ -69,7 +79,8 @@ class Choices:
         for choice, outbound in enumerate(self._outbounds):
             chunks += self._forward(choice, outbound.close()[:-1])
         if self._wants_usage and self._usage:
-            chunks.append(self._outbounds[0].usage_chunk(summed(self._usage)))
+            usage = with_said(summed(self._usage), *self._said)
+            chunks.append(self._outbounds[0].usage_chunk(usage))
         if len(self._errors) == len(self._outbounds):
             chunks.append(ErrorBody(self._errors[min(self._errors)]))
         return [*chunks, DONE]
@@ -80,7 +91,7 @@ class Choices:
             if isinstance(chunk, ErrorBody):
                 self._errors[choice] = chunk.error
                 passed.append(self._outbounds[choice].fail_alone(chunk.error))
-            elif not (isinstance(chunk, StreamChunk) and isinstance(chunk.usage, ChatUsage)):
+            elif not (isinstance(chunk, StreamChunk) and chunk.usage):
                 passed.append(chunk)
         if passed and self._heads:
             model = next(chunk.model for chunk in passed if isinstance(chunk, StreamChunk))
@@ -101,17 +112,21 @@ def completions(
     failed or were cancelled. Arguments are those of `Choices`. Raises KeyError for a response that has not
     ended."""
     choices: list[AnswerChoice] = []
-    errors: list[ErrorPayload] = []
+    said: Extra = UNSET
+    errors: list[ChatError] = []
     for number, response in enumerate(responses):
         outbound = Outbound(choice=number, id=id, created=created, **options)
         folding, error = folded(response, outbound)
         if error is not None:
             errors.append(error)
         choices.append(folding.choice(number, error))
+        said = said or folding.said
         if diagnostics is not None:
             diagnostics.extend(outbound.diagnostics)
     if len(errors) == len(choices):
         return ErrorBody(errors[0])
-    usages = [usage_out(response.usage) for response in responses if response.usage is not None]
+    paid = [response for response in responses if response.usage is not None]
+    usages = [usage_out(response.usage) for response in paid if response.usage is not None]
     model = options.get("model") or responses[0].model
-    return ChatCompletion(id, COMPLETION, created, model, choices, summed(usages) if usages else UNSET)
+    usage = with_said(summed(usages), *map(said_of_usage, paid)) if usages else UNSET
+    return ChatCompletion(id, COMPLETION, created, model, choices, usage, extra=said)

@@ -12,6 +12,7 @@ from typing import Any, Literal, TypedDict
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
+from openresponses_bridge.dialects.base import CHAT, native_of
 from openresponses_bridge.dialects.chat_completions.types import (
     ChatDelta,
     ChatFunction,
@@ -20,40 +21,56 @@ from openresponses_bridge.dialects.chat_completions.types import (
 )
 from openresponses_bridge.protocol import codec
 from openresponses_bridge.protocol.response import ErrorPayload
+from openresponses_bridge.protocol.unknown import Extensible
 from openresponses_bridge.seal import Sealer
 
 CHUNK = "chat.completion.chunk"
 COMPLETION = "chat.completion"
 
 
-class ChunkChoice(Struct, gc=False):
-    """What one of n answers adds. `error`: why this one failed, where others go on; its finish reason is
-    then `error`."""
+class ChatError(Extensible, frozen=True):
+    """An error, with the further fields of an upstream of this API."""
+
+    type: str
+    code: str | None
+    message: str
+    param: str | None
+
+
+def chat_error(error: ErrorPayload) -> ChatError:
+    """The error as clients of this API read it."""
+    return ChatError(
+        error.type, error.code, error.message, error.param, extra=native_of(error, CHAT) or UNSET
+    )
+
+
+class ChunkChoice(Extensible, frozen=True, gc=False):
+    """The addition to one of n answers; a dictionary has what clients of this API alone know. `error`: why
+    this one failed, where others go on; its finish reason is then `error`."""
 
     index: int
-    delta: ChatDelta
+    delta: ChatDelta | dict[str, Any]
     finish_reason: str | None = None
     logprobs: ChatLogProbs | UnsetType = UNSET
-    error: ErrorPayload | UnsetType = UNSET
+    error: ChatError | UnsetType = UNSET
 
 
-class StreamChunk(Struct, gc=False):
+class StreamChunk(Extensible, frozen=True, gc=False):
     """One chunk. `created` is Unix seconds. Where usage was asked for it is null on all but the last,
-    which has no choices."""
+    which has no choices. Where a choice or its error has `extra`, so has the chunk."""
 
     id: str
     object: str
     created: int
     model: str
     choices: list[ChunkChoice]
-    usage: ChatUsage | UnsetType | None = UNSET
-    service_tier: str | UnsetType = UNSET
+    usage: ChatUsage | dict[str, Any] | UnsetType | None = UNSET
 
 
 class ErrorBody(Struct, frozen=True):
     """An error in the stream, or the body of an answer that failed."""
 
-    error: ErrorPayload
+    error: ChatError
 
 
 class Done(Struct, frozen=True):
@@ -64,7 +81,7 @@ Chunk = StreamChunk | ErrorBody | Done
 DONE = Done()
 
 
-class AnswerMessage(Struct, omit_defaults=True, kw_only=True):
+class AnswerMessage(Extensible, frozen=True, omit_defaults=True, kw_only=True):
     """The assistant's message of an answer that is not streamed."""
 
     role: str
@@ -76,21 +93,23 @@ class AnswerMessage(Struct, omit_defaults=True, kw_only=True):
     tool_calls: list[object] | UnsetType = UNSET
     function_call: ChatFunction | UnsetType = UNSET
     reasoning_details: list[dict[str, Any]] | UnsetType = UNSET
+    thinking_blocks: list[dict[str, Any]] | UnsetType = UNSET
     extra_content: dict[str, Any] | UnsetType = UNSET
     images: list[object] | UnsetType = UNSET
+    audio: dict[str, Any] | UnsetType = UNSET
 
 
-class AnswerChoice(Struct):
+class AnswerChoice(Extensible, frozen=True):
     """One of n answers. `error`: why this one failed, with a message of what it had said."""
 
     index: int
     message: AnswerMessage
     finish_reason: str | None
     logprobs: ChatLogProbs | None = None
-    error: ErrorPayload | UnsetType = UNSET
+    error: ChatError | UnsetType = UNSET
 
 
-class ChatCompletion(Struct):
+class ChatCompletion(Extensible, frozen=True):
     """An answer that is not streamed."""
 
     id: str
@@ -98,8 +117,7 @@ class ChatCompletion(Struct):
     created: int
     model: str
     choices: list[AnswerChoice]
-    usage: ChatUsage | UnsetType = UNSET
-    service_tier: str | UnsetType = UNSET
+    usage: ChatUsage | dict[str, Any] | UnsetType = UNSET
 
 
 _encode = msgspec.json.Encoder().encode
@@ -111,7 +129,10 @@ def encode(chunks: Iterable[Chunk]) -> bytes:
     pieces: list[bytes] = []
     for chunk in chunks:
         try:
-            data = b"[DONE]" if chunk is DONE else _encode(chunk)
+            if isinstance(chunk, StreamChunk) and chunk.extra is UNSET:
+                data = _encode(chunk)
+            else:
+                data = b"[DONE]" if chunk is DONE else codec.encode(chunk)
         except UnicodeEncodeError:
             data = codec.encode(chunk)
         pieces += (b"data: ", data, b"\n\n")
@@ -124,7 +145,7 @@ TextAfterToolCall = Literal["pass", "drop"]
 
 
 class OutboundOptions(TypedDict, total=False):
-    """What may be wanted of each choice of an answer."""
+    """The options of each choice of an answer."""
 
     model: str | None
     reasoning_field: ReasoningField

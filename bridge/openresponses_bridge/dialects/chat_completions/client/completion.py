@@ -7,11 +7,13 @@ from typing import Any, Unpack
 from msgspec import UNSET
 
 from openresponses_bridge.diagnostics import Diagnostics
+from openresponses_bridge.dialects.chat_completions.carried import KeptAudio
 from openresponses_bridge.dialects.chat_completions.client.chunks import (
     COMPLETION,
     AnswerChoice,
     AnswerMessage,
     ChatCompletion,
+    ChatError,
     CompletionOptions,
     ErrorBody,
     StreamChunk,
@@ -26,7 +28,8 @@ from openresponses_bridge.dialects.chat_completions.types import (
     ChatToolCall,
 )
 from openresponses_bridge.emitter.finished import events_of, is_cut_call
-from openresponses_bridge.protocol.response import ErrorPayload, Response
+from openresponses_bridge.protocol.response import Response
+from openresponses_bridge.protocol.unknown import Extra
 
 _TEXTS = ("content", "refusal", "reasoning_content", "reasoning")
 
@@ -46,7 +49,7 @@ def completion(
     return folding.completion
 
 
-def folded(response: Response, outbound: Outbound) -> tuple[Folding, ErrorPayload | None]:
+def folded(response: Response, outbound: Outbound) -> tuple[Folding, ChatError | None]:
     """The chunks of a finished response, folded into one choice, and the error that ended it."""
     folding = Folding()
     if any(map(is_cut_call, response.output)):
@@ -73,17 +76,29 @@ class Folding:
         self._calls: dict[int, tuple[ChatToolCall, list[str]]] = {}
         self._function: tuple[str, list[str]] | None = None
         self._details: list[dict[str, Any]] = []
+        self._thinking: list[dict[str, Any]] = []
         self._extra: dict[str, Any] = {}
         self._images: list[Any] = []
+        self._audio = KeptAudio()
+        self._refused: list[ChatLogProb] = []
+        self._said: dict[str, Any] = {}  # what only clients of this API know
+        self._said_of_choice: dict[str, Any] = {}
+        self._said_of_message: dict[str, Any] = {}
 
     def feed(self, chunk: StreamChunk) -> None:
         self._first = self._first or chunk
         self._usage = chunk.usage or self._usage
+        self._said |= chunk.extra or {}
         for choice in chunk.choices:
             self._finish = choice.finish_reason or self._finish
             if choice.logprobs:
                 self._logprobs += choice.logprobs.content or ()
-            self._delta(choice.delta)
+                self._refused += choice.logprobs.refusal or ()
+            self._said_of_choice |= choice.extra or {}
+            if isinstance(choice.delta, dict):
+                self._said_of_message |= choice.delta
+            else:
+                self._delta(choice.delta)
 
     def _delta(self, delta: ChatDelta) -> None:
         for name in _TEXTS:
@@ -91,8 +106,10 @@ class Folding:
                 self._texts.setdefault(name, []).append(text)
         self._annotations += delta.annotations or ()
         self._details += delta.reasoning_details or ()
+        self._thinking += delta.thinking_blocks or ()
         self._extra |= delta.extra_content or {}
         self._images += delta.images or ()
+        self._audio.add(delta.audio or {})
         for call in delta.tool_calls or ():
             known = self._calls.setdefault(call.index or 0, (call, []))
             fragment = call.custom.input if call.custom else call.function and call.function.arguments
@@ -108,9 +125,16 @@ class Folding:
         if first is None:
             raise ValueError("there is no chunk to make an answer of")
         choice = self.choice(first.choices[0].index)
-        return ChatCompletion(first.id, COMPLETION, first.created, first.model, [choice], self._usage)
+        return ChatCompletion(
+            first.id, COMPLETION, first.created, first.model, [choice], self._usage, extra=self.said
+        )
 
-    def choice(self, index: int, error: ErrorPayload | None = None) -> AnswerChoice:
+    @property
+    def said(self) -> Extra:
+        """Return the fields of the upstream's answer that only clients of this API know."""
+        return self._said or UNSET
+
+    def choice(self, index: int, error: ChatError | None = None) -> AnswerChoice:
         """The choice so far, which failed when there is an error."""
         texts: dict[str, Any] = {name: "".join(pieces) for name, pieces in self._texts.items()}
         message = AnswerMessage(
@@ -120,13 +144,18 @@ class Folding:
             tool_calls=[_call(*known) for known in self._calls.values()] or UNSET,
             function_call=UNSET if self._function is None else _function(*self._function),
             reasoning_details=self._details or UNSET,
+            thinking_blocks=self._thinking or UNSET,
             extra_content=self._extra or UNSET,
             images=self._images or UNSET,
+            audio=self._audio.whole() or UNSET,
+            extra=self._said_of_message or UNSET,
         )
-        logprobs = ChatLogProbs(self._logprobs) if self._logprobs else None
+        tokens = (self._logprobs or None, self._refused or None)
+        logprobs = ChatLogProbs(*tokens) if any(tokens) else None
+        said = self._said_of_choice or UNSET
         if error is not None:
-            return AnswerChoice(index, message, FAILED_CHOICE, logprobs, error)
-        return AnswerChoice(index, message, self._finish, logprobs)
+            return AnswerChoice(index, message, FAILED_CHOICE, logprobs, error, extra=said)
+        return AnswerChoice(index, message, self._finish, logprobs, extra=said)
 
 
 def _function(name: str, fragments: list[str]) -> ChatFunction:

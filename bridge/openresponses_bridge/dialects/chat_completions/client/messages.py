@@ -7,18 +7,24 @@ refused here, where its place in the client's own request is known (field case 4
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args
 
 from msgspec import UNSET
 from msgspec.structs import replace
 
 from openresponses_bridge.diagnostics import Diagnostics
-from openresponses_bridge.dialects.base import EXPLICIT, Fields, invalid
-from openresponses_bridge.dialects.chat_completions.carried import Carried, seal_carried
+from openresponses_bridge.dialects.base import BREAKPOINT, EXPLICIT, Fields, invalid
+from openresponses_bridge.dialects.chat_completions.carried import (
+    AUDIO,
+    Carried,
+    CarriedFields,
+    DetailsField,
+    seal_carried,
+)
 from openresponses_bridge.errors import InvalidRequestError
 from openresponses_bridge.protocol import content as ct
 from openresponses_bridge.protocol import input_items as ii
-from openresponses_bridge.protocol.unknown import Extensible, UnknownPart
+from openresponses_bridge.protocol.unknown import Extensible, UnknownItem, UnknownPart
 from openresponses_bridge.seal import Sealer
 
 _CACHE = "cache_control"  # OpenRouter's and others'
@@ -79,21 +85,20 @@ ANSWERED: dict[str, _Reader] = {"text": _output_text, "refusal": _refusal}
 BROUGHT: dict[str, _Reader] = {"text": _text, "image_url": _image, "file": _file, "video_url": _video}
 
 
-def content_of(message: Fields, readers: dict[str, _Reader]) -> str | list[Any] | None:
-    """Text as it is, or parts; None when the message has no content."""
+def content_of(
+    message: Fields, readers: dict[str, _Reader], item: int, carried: CarriedFields
+) -> str | list[Any] | None:
+    """Text as it is, or parts; None when the message has no content. `item` is its index in the input."""
     given = message.either("content", str, list)
     if not isinstance(given, list):
         return given  # type: ignore[no-any-return]
     parts = []
-    for part in message.each("content"):
+    for at, part in enumerate(message.each("content")):
         kind = part.need("type", str)
         reader = readers.get(kind)
         if reader is None:
             raise invalid(part.at("type"), f"{kind[:64]!r} is not one of {', '.join(readers)}")
-        made = reader(part)
-        if isinstance(made, Extensible) and part.raw(_CACHE):
-            made = replace(made, extra=EXPLICIT)
-        parts.append(made)
+        parts.append(_carry_part(part, (item, at), reader(part), carried))
     return parts
 
 
@@ -111,8 +116,29 @@ def _citation(given: Any, text: str) -> ct.UrlCitation | None:
     return ct.UrlCitation(url, start, end, title if isinstance(title, str) else "")
 
 
+_NATIVE_OF_PARTS = ("prompt_cache_breakpoint",)
+_ORIGINAL = "original"
+
+
+def _carry_part(part: Fields, at: tuple[int, int], made: Any, carried: CarriedFields) -> Any:
+    """Keep what only a server of this API reads in a part; the part, with its cache breakpoint."""
+    given = {name: each for name in _NATIVE_OF_PARTS if (each := part.raw(name)) is not None}
+    if getattr(made, "detail", None) == _ORIGINAL:
+        given["image_url"] = {"detail": _ORIGINAL}
+    if given:
+        carried.parts[at] = given
+    if not isinstance(made, Extensible):
+        return made
+    if part.raw(_CACHE):
+        carried.cached = True
+        return replace(made, extra=EXPLICIT)
+    breakpoint = given.get(BREAKPOINT)
+    return made if breakpoint is None else replace(made, extra={BREAKPOINT: breakpoint})
+
+
 class MessageReader:
-    """Takes messages in order; `items` is the input. Calls without answers are left to the upstream's
+    """Takes messages in order; `items` is the input, `carried` what only servers of this API read of it, and
+    `needed` what others refuse. Calls without answers are left to the upstream's
     dialect, whose option says what becomes of them."""
 
     def __init__(self, diagnostics: Diagnostics, sealer: Sealer) -> None:
@@ -122,6 +148,8 @@ class MessageReader:
         self._legacy: dict[str, list[str]] = {}  # function's name → ids made for its calls
         self._count = 0
         self.items: list[Any] = []
+        self.carried = CarriedFields()
+        self.needed: dict[str, str] = {}
 
     def message(self, message: Fields) -> None:
         """The next message. Raises InvalidRequestError with its place."""
@@ -129,15 +157,30 @@ class MessageReader:
         reader = _ROLES.get(role)
         if reader is None:
             raise invalid(message.at("role"), f"{role[:64]!r} is not one of {', '.join(_ROLES)}")
+        before = len(self.items)
         reader(self, message, role)
+        if (name := message.get("name", str)) is not None:
+            self._carry_name(before, name)
         for where in message.unread:
             self._diagnostics.loss(where, "can't be expressed")
 
+    def _carry_name(self, begun: int, name: str) -> None:
+        """Keep the name of who speaks in a message, whose items begin there."""
+        for at, item in enumerate(self.items[begun:], begun):
+            if isinstance(item, ii.FunctionCallOutputParam | ii.CustomToolCallOutputParam):
+                return  # it is the tool's
+            if not isinstance(item, ii.ReasoningParam):
+                self.carried.messages[at] = {"name": name}
+                return
+
+    def _content(self, message: Fields, readers: dict[str, _Reader]) -> str | list[Any] | None:
+        return content_of(message, readers, len(self.items), self.carried)
+
     def _instructions(self, message: Fields, role: Any) -> None:
-        self._append(message, role, content_of(message, INSTRUCTED))
+        self._append(message, role, self._content(message, INSTRUCTED))
 
     def _user(self, message: Fields, role: Any) -> None:
-        self._append(message, role, content_of(message, ASKED))
+        self._append(message, role, self._content(message, ASKED))
 
     def _append(self, message: Fields, role: Any, content: str | list[Any] | None) -> None:
         if content is None:
@@ -146,7 +189,7 @@ class MessageReader:
 
     def _assistant(self, message: Fields, role: Any) -> None:
         self._reasoning(message)
-        content = content_of(message, ANSWERED)
+        content = self._content(message, ANSWERED)
         refusal = message.get("refusal", str)
         if refusal:
             said = [ct.OutputTextParam(content)] if isinstance(content, str) and content else content
@@ -154,6 +197,7 @@ class MessageReader:
         content = self._cited(message, content)
         if content:  # an answer may have none, and clients send it back
             self.items.append(ii.MessageParam("assistant", content))
+        self._spoken(message)
         for call in message.each("tool_calls"):
             self._call(call)
         function = message.maybe_inner("function_call")
@@ -178,19 +222,28 @@ class MessageReader:
             return content
         return [replace(part, annotations=cited) if part is texts[0] else part for part in parts]
 
+    def _spoken(self, message: Fields) -> None:
+        """The sound of an earlier answer, which its server knows by an id."""
+        audio = message.get("audio", dict)
+        if audio:
+            self.needed[message.at("audio")] = "the server that made this sound alone knows it"
+            self.items.append(UnknownItem({"type": AUDIO, "audio": audio}))
+
     def _reasoning(self, message: Fields) -> None:
         """Read reasoning, which goes by several names; under more than one it is the same text."""
         texts = [message.get(name, str) for name in ("reasoning_content", "reasoning", "reasoning_text")]
         text = next(filter(None, texts), None)
-        details = [detail.whole() for detail in message.each("reasoning_details")]
-        kept = seal_carried(self._sealer, Carried(details=details)) if details else UNSET
+        given = {name: [each.whole() for each in message.each(name)] for name in get_args(DetailsField)}
+        field: DetailsField = "reasoning_details" if given["reasoning_details"] else "thinking_blocks"
+        details = given[field]
+        kept = seal_carried(self._sealer, Carried(details=details, field=field)) if details else UNSET
         if text or details:
             content = [ct.ReasoningTextContent(text)] if text else UNSET
             self.items.append(ii.ReasoningParam([], content=content, encrypted_content=kept))
         self._extra_content(message, None)
 
     def _extra_content(self, of: Fields, call_id: str | None) -> None:
-        """What Google wants back with a message or a call."""
+        """Keep the extra content of a message or a call that Google wants back."""
         extra = of.get("extra_content", dict)
         if extra:
             kept = seal_carried(self._sealer, Carried(extra=extra, call_id=call_id))
@@ -237,8 +290,7 @@ class MessageReader:
         if not waiting:
             raise _unpaired(message.at(field), "no tool call before it has this name or id")
         output = waiting.pop(0)
-        content = content_of(message, BROUGHT)
-        message.skip("name")
+        content = self._content(message, BROUGHT)
         self.items.append(output(call_id, content or ""))
 
 

@@ -7,20 +7,44 @@ stand beside them. What has no place in it is a loss, reported in the diagnostic
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 from msgspec import UNSET
+from msgspec.structs import replace
 
 from openresponses_bridge.calls.identity import ToolIdentityMap
 from openresponses_bridge.calls.presentation import call_view
 from openresponses_bridge.diagnostics import Diagnostics
-from openresponses_bridge.dialects.base import CANCELLED, CUT, SEARCH_CALL, Source, failure, searched
-from openresponses_bridge.dialects.chat_completions.carried import open_carried
+from openresponses_bridge.dialects.base import (
+    CANCELLED,
+    CHAT,
+    CUT,
+    SEARCH_CALL,
+    TIER,
+    Source,
+    failure,
+    native_of,
+    object_in,
+    other_fields,
+    report_native,
+    searched,
+    tier_for,
+)
+from openresponses_bridge.dialects.chat_completions.carried import (
+    AUDIO,
+    AUDIO_DELTA,
+    CHOICE,
+    MESSAGE,
+    REFUSED_TOKENS,
+    USAGE,
+    open_carried,
+)
 from openresponses_bridge.dialects.chat_completions.client.chunks import (
     CHUNK,
     DONE,
+    ChatError,
     Chunk,
     ChunkChoice,
     CustomForm,
@@ -28,6 +52,7 @@ from openresponses_bridge.dialects.chat_completions.client.chunks import (
     ReasoningField,
     StreamChunk,
     TextAfterToolCall,
+    chat_error,
 )
 from openresponses_bridge.dialects.chat_completions.types import (
     ChatAnnotation,
@@ -136,7 +161,7 @@ class OutgoingReasoning:
         return self._delta(event.delta)
 
     def summary(self, event: ev.ReasoningSummaryTextDelta) -> ChatDelta | None:
-        """Parts of summaries stand apart by a blank line."""
+        """Separate the parts of summaries by a blank line."""
         if not self._is_sent(event.output_index, "summary"):
             self._diagnostics.loss("reasoning.summary", "left out beside the reasoning itself")
             return None
@@ -175,7 +200,8 @@ def finish_reason(
     complete; `called`: the reason that says so."""
     if response.status == "failed":
         error = response.error
-        return None, _FAILED if error is None else failure(error.code, error.message)
+        said = _FAILED if error is None else failure(error.code, error.message)
+        return None, said if error is None else replace(said, native=error.native)
     if response.status == "completed":
         return (called if calls else "stop"), None
     reason = response.incomplete_details.reason if response.incomplete_details else ""
@@ -223,6 +249,35 @@ def summed(usages: Iterable[ChatUsage]) -> ChatUsage:
         CompletionTokensDetails(thought),
         estimated=estimated or None,
     )
+
+
+def said_of_usage(response: Response) -> dict[str, Any]:
+    """Return the further fields of the usage from an upstream of this dialect; of several answers in one it
+    said that of the last."""
+    of_many = response.usage is not None and response.usage.rounds
+    return {} if of_many else object_in(native_of(response, CHAT), USAGE)
+
+
+def with_said(usage: ChatUsage, *said: Mapping[str, Any]) -> ChatUsage | dict[str, Any]:
+    """The counts with what upstreams said of them besides, counts added up."""
+    if not any(said):
+        return usage
+    whole: dict[str, Any] = msgspec.to_builtins(usage)
+    known = {name: set(each) if isinstance(each, dict) else None for name, each in whole.items()}
+    for each in said:
+        _add(whole, each, known)
+    return whole
+
+
+def _add(whole: dict[str, Any], said: Mapping[str, Any], known: Mapping[str, set[str] | None]) -> None:
+    for name, value in said.items():
+        there = whole.get(name)
+        if isinstance(value, dict) and isinstance(there, dict):
+            _add(there, value, dict.fromkeys(known.get(name) or ()))
+        elif type(value) in (int, float) and type(there) in (int, float):
+            whole[name] = there if name in known else there + value
+        elif name not in known:
+            whole[name] = dict(value) if isinstance(value, dict) else value
 
 
 def logprobs_out(tokens: list[LogProb]) -> ChatLogProbs:
@@ -284,10 +339,13 @@ class Outbound:
         self._legacy = legacy_functions
         self._begun = False
         self._ended = False
+        self._error: ErrorPayload | None = None
         self._found: list[Source] = []
         self._cited: set[str] = set()
         self._length = 0  # of the content so far, in code points
         self._starts: dict[tuple[int, int], int] = {}
+        self._said: dict[str, Any] = {}  # by an upstream of this dialect, of the whole answer
+        self._heard = False  # its sound came in pieces
 
     def feed(self, event: Event) -> list[Chunk]:
         """The chunks of one event; none for events that repeat others."""
@@ -296,23 +354,24 @@ class Outbound:
 
     def close(self) -> list[Chunk]:
         """`[DONE]`, behind an error when the response had not ended."""
-        cut = failure(CUT, "the response ended before it was complete")
-        return [*([] if self._ended else self._fail(cut)), DONE]
+        error = self._error or failure(CUT, "the response ended before it was complete")
+        return [*([] if self._ended else self._fail(error)), DONE]
 
     def open(self) -> StreamChunk:
         """The role alone, for an answer whose choices begin together."""
         self._begun = True
         return self._chunk(ChatDelta("assistant"))
 
-    def usage_chunk(self, usage: ChatUsage) -> StreamChunk:
-        """What an answer cost, behind its last choice."""
-        return msgspec.structs.replace(self._chunk(ChatDelta()), choices=[], usage=usage)
+    def usage_chunk(self, usage: ChatUsage | dict[str, Any]) -> StreamChunk:
+        """Return the chunk with the usage, which follows the last choice."""
+        return replace(self._chunk(ChatDelta()), choices=[], usage=usage, extra=self._said or UNSET)
 
-    def fail_alone(self, error: ErrorPayload) -> StreamChunk:
+    def fail_alone(self, error: ChatError) -> StreamChunk:
         """The end of this choice in an answer whose other choices go on."""
         chunk = self._chunk(ChatDelta(), FAILED_CHOICE)
-        chunk.choices[0].error = error
-        return chunk
+        return replace(
+            chunk, choices=[replace(chunk.choices[0], error=error)], extra={} if error.extra else UNSET
+        )
 
     def _chunk(
         self, delta: ChatDelta, finish_reason: str | None = None, logprobs: ChatLogProbs | None = None
@@ -328,7 +387,9 @@ class Outbound:
     def _begin(self, first: ChatDelta) -> list[Chunk]:
         self._begun = True
         # an answer that begins with a call may have no text at all
-        return [self._chunk(ChatDelta("assistant", None if first.tool_calls or first.function_call else ""))]
+        silent = first.tool_calls or first.function_call or first.audio
+        head = self._chunk(ChatDelta("assistant", None if silent else ""))
+        return [replace(head, extra=self._said) if self._said else head]
 
     def _on_text(self, event: ev.OutputTextDelta) -> list[Chunk]:
         delta = event.delta
@@ -410,14 +471,16 @@ class Outbound:
         return []
 
     def _carry(self, encrypted: str) -> list[Chunk]:
-        """What the upstream wants back: with the next call, or with the message."""
+        """Send what the upstream wants back, with the next call or with the message."""
         carried = None if self._sealer is None else open_carried(self._sealer, encrypted)
         if carried is None:
             self.diagnostics.loss("reasoning.encrypted_content", "can't be expressed")
         elif carried.call_id is not None:
             self._extra = carried.extra
         else:
-            return self._content(ChatDelta(reasoning_details=carried.details, extra_content=carried.extra))
+            delta = ChatDelta(extra_content=carried.extra)
+            setattr(delta, carried.field, carried.details)
+            return self._content(delta)
         return []
 
     def _other(self, output_index: int, item: it.Item) -> list[Chunk]:
@@ -425,6 +488,8 @@ class Outbound:
         image = _image_of(item)
         if image is not None:
             return self._content(ChatDelta(images=[image]))
+        if isinstance(item, UnknownItem) and item.type == AUDIO:
+            return [] if self._heard else self._content(ChatDelta(audio=object_in(item.raw, "audio")))
         if (found := searched(item)) is not None:
             self._found += found.sources  # which the citations show
             return []
@@ -441,6 +506,9 @@ class Outbound:
     def _on_unknown(self, event: UnknownEvent) -> list[Chunk]:
         if SEARCH_CALL in event.type:
             return []  # its progress
+        if event.type == AUDIO_DELTA:
+            self._heard = True
+            return self._content(ChatDelta(audio=object_in(event.raw, "audio")))
         self.diagnostics.ignored(event.type or "event", "has no form in a chunk")
         return []
 
@@ -451,31 +519,63 @@ class Outbound:
     def _identify(self, response: Response) -> None:
         self._id = self._id or "chatcmpl-" + response.id.removeprefix("resp_")
         self._model = self._model or response.model
+        native = native_of(response, CHAT) if response.native else {}
+        self._said = other_fields(native, (USAGE, CHOICE, MESSAGE))
+        if (tier := tier_for(response, CHAT, self.diagnostics)) is not None:
+            self._said[TIER] = tier
         if self._created is None:
             self._created = response.created_at
 
     def _on_error(self, event: ev.ErrorEvent) -> list[Chunk]:
-        return self._fail(event.payload)
+        """`response.failed` follows, has the usage, and ends the answer."""
+        self._error = event.payload
+        return []
 
     def _fail(self, error: ErrorPayload) -> list[Chunk]:
         self._ended = True
-        return [ErrorBody(error)]
+        return [ErrorBody(chat_error(error))]
 
     def _on_terminal(self, event: Any) -> list[Chunk]:
         response: Response = event.response
         self._identify(response)
+        report_native(response, CHAT, self.diagnostics)
         called = "function_call" if self._legacy else "tool_calls"
         reason, error = finish_reason(response, self._calls.whole, self.diagnostics, called)
         if error is not None:
-            return self._fail(error)
+            said = replace(self._error, native=error.native) if self._error is not None else error
+            return [*self._paid(response), *self._fail(said)]
         self._ended = True
+        if response.stop_sequence:
+            self.diagnostics.loss("stop_sequence", "can't be expressed")
         if self._found and not self._cited.issuperset([each.url for each in self._found]):
             self.diagnostics.loss("item.web_search_call", "it found more than the answer cites")
         finish = ChatDelta()
-        chunks = [*([] if self._begun else self._begin(finish)), self._chunk(finish, reason)]
-        if self._include_usage and response.usage is not None:
-            chunks.append(self.usage_chunk(usage_out(response.usage)))
-        return chunks
+        return [
+            *([] if self._begun else self._begin(finish)),
+            self._finished(self._chunk(finish, reason), response),
+            *self._paid(response),
+        ]
+
+    def _finished(self, chunk: StreamChunk, response: Response) -> StreamChunk:
+        """The chunk that ends a choice, with what the upstream says of it besides."""
+        if not response.native:
+            return replace(chunk, extra=self._said or UNSET)
+        native = native_of(response, CHAT)
+        said = dict(object_in(native, CHOICE))
+        refused = said.pop(REFUSED_TOKENS, None)
+        (choice,) = chunk.choices
+        if message := object_in(native, MESSAGE):
+            choice = replace(choice, delta=message)
+        if isinstance(refused, list):
+            choice = replace(choice, logprobs=ChatLogProbs(refusal=refused))
+        return replace(chunk, choices=[replace(choice, extra=said)], extra=self._said)
+
+    def _paid(self, response: Response) -> list[Chunk]:
+        """The usage, where it was asked for."""
+        if not self._include_usage or response.usage is None:
+            return []
+        usage = usage_out(response.usage)
+        return [self.usage_chunk(with_said(usage, said_of_usage(response)) if response.native else usage)]
 
 
 _HANDLERS: Final[dict[type[Any], Callable[[Outbound, Any], list[Chunk]]]] = {

@@ -9,7 +9,7 @@ from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
 from openresponses_bridge.diagnostics import Diagnostics
-from openresponses_bridge.dialects.base import CACHE_OF_PARTS, CHAT, EXPLICIT, Fields, body_of, invalid
+from openresponses_bridge.dialects.base import BREAKPOINT, CACHE_OF_PARTS, CHAT, Fields, body_of, invalid
 from openresponses_bridge.dialects.chat_completions.client.messages import MessageReader
 from openresponses_bridge.protocol import request as rq
 from openresponses_bridge.protocol import tools as tl
@@ -245,25 +245,25 @@ def from_chat(
     fields.skip("n", "function_call")
     if fields.equals("modalities", ["text"]):
         fields.skip("modalities")
-    said = {name: fields.raw(name) for name in fields.unread_here if name not in _UNREADABLE}
+    said = {name: fields.raw(name) for name in fields.unread_here}
     for where in fields.unread:
         within, _, name = where.partition(".")
         if within == "reasoning" and name:
             said.setdefault(within, {})[name] = fields.inner(within).raw(name)
         elif where not in said:
             diagnostics.loss(where, "can't be expressed")
-    names = [*said, CACHE_OF_PARTS] if any(map(_has_breakpoint, reader.items)) else list(said)
-    if names:
-        request = replace(request, native=rq.Native(CHAT, names, said))
+    carried = reader.carried
+    carried.body, carried.items = said, len(reader.items)
+    names = [*said, *(name for name in carried.placed if name not in _ELSEWHERE)]
+    if carried.cached or any(BREAKPOINT in part for part in carried.parts.values()):
+        names.append(CACHE_OF_PARTS)
+    if names or reader.needed or carried.parts:
+        request = replace(request, native=rq.Native(CHAT, names, carried, needed=reader.needed))
     return request, diagnostics
 
 
-def _has_breakpoint(item: Any) -> bool:
-    parts = getattr(item, "content", None) or getattr(item, "output", None)
-    return isinstance(parts, list) and any(getattr(part, "extra", None) is EXPLICIT for part in parts)
-
-
-_UNREADABLE: Final = ("modalities", "audio")  # an answer in sound would be lost
+_ELSEWHERE: Final = (f"content.{BREAKPOINT}", "content.image_url")
+"""Fields of parts that other APIs have too: what becomes of them is said of the parts."""
 _ONLY_CHAT: Final = (
     "max_completion_tokens",
     "max_tokens",
@@ -363,7 +363,8 @@ def _biases(fields: Fields) -> dict[str, float] | None:
 
 
 def _for_its_upstream(fields: Fields) -> list[rq.ForeignFields] | UnsetType:
-    """What the client wants its upstream to keep, as it came: we keep nothing for it."""
+    """Return the fields that the client wants its upstream to keep, unchanged; this server keeps none of
+    it."""
     given = {name: fields.raw(name) for name in ("store", "metadata") if name in fields}
     return [rq.ForeignFields((), given)] if given else UNSET
 

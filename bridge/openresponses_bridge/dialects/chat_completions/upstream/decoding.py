@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import NoneType, UnionType
-from typing import Any, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, Literal, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec import Struct
@@ -36,7 +36,7 @@ S = TypeVar("S", bound=Struct)
 # Each names every field of the struct that it is a strict reading of: one that is left out here would be
 # skipped unread where it stands beside text.
 class StrictDelta(Struct, gc=False):
-    """What such a chunk may say; all else that an inbound reads is absent or null."""
+    """The fields that such a chunk may have; all else that an inbound reads is absent or null."""
 
     role: str | None = None
     content: str | None = None
@@ -46,6 +46,7 @@ class StrictDelta(Struct, gc=False):
     reasoning_text: None = None
     reasoning_opaque: None = None
     reasoning_details: None = None
+    thinking_blocks: None = None
     refusal: None = None
     function_call: None = None
     annotations: None = None
@@ -61,10 +62,17 @@ class StrictChoice(Struct, gc=False):
     delta: StrictDelta
     index: int = 0
     message: None = None
+    text: None = None
     finish_reason: None = None
     logprobs: None = None
     usage: None = None
     error: None = None
+
+
+class StrictStatus(Struct, gc=False):
+    """MiniMax's status of an answer that goes on well."""
+
+    status_code: Literal[0] = 0
 
 
 class StrictChunk(Struct, gc=False):
@@ -77,6 +85,7 @@ class StrictChunk(Struct, gc=False):
     search_results: None = None
     web_search: None = None
     x_groq: None = None
+    base_resp: StrictStatus | None = None
 
 
 decode_strict = msgspec.json.Decoder(StrictChunk).decode
@@ -129,6 +138,9 @@ def read_lenient(struct: type[S], value: dict[str, Any], diagnostics: Diagnostic
 def _value(field: _Field, raw: Any, diagnostics: Diagnostics, where: str) -> Any:
     if type(raw) is dict and field.struct is not None:
         return read_lenient(field.struct, raw, diagnostics, where)
+    if type(raw) is dict and field.element is not None and field.element.struct is not None:
+        diagnostics.repair(where, "read an object as the only one of its array")
+        raw = [raw]
     if type(raw) is list and field.element is not None:
         element = field.element
         found = (_value(element, each, diagnostics, f"{where}[]") for each in raw)

@@ -1,18 +1,23 @@
 """Converts the deltas of one choice into calls of the machine.
 
-Within a chunk the order is that of generation: reasoning, text, refusal, citations, calls.
+Within a chunk the order is that of generation: reasoning, text, citations, refusal, calls.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
+from io import StringIO
 from typing import Any, Final
 
 from openresponses_bridge.calls.identity import ToolIdentityMap
 from openresponses_bridge.dialects.base import FrameString, Piece, ThinkTags
 from openresponses_bridge.dialects.chat_completions.carried import (
+    AUDIO,
+    AUDIO_DELTA,
     Carried,
+    DetailsField,
+    KeptAudio,
     KeptDetails,
     seal_carried,
 )
@@ -21,6 +26,7 @@ from openresponses_bridge.dialects.chat_completions.types import (
     ChatAnnotation,
     ChatDelta,
     ChatFunction,
+    ChatLogProb,
     ChatLogProbs,
     ChatToolCall,
 )
@@ -40,10 +46,28 @@ from openresponses_bridge.dialects.chat_completions.upstream.tool_calls import (
 from openresponses_bridge.emitter.stream import ResponseStream
 from openresponses_bridge.protocol.content import LogProb, UrlCitation
 from openresponses_bridge.protocol.events import Event
+from openresponses_bridge.protocol.items import Item
 from openresponses_bridge.seal import Sealer
 
 # Google's, with a text that stands between think tags
 _THOUGHT: Final = {"google": {"thought": True}}
+
+
+class TextPrefix:
+    """A text of which pieces may begin with all that came before."""
+
+    __slots__ = ("_text",)
+
+    def __init__(self) -> None:
+        self._text = StringIO()
+
+    def add(self, piece: str) -> str:
+        """Return what is new in the next piece."""
+        size = self._text.tell()
+        if size and len(piece) >= size and piece.startswith(self._text.getvalue()):
+            piece = piece[size:]
+        self._text.write(piece)
+        return piece
 
 
 class DeltaReader:
@@ -56,12 +80,18 @@ class DeltaReader:
         "_details",
         "_diagnostics",
         "_extra",
+        "_first_text",
         "_machine",
         "_probabilities",
+        "_repeated",
         "_resolved",
         "_sealer",
         "_text_calls",
         "_think",
+        "audio",
+        "has_output",
+        "refused",
+        "repeated",
         "sources",
     )
 
@@ -69,6 +99,8 @@ class DeltaReader:
         self, machine: ResponseStream, options: ChatOptions, sealer: Sealer, identities: ToolIdentityMap
     ) -> None:
         self._machine = machine
+        self.has_output = False
+        """The answer has some content so far, whether or not the machine shows it already."""
         self._sealer = sealer
         self._details: KeptDetails | None = None
         self._extra: dict[str, Any] | None = None  # of the message
@@ -85,7 +117,21 @@ class DeltaReader:
             TextCalls(options.text_tool_calls, identities) if options.text_tool_calls and identities else None
         )
         self._probabilities: list[LogProb] = []
-        self._buffers = self._think is not None or self._text_calls is not None
+        self.refused: list[ChatLogProb] = []
+        """The log probabilities of a refusal, which only clients of this API know."""
+        self.audio: KeptAudio | None = None
+        """The sound so far."""
+        # the text and the reasoning so far, where they may come again
+        self._repeated = (TextPrefix(), TextPrefix()) if options.repeated_text else None
+        self._first_text = ""
+        self.repeated: tuple[str, str] | None = None
+        """The first two pieces of the text, if the second has the first at its beginning."""
+        self._buffers = any((self._think, self._text_calls, self._repeated))
+
+    @property
+    def has_calls(self) -> bool:
+        """The answer has a call."""
+        return self._resolved is not None
 
     @property
     def _resolver(self) -> ToolCallResolver:
@@ -101,9 +147,14 @@ class DeltaReader:
         if content:
             if calls or raw:
                 return None
+            if not self.has_output:
+                self.has_output, self._first_text = True, content
             return self._buffered_text(content) if self._buffers else self._machine.text(content)
         if raw:
-            return None if calls else self._machine.reasoning(raw)
+            if calls or self._repeated is not None:
+                return None
+            self.has_output = True
+            return self._machine.reasoning(raw)
         if not calls or not (self._think is None or self._think.is_flushed):
             return None
         if calls[0].extra_content or self._details is not None or self._extra is not None:
@@ -138,26 +189,34 @@ class DeltaReader:
             return FrameString(
                 function.arguments, arguments_of, partial(self.continue_call, fragment, function)
             )
-        if not delta.content or self._buffers:
+        if not delta.content:
+            return None
+        if self._first_text:
+            first, self._first_text = self._first_text, ""
+            if len(delta.content) > len(first) and delta.content.startswith(first):
+                self.repeated = (first, delta.content)
+        if self._buffers:
             return None
         return FrameString(delta.content, content_of, self._machine.text)
 
     def delta(self, delta: ChatDelta, logprobs: ChatLogProbs | None, events: list[Event]) -> None:
-        """All that a chunk's delta says; the events are appended as they come."""
+        """Feed a chunk's delta; the events are appended as they come."""
         self._content(delta, logprobs, events)
         for call in delta.tool_calls or ():
             events += self.flush()
             events += self.call(call)
 
     def message(self, message: ChatDelta, logprobs: ChatLogProbs | None, events: list[Event]) -> None:
-        """All that a whole message says."""
+        """Feed a whole message."""
         self._content(message, logprobs, events)
         for call in message.tool_calls or ():
+            self.has_output = True
             events += self.flush()
             events += self._call(self._resolver.whole(call), call)
 
     def call(self, call: ChatToolCall) -> list[Event]:
         """Read one fragment of a tool call. The caller has flushed the text."""
+        self.has_output = True
         fragment = (self._resolved or self._resolver).resolve(call)
         if call.extra_content:
             return self._call(fragment, call)
@@ -189,7 +248,7 @@ class DeltaReader:
         details, self._details = self._details, None
         extra, self._extra = self._extra, None
         if details is not None and details.opaque:
-            events += self._carry(Carried(details=details.whole()))
+            events += self._carry(Carried(details=details.whole(), field=details.field))
         if extra is not None:
             events += self._carry(Carried(extra=extra))
         return events
@@ -203,7 +262,9 @@ class DeltaReader:
         return self._machine.reasoning_encrypted(sealed)
 
     def close(self) -> list[Event]:
-        """Nothing more comes."""
+        """End the deltas: nothing more comes."""
+        if not (self._buffers or self._extra):
+            return []
         events = self.flush()
         if self._probabilities:
             self._drop_probabilities()
@@ -212,7 +273,13 @@ class DeltaReader:
     def _content(self, delta: ChatDelta, logprobs: ChatLogProbs | None, events: list[Event]) -> None:
         if logprobs is not None:
             self._keep_probabilities(delta, logprobs)
-        self._reasoning(delta, events)
+        # servers that know several names say the same under each
+        raw = delta.reasoning_content or delta.reasoning or delta.reasoning_text
+        if raw or delta.reasoning_details or delta.thinking_blocks or delta.reasoning_opaque:
+            self._reasoning(delta, raw, events)
+        audio = delta.audio if delta.audio and any(delta.audio.values()) else None
+        said = delta.content or delta.refusal or delta.images or audio
+        self.has_output = bool(self.has_output or events or said)
         if delta.extra_content and delta.extra_content != _THOUGHT:
             self._extra = delta.extra_content
         if isinstance(delta.content, str):
@@ -220,26 +287,37 @@ class DeltaReader:
         else:
             for part in delta.content or ():
                 self._part(part, events)
+        for annotation in delta.annotations or ():  # they count in the text
+            self._annotate(annotation, events)
         if delta.refusal:
             events += self.flush()
             events += self._machine.refusal(delta.refusal)
-        for annotation in delta.annotations or ():
-            self._annotate(annotation, events)
         if delta.executed_tools:
             self._executed(delta.executed_tools)
-        if delta.audio:
-            self._diagnostics.loss("delta.audio", "can't be expressed")
+        if audio:
+            events += self.flush()
+            events += self._receive_audio(audio)
         for image in delta.images or ():
             self._image(image, events)
         if delta.function_call is not None:
+            self._legacy_call(delta.function_call, bool(delta.tool_calls), events)
+
+    def _legacy_call(self, call: ChatFunction, has_others: bool, events: list[Event]) -> None:
+        """The one call of servers from before tools. Others send it empty, or with the first tool call in it
+        once more."""
+        if has_others:
+            self._diagnostics.ignored("function_call", "beside tool calls")
+        elif call.name or call.arguments:
             events += self.flush()
-            events += self.call(ChatToolCall(LEGACY_INDEX, function=delta.function_call))
+            events += self.call(ChatToolCall(LEGACY_INDEX, function=call))
 
     def _text(self, text: str) -> list[Event]:
         return self._buffered_text(text) if self._buffers else self._machine.text(text)
 
     def _buffered_text(self, text: str) -> list[Event]:
-        """Text while think tags may come, or with log probabilities that wait for it."""
+        """Text while think tags may come, with log probabilities that wait for it, or that may come again."""
+        if self._repeated is not None:
+            text = self._repeated[0].add(text)
         return self._split([(False, text)] if self._think is None else self._think.feed(text))
 
     def _split(self, pieces: list[Piece]) -> list[Event]:
@@ -260,7 +338,7 @@ class DeltaReader:
         if self._think is not None and self._think.decided:
             self._think = None
         waits = self._details is not None or bool(self._probabilities)
-        self._buffers = waits or self._think is not None or self._text_calls is not None
+        self._buffers = waits or any((self._think, self._text_calls, self._repeated))
         return events
 
     def _texts(self, pieces: Sequence[str | TextCall]) -> list[Event]:
@@ -289,6 +367,19 @@ class DeltaReader:
             events += self._machine.refusal(_text_of(part.get("refusal")))
         else:
             self._diagnostics.loss("content", f"a part of type {kind}")
+
+    def _receive_audio(self, audio: dict[str, Any]) -> list[Event]:
+        """A piece of the sound, or all of it."""
+        self.audio = self.audio or KeptAudio()
+        self.audio.add(audio)
+        return self._machine.extension_event(AUDIO_DELTA, {"audio": audio})
+
+    def items_behind(self) -> Iterator[dict[str, Any] | Item]:
+        """The items that stand behind all else of a whole answer."""
+        if self.audio is not None:
+            yield {"type": AUDIO, "id": "", "status": "completed", "audio": self.audio.whole()}
+        if self.sources is not None:
+            yield from self.sources.items()
 
     def _image(self, image: Any, events: list[Event]) -> None:
         made = _image_call(image)
@@ -324,8 +415,7 @@ class DeltaReader:
 
     # Log probabilities are kept until their text comes.
     def _keep_probabilities(self, delta: ChatDelta, logprobs: ChatLogProbs) -> None:
-        if logprobs.refusal:
-            self._diagnostics.loss("logprobs.refusal", "can't be expressed")
+        self.refused += logprobs.refusal or ()
         self._probabilities += logprobs_of(logprobs.content or [], self._diagnostics)
         if self._probabilities:
             self._buffers = True
@@ -340,15 +430,17 @@ class DeltaReader:
         self._probabilities = []
         self._diagnostics.loss("logprobs", "not of visible text")
 
-    def _reasoning(self, delta: ChatDelta, events: list[Event]) -> None:
+    def _reasoning(self, delta: ChatDelta, raw: str | None, events: list[Event]) -> None:
         said = False
-        for detail in delta.reasoning_details or ():
+        field: DetailsField = "reasoning_details" if delta.reasoning_details else "thinking_blocks"
+        for detail in delta.reasoning_details or delta.thinking_blocks or ():
             said = self._detail(detail, events) or said
-            self._details = self._details or KeptDetails()
-            self._details.add(detail)
-            self._buffers = True
-        # servers that know several names say the same under each
-        raw = delta.reasoning_content or delta.reasoning or delta.reasoning_text
+            self._details = self._details or KeptDetails(field)
+            if self._details.field == field:
+                self._details.add(detail)
+            self._buffers = self.has_output = True
+        if raw and self._repeated is not None:
+            raw = self._repeated[1].add(raw)
         if raw and not said:
             events += self._machine.reasoning(raw)
         if delta.reasoning_opaque:
@@ -358,6 +450,7 @@ class DeltaReader:
         """True when the detail said in the clear what the plain field repeats. What is opaque is kept for the
         upstream."""
         text, summary, index = detail.get("text"), detail.get("summary"), detail.get("index")
+        text = text or detail.get("thinking")
         if text and isinstance(text, str):
             events += self._machine.reasoning(text)
         elif summary and isinstance(summary, str):

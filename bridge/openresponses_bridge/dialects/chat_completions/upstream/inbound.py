@@ -6,30 +6,35 @@ as failed: an upstream that contradicts itself or is cut never ends as completed
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
+
+import msgspec
 
 from openresponses_bridge.calls.identity import ToolIdentityMap
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.dialects.base import (
+    CHAT,
     EMPTY,
     INVALID_JSON,
     INVALID_SHAPE,
     LONGEST_NAME,
-    NO_MESSAGE,
-    UPSTREAM_ERROR,
-    BaseInbound,
+    TIER,
     FrameTemplate,
+    OnceBegun,
     counted,
     cut_after,
-    error_text,
+    error_in_frame,
     failure,
-    name,
+    has_failed,
+    payload_of,
 )
+from openresponses_bridge.dialects.chat_completions.carried import CHOICE, REFUSED_TOKENS
 from openresponses_bridge.dialects.chat_completions.options import DEFAULT_OPTIONS, ChatOptions
 from openresponses_bridge.dialects.chat_completions.types import (
     ChatChoice,
     ChatDelta,
-    ChatLogProbs,
     ChatOutput,
     ChatUsage,
 )
@@ -41,13 +46,14 @@ from openresponses_bridge.dialects.chat_completions.upstream.decoding import (
     usage_of,
 )
 from openresponses_bridge.dialects.chat_completions.upstream.deltas import DeltaReader
+from openresponses_bridge.dialects.chat_completions.upstream.said import head_of, said_by
 from openresponses_bridge.emitter.failures import outcome
 from openresponses_bridge.emitter.stream import ResponseStream
 from openresponses_bridge.errors import BridgeError, WireError
 from openresponses_bridge.protocol.codec import decode_frame
 from openresponses_bridge.protocol.events import Event
-from openresponses_bridge.protocol.items import CustomToolCall, FunctionCall
-from openresponses_bridge.protocol.response import ErrorPayload, Response
+from openresponses_bridge.protocol.items import CustomToolCall, FunctionCall, Item
+from openresponses_bridge.protocol.response import ErrorPayload, text_of_messages
 from openresponses_bridge.seal import Sealer
 from openresponses_bridge.state import TERMINAL_PHASES, ResponseStreamPhase
 
@@ -68,7 +74,7 @@ FAILING_REASONS: dict[str, str] = {
 
 
 class FinishState:
-    """How the stream ended: `reason` is its first known finish reason, `failure` its error; both None at
+    """The end of the stream: `reason` is its first known finish reason, `failure` its error; both None at
     first."""
 
     __slots__ = ("_diagnostics", "failure", "reason")
@@ -91,43 +97,28 @@ class FinishState:
         elif known != self.reason.strip().lower():
             self._diagnostics.ignored("finish_reason", "another one after the first")
 
-    def conclude(self, said_done: bool, frames: int, machine: ResponseStream) -> None:
+    def conclude(self, said_done: bool, frames: int, has_output: bool) -> None:
         """Decide how a stream without a finish reason ended: it was cut or is empty, or counts as a stop
         (field case 26). `said_done`: the upstream sent its end marker."""
         if not said_done:
             self.failure = cut_after(frames)
-        elif not machine.snapshot.output:
+        elif not has_output:
             self.failure = failure(EMPTY, "the upstream ended without output or finish reason")
         else:
             self._diagnostics.repair("finish_reason", "missing, taken as stop")
             self.reason = "stop"
 
 
-def error_payload(error: Any) -> ErrorPayload:
-    """An error that the upstream reported: text, or an object with any of type, code, message, param."""
-    if isinstance(error, dict):
-        inner = error.get("error")
-        if isinstance(inner, dict | str):
-            return error_payload(inner)
-        kind = name(error.get("type"))
-        code = name(error.get("code")) or name(error.get("status")) or kind or UPSTREAM_ERROR
-        message = error_text(error.get("message")) or error_text(error.get("detail")) or NO_MESSAGE
-        return ErrorPayload(kind or "server_error", code, message, name(error.get("param")))
-    return failure(UPSTREAM_ERROR, error_text(error) or NO_MESSAGE)
-
-
-def is_error_object(frame: dict[str, Any]) -> bool:
-    """A frame that is an error itself instead of holding one (older vLLM, FastAPI, gateways)."""
-    return frame.get("object") == "error" or "detail" in frame or ("message" in frame and "code" in frame)
-
-
 _DONE = b"[DONE]"
+_LONG_PIECE = 8  # characters; shorter texts may well have the same piece twice
+_MOST_OTHERS = 20_000  # pieces of a second choice that are kept
+REPEATED = "repeats the text before it; the option repeated_text reads such an upstream"
 _LISTS = {"citations": "url", "search_results": "url", "web_search": "link"}
 """Lists of sources, of Perplexity and Z.AI, and the names of the fields with the addresses in them."""
 _CALLS = (FunctionCall, CustomToolCall)
 
 
-class Inbound(BaseInbound):
+class Inbound(OnceBegun):
     """One upstream stream into one machine. `options` are those of the upstream.
     `choice`: read this one of several choices, the others by inbounds and machines of their own; the usage of
     the stream is the first choice's. Without it the first one is read, and any other is a loss. `sealer`: for
@@ -140,16 +131,17 @@ class Inbound(BaseInbound):
     __slots__ = (
         "_choice",
         "_deltas",
-        "_ended",
         "_finish",
         "_frames",
-        "_live",
-        "_machine",
+        "_last",
         "_message",
         "_number",
+        "_other",
+        "_pieces",
+        "_said",
+        "_tier",
         "_usage",
         "_whole",
-        "diagnostics",
         "template",
     )
 
@@ -162,9 +154,8 @@ class Inbound(BaseInbound):
         sealer: Sealer | None = None,
         identities: ToolIdentityMap | None = None,
     ) -> None:
-        self.diagnostics = machine.diagnostics
+        super().__init__(machine)
         self.template = FrameTemplate()
-        self._machine = machine
         self._choice = choice
         self._number = choice or 0
         self._deltas = DeltaReader(
@@ -173,10 +164,14 @@ class Inbound(BaseInbound):
         self._usage: ChatUsage | None = None
         self._finish = FinishState(machine.diagnostics)
         self._frames = 0
+        self._last = ""  # the piece of the text that came with the finish reason
         self._message: ChatDelta | None = None  # the last that came beside deltas or behind them
+        self._said = 0  # the frame of which all was kept that only clients of this API know
+        self._tier: Any = None  # the last service tier that was reported
         self._whole = False  # a complete answer came in one object
-        self._live = False  # between the first frame and the end
-        self._ended = False
+        self._pieces = False  # a message came without an end: others may go on with it
+        # of the choice after this one, where one was asked for; None: it has too much for a part of an answer
+        self._other: list[ChatChoice] | None = []
 
     def feed(self, data: bytes, event: str = "") -> list[Event]:
         """One frame's payload: a chunk, a whole completion, an error, or `[DONE]`."""
@@ -186,7 +181,7 @@ class Inbound(BaseInbound):
                 return alike
             template.reset()
         if not self._live:
-            return self._feed_outside(data)
+            return self._outside(data, event)
         self._frames += 1
         if data == _DONE:
             return self._end(said_done=True)
@@ -195,11 +190,11 @@ class Inbound(BaseInbound):
             choice = chunk.choices[0]
             events = self._deltas.continued(choice.delta) if choice.index == self._number else None
         except UNDECODABLE:
-            return self._feed_lenient(data)
+            return self._feed_lenient(data, event)
         except BridgeError as error:
             return self._fail(error)
         if events is None:
-            return self._feed_lenient(data)
+            return self._feed_lenient(data, event)
         if chunk.usage is not None:
             if not self._number:
                 self._record_usage(chunk.usage)
@@ -209,28 +204,27 @@ class Inbound(BaseInbound):
                 template.learn(data, event, self._position, string)
         return events
 
+    def _outside(self, data: bytes, event: str) -> list[Event]:
+        """The first frame is read before the response begins, which is to have what the answer says of
+        itself."""
+        if not self._ended and self._machine.phase is ResponseStreamPhase.IDLE:
+            self._said = 1
+            with suppress(WireError):
+                self._keep_said(data)
+        return super()._outside(data, event)
+
     def close(self) -> list[Event]:
         """The upstream has ended. Without `[DONE]` or a finish reason before, it was cut."""
         return [] if self._ended else [*self._begin(), *self._end(self._whole)]
 
-    def _feed_outside(self, data: bytes) -> list[Event]:
-        if self._ended:
-            self.diagnostics.ignored("frame", "came after the end")
-            return []
-        return self._begin() + self.feed(data)
-
-    def _begin(self) -> list[Event]:
-        self._live = True
-        return self._machine.start() if self._machine.phase is ResponseStreamPhase.IDLE else []
-
-    def _feed_lenient(self, data: bytes) -> list[Event]:
+    def _feed_lenient(self, data: bytes, event: str) -> list[Event]:
         """Feed what is not a chunk from the middle of a stream."""
         try:
-            return self._dispatch(decode_output(data), data)
+            return self._dispatch(decode_output(data), data, event)
         except UNDECODABLE:
-            return self._feed_repaired(data)
+            return self._feed_repaired(data, event)
 
-    def _feed_repaired(self, data: bytes) -> list[Event]:
+    def _feed_repaired(self, data: bytes, event: str) -> list[Event]:
         frame = data.strip()
         if frame == _DONE:
             return self._end(said_done=True)
@@ -249,33 +243,44 @@ class Inbound(BaseInbound):
             return self._fail(
                 failure(INVALID_SHAPE, f"frame {self._position} of the upstream's stream: not a JSON object")
             )
-        return self._dispatch(read_lenient(ChatOutput, value, self.diagnostics), frame, value)
+        return self._dispatch(read_lenient(ChatOutput, value, self.diagnostics), frame, event, value)
 
     @property
     def _position(self) -> int:
         """The number of the newest frame."""
         return self._frames + self.template.fed
 
-    def _dispatch(self, output: ChatOutput, data: bytes, value: Any = None) -> list[Event]:
+    def _dispatch(self, output: ChatOutput, data: bytes, event: str, value: Any = None) -> list[Event]:
         events: list[Event] = []
         try:
             self._read(output, events)
-            error = output.error or (output.x_groq and output.x_groq.error)
-            if error:
-                events += self._fail(error_payload(error))
-            elif output.choices is None and output.usage is None and output.x_groq is None:
-                events += self._without_choices(decode_frame(data) if value is None else value)
+            choices = output.choices
+            ends = not choices or choices[0].finish_reason or choices[-1].finish_reason
+            if ends and self._said != self._frames:  # it may say more than deltas do
+                self._said = self._frames
+                self._keep_said(data, value)
+            if output.x_groq is not None and output.x_groq.error:
+                events += self._fail(payload_of(output.x_groq.error, CHAT))
+            elif (
+                output.error
+                or (output.base_resp and has_failed(output.base_resp))
+                or not (output.choices or output.usage or output.x_groq)
+            ):
+                events += self._without_answer(output, decode_frame(data) if value is None else value, event)
         except BridgeError as error:
             # the machine refused what the frames amount to: that is the upstream's failure
             events += self._fail(error)
         return events
 
     def _read(self, output: ChatOutput, events: list[Event]) -> None:
-        for choice in output.choices or ():
-            if (choice.index or 0) == self._number:
+        numbers: set[int] = set()
+        for position, choice in enumerate(output.choices or ()):
+            number = position if choice.index is None else choice.index
+            if number == self._number and number not in numbers:
+                numbers.add(number)
                 self._read_choice(choice, events)
             elif self._choice is None:
-                self.diagnostics.loss("choices", f"choice {choice.index} of n, only the first is kept")
+                self._keep_other(choice, max(number, position))
             else:
                 self._whole = self._whole or choice.message is not None
         if self._number:
@@ -291,40 +296,111 @@ class Inbound(BaseInbound):
         if choice.delta is not None:
             self._deltas.delta(choice.delta, choice.logprobs, events)
             self._message = choice.message or self._message
+            if choice.text:
+                self.diagnostics.ignored("choices.text", "beside a delta")
+            if choice.finish_reason and isinstance(choice.delta.content, str):
+                self._last = choice.delta.content
         elif choice.message is not None:
-            self._read_message(choice.message, choice.logprobs, events)
+            self._read_message(choice.message, choice, events)
+        elif choice.text:
+            self._deltas.delta(ChatDelta(content=choice.text), None, events)
         if choice.usage is not None:
             self._record_usage(choice.usage)
         if choice.error:
-            self._finish.failure = error_payload(choice.error)
+            self._finish.failure = payload_of(choice.error, CHAT)
         if choice.finish_reason:
             self._finish.record(choice.finish_reason)
 
-    def _read_message(self, message: ChatDelta, logprobs: ChatLogProbs | None, events: list[Event]) -> None:
-        # behind deltas it repeats them; asked once, since looking at the output costs its size
-        if self._message is not None or self._machine.snapshot.output:
-            self._message = message
+    def _read_message(self, message: ChatDelta, choice: ChatChoice, events: list[Event]) -> None:
+        if self._message is None and not self._deltas.has_output:
+            self._whole, self._pieces = True, not choice.finish_reason
+            self._deltas.message(message, choice.logprobs, events)
+        elif not self._pieces or self._finish.reason is not None or self._is_repeated(message, choice):
+            self._message = message  # behind deltas it repeats them
         else:
-            self._whole = True
-            self._deltas.message(message, logprobs, events)
+            self._whole = False
+            self.diagnostics.repair("message", "came in the place of a delta")
+            self._deltas.delta(message, choice.logprobs, events)
+
+    def _look_for_repetition(self) -> None:
+        """The last piece of a text may be all of it once more, and each of its pieces all before it, which
+        only the options can say for sure. Asked once, since reading the text costs its size."""
+        first, second = self._deltas.repeated or ("", "")
+        if not second and len(self._last) < _LONG_PIECE:
+            return
+        said = text_of_messages(self.own_output)
+        whole_again = len(self._last) >= _LONG_PIECE and said == self._last + self._last
+        if whole_again or (second and said.startswith(first + second + second)):
+            self.diagnostics.warning("content", REPEATED)
+
+    def _is_repeated(self, message: ChatDelta, choice: ChatChoice) -> bool:
+        return bool(choice.finish_reason) and _repeats(message, self.own_output)
+
+    def _keep_other(self, choice: ChatChoice, number: int) -> None:
+        """A choice beside the first, though one was asked for: some servers divide one answer among two."""
+        if number == 1 and self._other is not None and len(self._other) < _MOST_OTHERS:
+            self._other.append(choice)
+        else:
+            self._other = None if number == 1 else self._other
+            self.diagnostics.loss("choices", f"choice {number} of n, only the first is kept")
+
+    def _join_other(self, other: list[ChatChoice], events: list[Event]) -> None:
+        """The second choice belongs to the answer if one has the text and the other the calls."""
+        parts = [part for each in other if (part := each.delta or each.message) is not None]
+        called = any(part.tool_calls or part.function_call for part in parts)
+        said = any(part.content for part in parts)
+        has_text, has_calls = bool(text_of_messages(self.own_output)), self._deltas.has_calls
+        if called == has_calls or (said and has_text):
+            self.diagnostics.loss("choices", "choice 1 of n, only the first is kept")
+            return
+        self.diagnostics.repair("choices", "one answer came in two, joined")
+        for choice in other:
+            if choice.delta is not None:
+                self._deltas.delta(choice.delta, None, events)
+            elif choice.message is not None:
+                self._deltas.message(choice.message, None, events)
+            if choice.finish_reason and self._finish.reason is None:
+                self._finish.record(choice.finish_reason)
+        events += self._deltas.close()
 
     def _read_deferred_message(self, message: ChatDelta) -> list[Event]:
         """Read the message that came beside deltas: it repeats them, unless there were none."""
         self._message = None
         events: list[Event] = []
-        said = self._machine.snapshot
-        if not said.output:
+        if not self._deltas.has_output:
             self._deltas.message(message, None, events)
-        elif _repeats(message, said):
+        elif _repeats(message, self.own_output):
             self.diagnostics.ignored("message", "repeats the deltas")
         else:
             self.diagnostics.loss("message", "differs from the deltas, which are kept")
         return events
 
-    def _without_choices(self, frame: dict[str, Any]) -> list[Event]:
-        if is_error_object(frame):
-            return self._fail(error_payload(frame))
-        self.diagnostics.ignored("frame", "no choices, usage or error in it")
+    def _keep_said(self, data: bytes, value: Any = None) -> None:
+        """Keep what a frame says besides its answer, which only clients of this API know."""
+        said: dict[str, Any] = {}
+        try:
+            head = head_of(data)
+            model, tier = head.model, head.service_tier
+        except UNDECODABLE:
+            frame = decode_frame(data) if value is None else value
+            if not isinstance(frame, dict) or frame.get("error"):
+                return
+            said = said_by(frame, self._number)
+            model, tier = frame.get("model"), frame.get(TIER)
+        if tier is not None and tier != self._tier:
+            self._tier = said[TIER] = tier
+            self._machine.report_names(model, tier)
+        elif not self._live:
+            self._machine.report_names(model)
+        if said:
+            self._machine.native(CHAT, said)
+
+    def _without_answer(self, output: ChatOutput, frame: dict[str, Any], event: str) -> list[Event]:
+        """A frame that may be an error, or hold one."""
+        if error_in_frame(frame, event) is not None:
+            return self._fail(payload_of(frame, CHAT))
+        if output.choices is None and output.usage is None and output.x_groq is None:
+            self.diagnostics.ignored("frame", "no choices, usage or error in it")
         return []
 
     def _end(self, said_done: bool) -> list[Event]:
@@ -334,22 +410,35 @@ class Inbound(BaseInbound):
             events += self._deltas.close()
             if self._message is not None:
                 events += self._read_deferred_message(self._message)
+            if self._other:
+                self._join_other(self._other, events)
+            if self._last or self._deltas.repeated is not None:
+                self._look_for_repetition()
             if finish.failure is None and finish.reason is None:
-                finish.conclude(said_done, self._position, self._machine)
+                finish.conclude(said_done, self._position, self._deltas.has_output)
             if finish.failure is not None:
                 return events + self._fail(finish.failure)
             if self._usage is not None:
                 self._report_usage(self._usage)
-            if self._deltas.sources is not None and outcome(finish.reason)[0] is None:
-                # behind all else; behind what was cut nothing may stand
-                for item in self._deltas.sources.items():
-                    events += self._machine.item(item)
+            if self._deltas.sources is not None or self._deltas.audio is not None:
+                self._send_behind(finish.reason, events)
+            if self._deltas.refused:
+                said = msgspec.to_builtins(self._deltas.refused)
+                self._machine.native(CHAT, {CHOICE: {REFUSED_TOKENS: said}})
             events += self._machine.finish(finish.reason)
             self._mark_ended()
         except BridgeError as error:
             # the machine refused what the frames amount to: that is the upstream's failure
             events += self._fail(error)
         return events
+
+    def _send_behind(self, reason: str | None, events: list[Event]) -> None:
+        """Send what stands behind all else; behind what was cut nothing may stand."""
+        if outcome(reason)[0] is None:
+            for item in self._deltas.items_behind():
+                events += self._machine.item(item)
+        elif self._deltas.audio is not None:
+            self.diagnostics.loss("message.audio", "was cut")
 
     def _record_usage(self, usage: ChatUsage) -> None:
         if self._usage is not None and not (
@@ -361,25 +450,28 @@ class Inbound(BaseInbound):
     def _report_usage(self, usage: ChatUsage) -> None:
         self._machine.usage(counted(usage_of(usage, self.diagnostics), self.diagnostics))
 
-    def _mark_ended(self) -> None:
-        self._live, self._ended = False, True
-        if self.template.learned:
-            self.template.reset()
-
     def _fail(self, error: ErrorPayload | BridgeError) -> list[Event]:
         self._mark_ended()
         if self._machine.phase in TERMINAL_PHASES:
             self.diagnostics.ignored("frame", "came after the response had ended")
             return []
+        events = self.flush()
         if self._usage is not None:
             self._report_usage(self._usage)
-        return self._machine.fail(error)
+        return events + self._machine.fail(error)
+
+    def flush(self) -> list[Event]:
+        try:
+            return self._deltas.close()
+        except BridgeError:
+            return []  # what was refused before is refused again
 
 
-def _repeats(message: ChatDelta, said: Response) -> bool:
-    """Whether a message has nothing that was not sent before. Text at its beginning may have been sent as
-    reasoning."""
+def _repeats(message: ChatDelta, sent: Sequence[Item]) -> bool:
+    """Return True if a message has nothing that was not sent before. Text at its beginning may have been sent
+    as reasoning."""
     text = message.content if isinstance(message.content, str) else ""
-    if text and not (said.output_text and text.endswith(said.output_text)):
+    said = text_of_messages(sent)
+    if text and not (said and text.endswith(said)):
         return False
-    return not message.tool_calls or any(isinstance(item, _CALLS) for item in said.output)
+    return not message.tool_calls or any(isinstance(item, _CALLS) for item in sent)

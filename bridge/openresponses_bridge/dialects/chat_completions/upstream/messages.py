@@ -7,18 +7,36 @@ brings the outputs of its calls with it wherever they stand in the input.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
+from types import MappingProxyType
+from typing import Any, Final
 
 from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
 
 from openresponses_bridge.calls.call_ids import call_id_form, sent_call_id
 from openresponses_bridge.calls.identity import ToolIdentityMap
 from openresponses_bridge.calls.json_text import WRAPPED, is_wrapped, tool_input
 from openresponses_bridge.calls.presentation import CallView, OutputView, View, pair
 from openresponses_bridge.diagnostics import Diagnostics
-from openresponses_bridge.dialects.base import CONTINUE, CONTINUED, Entry, is_breakpoint, searched, views_of
-from openresponses_bridge.dialects.chat_completions.carried import open_carried, placeholder
+from openresponses_bridge.dialects.base import (
+    CONTINUE,
+    CONTINUED,
+    Entry,
+    before_own,
+    is_breakpoint,
+    searched,
+    views_of,
+)
+from openresponses_bridge.dialects.chat_completions.carried import (
+    AUDIO,
+    NOTHING,
+    CarriedFields,
+    DetailsField,
+    open_carried,
+    placeholder,
+)
 from openresponses_bridge.dialects.chat_completions.options import ChatOptions
 from openresponses_bridge.dialects.chat_completions.types import ChatFunction, ChatMessage, ChatToolCall
 from openresponses_bridge.errors import InvalidRequestError
@@ -30,16 +48,29 @@ from openresponses_bridge.protocol.unknown import UnknownItem, UnknownPart
 from openresponses_bridge.seal import Sealer
 
 ChatPart = dict[str, Any]
+_NOTHING_OWN: Mapping[int, dict[str, Any]] = MappingProxyType({})
+_IMAGE_URL = "image_url"
 _IMAGE_DETAILS = {"original": "high"}  # Chat knows auto, low and high
 
 
 def chat_content(
-    given: str | Sequence[Any], diagnostics: Diagnostics, where: str, *, breaks: bool = False
+    given: str | Sequence[Any],
+    diagnostics: Diagnostics,
+    where: str,
+    *,
+    breaks: bool = False,
+    own: Mapping[int, dict[str, Any]] = _NOTHING_OWN,
 ) -> str | list[ChatPart]:
     """Text as a string, which every server takes; a list of parts when there is more than text, or with
-    `breaks` a cache breakpoint."""
+    `breaks` a cache breakpoint. `own` are fields of parts by their indexes, from a client of this API."""
     if isinstance(given, str):
         return given
+    if own:
+        return [
+            chat
+            for at, part in enumerate(given)
+            if (chat := _own_part(part, own.get(at), diagnostics, f"{where}[{at}]", breaks)) is not None
+        ]
     if breaks and any(is_breakpoint(getattr(part, "extra", None)) for part in given):
         made = [(part, chat_part(part, diagnostics, f"{where}[{at}]")) for at, part in enumerate(given)]
         return [
@@ -66,6 +97,21 @@ def chat_part(part: Any, diagnostics: Diagnostics, where: str) -> ChatPart | Non
     if made is None:
         diagnostics.loss(where, f"{part.type} can't be expressed here")
     return made
+
+
+def _own_part(
+    part: Any, own: dict[str, Any] | None, diagnostics: Diagnostics, where: str, breaks: bool
+) -> ChatPart | None:
+    """One part, with the fields that a client of this API gave it."""
+    if own is None:
+        chat = chat_part(part, diagnostics, where)
+        is_marked = chat is not None and breaks and is_breakpoint(getattr(part, "extra", None))
+        return {**(chat or {}), **_MARK} if is_marked else chat
+    image = own.get(_IMAGE_URL)
+    chat = chat_part(part if image is None else replace(part, detail=UNSET), diagnostics, where)
+    if chat is None:
+        return None
+    return {**chat, **own, **({_IMAGE_URL: {**chat[_IMAGE_URL], **image}} if image is not None else {})}
 
 
 def _text(part: Any, diagnostics: Diagnostics, where: str) -> ChatPart:
@@ -124,8 +170,16 @@ class MessagesBuilder:
     """Builds the message list: `build(entries)`. Raises InvalidRequestError with the item's place."""
 
     def __init__(
-        self, identities: ToolIdentityMap, options: ChatOptions, diagnostics: Diagnostics, sealer: Sealer
+        self,
+        identities: ToolIdentityMap,
+        options: ChatOptions,
+        diagnostics: Diagnostics,
+        sealer: Sealer,
+        carried: CarriedFields = NOTHING,
     ) -> None:
+        self._carried = carried
+        self._before: int | None = None  # entries of earlier turns, where fields have their places
+        self._parts: dict[int, dict[int, dict[str, Any]]] = {}  # index of an item → fields of its parts
         self._identities = identities
         self._sealer = sealer
         self._options = options
@@ -141,6 +195,7 @@ class MessagesBuilder:
         self._answers: dict[int, int | None] = {}
         self._reasoning: list[str] = []
         self._details: list[dict[str, Any]] = []
+        self._details_field: DetailsField = _DETAILS  # in which they go back
         self._extra: dict[str, Any] | None = None  # of the message that comes next
         self._extras: dict[str, dict[str, Any]] = {}  # of calls; under no id that of the next one
         self._at = self._asked = 0  # the position that is read, and that of the user's last message
@@ -151,6 +206,12 @@ class MessagesBuilder:
         """The whole conversation, `instructions` as its first message."""
         self._entries = entries
         self._views = views_of(entries, self._identities)
+        if self._carried.messages or self._carried.parts:
+            self._before = before_own(entries, self._carried.items)
+            for name in self._carried.placed if self._before is None else ():
+                self._diagnostics.loss(name, "the input is another than the client's")
+            for (item, part), own in self._carried.parts.items():
+                self._parts.setdefault(item, {})[part] = own
         for position, entry in enumerate(entries):
             if getattr(entry.item, "role", None) == "user":
                 self._asked = position
@@ -170,12 +231,28 @@ class MessagesBuilder:
         self._end_question()
         if self._leading:
             self._messages[0].content = _joined(*self._leading)
+        if self._options.alternating:
+            self._messages = self._alternating()
         if not self._options.user_after_outputs:
             self._messages = self._acknowledged()
         if not self._options.prefill and self._messages and self._messages[-1].role == "assistant":
             self._diagnostics.repair("messages", CONTINUED)
             self._messages.append(ChatMessage(role="user", content=CONTINUE))
         return self._messages
+
+    def _alternating(self) -> list[ChatMessage]:
+        """The messages, those of one role joined with their neighbours."""
+        groups: list[list[ChatMessage]] = []
+        for message in self._messages:
+            before = groups[-1][-1] if groups else None
+            joins = before is not None and before.role == message.role and message.role in _SPEAKING
+            if joins and before is not None and not (before.tool_calls or before.function_call):
+                groups[-1].append(message)
+            else:
+                groups.append([message])
+        if len(groups) < len(self._messages):
+            self._diagnostics.repair("messages", "neighbours of one role, joined")
+        return [group[0] if len(group) == 1 else _one_message(group) for group in groups]
 
     def _acknowledged(self) -> list[ChatMessage]:
         """The messages, with an assistant's between outputs of calls and what the user says behind them."""
@@ -195,13 +272,26 @@ class MessagesBuilder:
             return
         self._end_question()
         content = chat_content(
-            item.content, self._diagnostics, f"{entry.where}.content", breaks=self._options.cache_breakpoints
+            item.content,
+            self._diagnostics,
+            f"{entry.where}.content",
+            breaks=self._options.cache_breakpoints,
+            own=self._own_parts(self._at) if self._before is not None else _NOTHING_OWN,
         )
         role = self._roles.get(item.role, item.role)
         if self._options.system_messages == "one" and role in _INSTRUCTING:
             self._instruct(role, content, entry.where)
         else:
-            self._messages.append(ChatMessage(role=role, content=content))
+            name = self._own_name() if self._before is not None else None
+            self._messages.append(ChatMessage(role=role, content=content, name=name))
+
+    def _own_parts(self, position: int) -> Mapping[int, dict[str, Any]]:
+        """The fields of an entry's parts that a client of this API gave them."""
+        return self._parts.get(position - (self._before or 0), _NOTHING_OWN)
+
+    def _own_name(self) -> str | None:
+        """The name that a client of this API gave the message of the present entry."""
+        return self._carried.messages.get(self._at - (self._before or 0), {}).get("name")
 
     def _instruct(self, role: str, content: str | list[ChatPart], where: str) -> None:
         """A message of the system, where only the first message may be one."""
@@ -245,7 +335,9 @@ class MessagesBuilder:
                 return
         if self._turn is not None:
             self._end_turn()
-        if carried is not None and carried.details is not None and _DETAILS in self._options.returned:
+        if carried is not None and carried.details is not None and carried.field in self._options.returned:
+            if self._details_field != carried.field:
+                self._details_field, self._details = carried.field, []
             self._details += carried.details
         elif not texts:
             if item.encrypted_content:
@@ -331,6 +423,9 @@ class MessagesBuilder:
 
     def _unknown(self, entry: Entry) -> None:
         unknown: Any = entry.item
+        if unknown.type == AUDIO and isinstance(audio := unknown.raw.get("audio"), dict):
+            self._open_turn().audio = audio
+            return
         if (found := searched(unknown)) is not None:
             self._diagnostics.loss(entry.where, "a search, sent as text")
             self._assistant(params.MessageParam("assistant", found.text()), entry.where)
@@ -340,8 +435,11 @@ class MessagesBuilder:
     def _open_turn(self) -> ChatMessage:
         if self._turn is None:
             self._turn = ChatMessage(role="assistant", content=self._empty)
+            if self._before is not None:
+                self._turn.name = self._own_name()
             if self._details:
-                self._turn.reasoning_details, self._details, self._reasoning = self._details, [], []
+                setattr(self._turn, self._details_field, self._details)
+                self._details, self._reasoning = [], []
             elif self._reasoning:
                 self._put_reasoning(self._turn, "\n\n".join(self._reasoning))
                 self._reasoning = []
@@ -356,7 +454,7 @@ class MessagesBuilder:
             setattr(turn, field, text)
 
     def _end_question(self) -> None:
-        """What the assistant has said before the user's next message, or the end, is complete."""
+        """Mark the assistant's text before the user's next message, or the end, as complete."""
         if self._turn is not None:
             self._end_turn()
         self._details = []
@@ -367,8 +465,11 @@ class MessagesBuilder:
     def _end_turn(self, at_output: bool = False) -> None:
         assert self._turn is not None
         missing, field = self._options.missing_reasoning, self._options.reasoning_field
-        lacks = self._turn.reasoning_details is None and getattr(self._turn, field or _DETAILS) is None
-        if missing is not None and self._turn.tool_calls and lacks:
+        details = self._turn.reasoning_details or self._turn.thinking_blocks
+        lacks = details is None and getattr(self._turn, field or _DETAILS) is None
+        last = self._messages[-1] if self._messages else None
+        follows = last is not None and last.role in _OUTPUTS
+        if missing is not None and (self._turn.tool_calls or follows) and lacks:
             self._put_reasoning(self._turn, missing)
         if self._options.missing_signature is not None:
             self._sign(self._turn, self._options.missing_signature)
@@ -398,9 +499,10 @@ class MessagesBuilder:
             self._diagnostics,
             f"{entry.where}.output",
             breaks=self._options.cache_breakpoints,
+            own=self._own_parts(position) if self._before is not None else _NOTHING_OWN,
         )
         attachments: list[ChatPart] = []
-        if not isinstance(content, str):
+        if not isinstance(content, str) and any(part["type"] != "text" for part in content):
             attachments = [part for part in content if part["type"] != "text"]
             texts = [part["text"] for part in content if part["type"] == "text"]
             content = "\n\n".join(texts) or "(attached below)"
@@ -423,6 +525,19 @@ class MessagesBuilder:
         return f"failed: {view.output}" if view.failed else view.output or "done"
 
 
+def _one_message(messages: Sequence[ChatMessage]) -> ChatMessage:
+    """Return what these say as one: the last of them, which may have calls, with the texts of all."""
+    contents = [each.content for each in messages if each.content]
+    made = copy(messages[-1])
+    made.content = _joined(*contents) if contents else made.content
+    for name in _LISTS_OF_A_TURN:
+        setattr(made, name, [one for each in messages for one in getattr(each, name) or ()] or None)
+    for name in _TEXTS_OF_A_TURN:
+        said = [text for each in messages if (text := getattr(each, name))]
+        setattr(made, name, "\n\n".join(said) or None)
+    return made
+
+
 def _joined(*contents: str | list[ChatPart] | UnsetType | None, by: str = "\n\n") -> str | list[ChatPart]:
     """Contents behind each other: one text, or parts where one of them has more than text."""
     if all(isinstance(content, str) for content in contents):
@@ -436,9 +551,12 @@ def _joined(*contents: str | list[ChatPart] | UnsetType | None, by: str = "\n\n"
 _MARK = {"cache_control": {"type": "ephemeral"}}
 _INSTRUCTING = frozenset({"system", "developer"})
 _OUTPUTS = frozenset({"tool", "function"})
+_SPEAKING = frozenset({"user", "assistant"})
+_LISTS_OF_A_TURN = ("reasoning_details", "thinking_blocks")
+_TEXTS_OF_A_TURN = ("reasoning_content", "reasoning", "refusal")
 _OK = "OK."
 _EMPTY: dict[str, str | UnsetType | None] = {"absent": UNSET, "null": None, "": ""}
-_DETAILS = "reasoning_details"
+_DETAILS: Final = "reasoning_details"
 _TEXTS = (
     ct.InputTextContent,
     ct.OutputTextParam,

@@ -25,6 +25,7 @@ from openresponses_bridge.dialects.base import (
     METADATA_OF_CHAT,
     NATIVE_OF_CHAT,
     OURS,
+    RUN_OUTPUTS,
     SEARCH_SOURCES,
     STORE_OF_CHAT,
     AnyItem,
@@ -48,7 +49,13 @@ from openresponses_bridge.dialects.base import (
     with_answers,
     without_breakpoints,
 )
-from openresponses_bridge.dialects.chat_completions.options import DEFAULT_OPTIONS, MADE, ChatOptions
+from openresponses_bridge.dialects.chat_completions.carried import NOTHING, carried_by
+from openresponses_bridge.dialects.chat_completions.options import (
+    DEFAULT_OPTIONS,
+    MADE,
+    ChatOptions,
+    ThinkingFields,
+)
 from openresponses_bridge.dialects.chat_completions.types import ChatFunctionDefinition, ChatRequest, ChatTool
 from openresponses_bridge.dialects.chat_completions.upstream.messages import MessagesBuilder
 from openresponses_bridge.dialects.chat_completions.upstream.search import FORMS
@@ -63,7 +70,7 @@ from openresponses_bridge.seal import Sealer
 
 
 class Chosen(NamedTuple):
-    """What goes out; both None when there is nothing to choose from."""
+    """The tools and the choice that go out; both None when there is nothing to choose from."""
 
     tools: list[ChatTool] | None
     choice: str | dict[str, Any] | None
@@ -191,7 +198,7 @@ FIELDS: Final[Outcomes] = {
 
 _LOGPROBS = "message.output_text.logprobs"
 # what may stand in `include` and is either kept or nothing that an upstream could add
-_INCLUDES = frozenset({_LOGPROBS, "reasoning.encrypted_content", SEARCH_SOURCES})
+_INCLUDES = frozenset({_LOGPROBS, "reasoning.encrypted_content", SEARCH_SOURCES, RUN_OUTPUTS})
 
 
 def to_chat(
@@ -226,7 +233,8 @@ def to_chat(
         chosen, search = _tools(request, declared, identities, options, diagnostics)
     if options.unanswered_calls == "answer":
         entries = with_answers(entries, identities, diagnostics)
-    builder = MessagesBuilder(identities, options, diagnostics, sealer or Sealer())
+    carried = NOTHING if request.native is UNSET else carried_by(request)
+    builder = MessagesBuilder(identities, options, diagnostics, sealer or Sealer(), carried)
     messages = builder.build(entries, request.instructions)
     if not messages:
         raise _missing("input", "there is nothing to answer: give input or instructions")
@@ -243,12 +251,30 @@ def to_chat(
         fields["tools"] = [*(fields.get("tools") or ()), *search.pop("tools", ())] or None
     fields["n"] = choices if choices > 1 and options.takes_n else None
     fields[options.max_tokens_field] = request.max_output_tokens
+    _add_options(fields, request, options, efforts, diagnostics)
+    extra = {**extra, **search}
+    for field in sorted(options.omit & (fields.keys() | extra.keys())):
+        if fields.pop(field, None) is not None or extra.pop(field, None) is not None:
+            diagnostics.loss(field, "the upstream does not accept it")
+    return ChatRequest(model=name, messages=messages, extra=extra or UNSET, **fields), diagnostics
+
+
+def _add_options(
+    fields: dict[str, Any],
+    request: CreateResponse,
+    options: ChatOptions,
+    efforts: frozenset[str] | None,
+    diagnostics: Diagnostics,
+) -> None:
+    """Add what the request asks for beside messages, tools and limits, in the form of this upstream."""
     if request.top_logprobs or _LOGPROBS in (request.include or ()):
         fields |= {"logprobs": True, "top_logprobs": request.top_logprobs}
     if request.text is not None:
         fields |= _text(request.text, options, diagnostics)
     if request.reasoning is not None or request.native is not UNSET:
         fields |= _reasoning(request, options, efforts, diagnostics)
+    if not options.forced_while_thinking and fields.get("tool_choice") not in _UNFORCED:
+        _without_thinking(fields, options, efforts, diagnostics)
     if options.forward_store and request.store:
         fields |= {"store": True, "metadata": request.metadata}
     elif request.beyond:
@@ -258,11 +284,6 @@ def to_chat(
         fields |= {"stream": True, "stream_options": usage}
     if request.include:
         check_include(request.include, _INCLUDES, diagnostics)
-    extra = {**extra, **search}
-    for field in sorted(options.omit & (fields.keys() | extra.keys())):
-        if fields.pop(field, None) is not None or extra.pop(field, None) is not None:
-            diagnostics.loss(field, "the upstream does not accept it")
-    return ChatRequest(model=name, messages=messages, extra=extra or UNSET, **fields), diagnostics
 
 
 def _passed(
@@ -274,8 +295,9 @@ def _passed(
         request = without_breakpoints(request)
     native = request.native
     if native is not UNSET and native.dialect == CHAT:
-        extra = dict(native.said)
-        if CACHE_OF_PARTS in native.names:
+        carried = carried_by(request)
+        extra = dict(carried.body)
+        if carried.cached and CACHE_OF_PARTS in native.names:
             diagnostics.loss(CACHE_OF_PARTS, "can't be expressed")
         request = replace(request, native=UNSET)
     if options.passes:
@@ -342,8 +364,12 @@ def _offered(
         if request.parallel_tool_calls:
             diagnostics.loss("parallel_tool_calls", "the upstream makes one call an answer")
         return as_functions(chosen, diagnostics)
+    tools = chosen.tools or []
+    if options.uniform_strict and len({bool(tool.function.strict) for tool in tools}) > 1:
+        tools = [replace(tool, function=replace(tool.function, strict=False)) for tool in tools]
+        diagnostics.loss("tools.strict", "not all tools have it, and the upstream takes one value for all")
     return {
-        "tools": chosen.tools,
+        "tools": tools,
         "tool_choice": chosen.choice,
         "parallel_tool_calls": request.parallel_tool_calls,
     }
@@ -384,6 +410,25 @@ _FORMATS: dict[type[Any], Callable[[Any, Diagnostics], dict[str, Any] | None]] =
     JsonSchemaFormatParam: _schema,
     UnknownFormat: _unknown_format,
 }
+
+
+_UNFORCED: Final = (None, "auto", "none")
+
+
+def _without_thinking(
+    fields: dict[str, Any], options: ChatOptions, efforts: frozenset[str] | None, diagnostics: Diagnostics
+) -> None:
+    """Turn thinking off, so that a call can be forced; where that can't be said, leave it to the model."""
+    off = {} if options.thinking_off is None else asdict(options.thinking_off)
+    if off and all(fields.get(name) == value for name, value in off.items()):
+        return
+    if off and (efforts is None or "none" in efforts):
+        fields |= dict.fromkeys((*asdict(options.thinking_on or ThinkingFields()), "reasoning_effort"))
+        fields |= off
+        diagnostics.loss("reasoning", "turned off, since a call is forced, which thinking excludes")
+    else:
+        fields["tool_choice"] = "auto"
+        diagnostics.loss("tool_choice", "a call can't be forced while the model thinks, sent as auto")
 
 
 def _reasoning(

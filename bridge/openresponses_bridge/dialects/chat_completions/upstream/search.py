@@ -79,7 +79,7 @@ MOST: Final = 200
 
 
 class FoundSources:
-    """What the chunks of an answer say about the searches that led to it."""
+    """The sources that an answer's chunks name for its searches."""
 
     __slots__ = ("_cited", "_listed", "_run")
 
@@ -101,7 +101,7 @@ class FoundSources:
             self._listed = found
 
     def run(self, given: Any) -> None:
-        """Tools that Groq ran."""
+        """Handle the tools that Groq ran."""
         for number, each in enumerate(given[:MOST] if isinstance(given, list) else ()):
             if isinstance(each, dict) and each.get("type") in _SEARCHING and len(self._run) < MOST:
                 results = each.get("search_results")

@@ -60,7 +60,8 @@ class TextCalls:
         return found
 
     def close(self) -> list[str | TextCall]:
-        """Something else follows: a call whose closing mark was left out counts, else it is text."""
+        """End the text, since something else follows: a call without its closing mark counts as a call,
+        anything else as text."""
         rest, self._tail = self._tail, ""
         if not self._close:
             return [rest] if rest else []
@@ -94,7 +95,7 @@ class TextCalls:
         return len(text)
 
     def _end(self, close: str) -> list[str | TextCall]:
-        """What was held, at its closing mark or at the end of the text."""
+        """Return the held text, at its closing mark or at the end."""
         body = "".join(self._held)
         opened = self._open
         self._held.clear()
@@ -172,8 +173,8 @@ def _tags(body: str, name: str) -> list[tuple[str, str]] | None:
 
 
 def _elements(body: str, open: str, close: str) -> list[tuple[str, str]] | None:
-    """What stands within each pair of marks, and behind it up to the next; None where the body does not begin
-    with such a pair, or one does not end."""
+    """Return the text within each pair of marks, and the text behind it up to the next; None if the body does
+    not begin with such a pair, or one does not end."""
     first, *parts = body.split(open)
     split = [part.partition(close) for part in parts]
     if first.strip() or not all(mark for _, mark, _ in split):

@@ -15,9 +15,8 @@ import re
 from io import StringIO
 from typing import NamedTuple
 
-import msgspec
-
-from openresponses_bridge.calls.json_text import JsonState, Nesting, json_state
+from openresponses_bridge.calls.json_text import JsonState, Nesting, json_state, same_json
+from openresponses_bridge.calls.streamed_arguments import is_placeholder
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.dialects.chat_completions.types import ChatFunction, ChatToolCall
 from openresponses_bridge.protocol import codec
@@ -84,7 +83,7 @@ class Call:
 
     @property
     def whole(self) -> bool:
-        """Whether its arguments are complete JSON; free text never is. Reads the arguments since the last
+        """True if its arguments are complete JSON; free text never is. Reads the arguments since the last
         check, and all of them once when the outermost bracket closes."""
         if self.type != "function" or not self.last.rstrip().endswith(("}", "]")):
             return False
@@ -141,7 +140,7 @@ class ToolCallResolver:
             if not arguments:
                 return None
             known = call = self._by_index.get(index)
-        if known is not None and self._is_repeat(known, arguments):
+        if known is not None and name in ("", known.name) and self._is_repeat(known, arguments):
             return None
         if call is None:
             if index is None:
@@ -158,7 +157,9 @@ class ToolCallResolver:
 
     def _read(self, fragment: ChatToolCall) -> tuple[str, str, str]:
         custom = fragment.custom
-        if custom is not None:
+        if custom is not None and (
+            custom.name or custom.input
+        ):  # servers send an empty one beside a function
             return custom.name or "", custom.input or "", "custom"
         function = fragment.function or _NO_FUNCTION
         kind = "custom" if fragment.type == "custom" else "function"
@@ -176,8 +177,8 @@ class ToolCallResolver:
         return call
 
     def _is_announced(self, index: int, call_id: str, name: str) -> bool:
-        """Whether arguments on this index may belong to a call that has another index as well: this fragment
-        announces it here, or one before did."""
+        """Return True if arguments on this index may belong to a call that has another index as well: this
+        fragment announces it here, or one before did."""
         if index in self._announced:
             return True
         known = self._by_id.get(call_id) if call_id and index not in self._by_index else None
@@ -201,7 +202,7 @@ class ToolCallResolver:
         return self._append(known, "", "", arguments)
 
     def _split(self, known: Call, index: int | None, arguments: str) -> Fragment:
-        """Another call with the name and the id of this one."""
+        """Begin another call with the name and the id of this one."""
         self._repair("two calls came under one id, kept apart")
         return self._append(self._open(index, known.type), known.id, known.name, arguments)
 
@@ -219,7 +220,7 @@ class ToolCallResolver:
         return Fragment(call.slot, identified or None, named or None, arguments, call.type)
 
     def _is_repeat(self, call: Call, arguments: str) -> bool:
-        if not _starts_again(call, arguments) or not _same_json(arguments, call.arguments):
+        if not _starts_again(call, arguments) or not same_json(arguments, call.arguments):
             return False
         self._repair("the whole arguments came again, dropped")
         return True
@@ -229,7 +230,7 @@ class ToolCallResolver:
             here = self._by_index.get(index)
             known = here if here is not None and here.id == call_id else self._by_id.get(call_id)
             if known is not None:
-                return self._find_by_id(known, index, name, arguments)
+                return self._find_by_id(known, index, name, arguments, call_id)
             other = self._last if index is None else here
             return None if other is None else self._find_by_unseen_id(other, index, name, arguments)
         if index is None:
@@ -242,8 +243,10 @@ class ToolCallResolver:
             return None
         return self._find_by_unseen_index(index, name, arguments)
 
-    def _find_by_id(self, known: Call, index: int | None, name: str, arguments: str) -> Call | None:
-        if _is_another(known, name, arguments):
+    def _find_by_id(
+        self, known: Call, index: int | None, name: str, arguments: str, call_id: str
+    ) -> Call | None:
+        if _is_another(known, name, arguments, call_id):
             self._repair("two calls came under one id, kept apart")
             return None
         if index is not None and index != known.index and index not in self._by_index:
@@ -266,7 +269,10 @@ class ToolCallResolver:
 
     def _find_by_unseen_index(self, index: int, name: str, arguments: str) -> Call | None:
         last = self._last
-        if name or last is None or not last.last or last.whole or arguments.lstrip().startswith("{"):
+        if name or last is None or not last.last:
+            return None
+        begins = arguments.lstrip().startswith("{")
+        if (last.whole or begins) and not (begins and _may_stand_for(last.arguments, arguments)):
             return None
         self._by_index[index] = last
         self._repair("the index changed within a call, the open call was followed")
@@ -295,22 +301,22 @@ class ToolCallResolver:
         self._diagnostics.repair(_WHERE, what)
 
 
-def _is_another(known: Call, name: str, arguments: str) -> bool:
-    """A name where one was given already: another call, unless it may be the same name repeated."""
+def _is_another(known: Call, name: str, arguments: str, call_id: str = "") -> bool:
+    """A name where one was given already: another call, unless it may be the same name repeated. An empty
+    object under the same id was in the place of the arguments."""
     if not name or not known.name:
         return False
+    if call_id and call_id == known.id and is_placeholder(known.arguments):
+        return name != known.name
     return name != known.name or _starts_again(known, arguments)
 
 
 def _starts_again(known: Call, arguments: str) -> bool:
-    """These arguments begin where those of the call are complete already."""
+    """Return True if these arguments begin where those of the call are already complete."""
     return _BEGINNING.match(arguments) is not None and known.whole
 
 
-def _same_json(one: str, other: str) -> bool:
-    if one == other:
-        return True
-    try:
-        return bool(msgspec.json.decode(one) == msgspec.json.decode(other))
-    except (msgspec.MsgspecError, RecursionError):
-        return False
+def _may_stand_for(known: str, arguments: str) -> bool:
+    """Return True if the known arguments stand for these, which came without a name: an empty object in their
+    place, or the same."""
+    return is_placeholder(known) or same_json(known, arguments)

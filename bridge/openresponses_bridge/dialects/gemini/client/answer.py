@@ -61,7 +61,7 @@ class Folding:
         self._head = t.GenerateContentResponse()
         self._candidates: dict[int, t.Candidate] = {}
         self._parts: dict[int, list[tuple[dict[str, Any], list[str]]]] = {}
-        self._tokens: dict[int, dict[str, list[Any]]] = {}
+        self._tokens: dict[int, dict[str, Any]] = {}
 
     def feed(self, chunks: Iterable[t.GenerateContentResponse]) -> None:
         """The next chunks."""
@@ -93,8 +93,12 @@ class Folding:
                 joined += pieces
             else:
                 parts.append((part, pieces))
+        found = self._tokens.setdefault(number, {})
         for name, tokens in (candidate.logprobs_result or {}).items():
-            self._tokens.setdefault(number, {}).setdefault(name, []).extend(tokens)
+            if isinstance(tokens, list):
+                found.setdefault(name, []).extend(tokens)
+            else:
+                found[name] = tokens
 
     def _whole(self, number: int) -> t.Candidate:
         parts = [
@@ -103,7 +107,7 @@ class Folding:
         return replace(
             self._candidates[number],
             content=t.Content(parts or None, "model"),
-            logprobs_result=self._tokens.get(number),
+            logprobs_result=self._tokens.get(number) or None,
         )
 
 
@@ -116,7 +120,7 @@ class Candidates:
         self._outbounds = [
             Outbound(sealer, thoughts=thoughts, candidate=number, alone=False, id=id) for number in range(n)
         ]
-        self._usage: t.UsageMetadata | None = None
+        self._usage: dict[str, Any] | None = None
         self._last: t.GenerateContentResponse | None = None
 
     @property
@@ -143,7 +147,7 @@ class Candidates:
         passed = []
         for chunk in chunks:
             self._usage = summed(self._usage, chunk.usage_metadata)
-            self._last = replace(chunk, usage_metadata=None, prompt_feedback=None)
+            self._last = replace(chunk, usage_metadata=None, prompt_feedback=None, others=None)
             passed.append(replace(chunk, usage_metadata=None))
         return passed
 
@@ -156,11 +160,10 @@ def failure_of(outbounds: Sequence[Outbound]) -> t.GenerateContentResponse | Non
     return t.GenerateContentResponse(error=failed_body(*failures[0])["error"])
 
 
-def summed(one: t.UsageMetadata | None, other: t.UsageMetadata | None) -> t.UsageMetadata | None:
-    """The cost of several candidates: the prompt was paid for each."""
+def summed(one: dict[str, Any] | None, other: dict[str, Any] | None) -> dict[str, Any] | None:
+    """The cost of several candidates: the prompt was paid for each. What is said besides of the counts of one
+    is not true of the sum."""
     if one is None or other is None:
         return one or other
-    sums = t.UsageMetadata()
-    for name in t.UsageMetadata.__struct_fields__:
-        setattr(sums, name, (getattr(one, name) or 0) + (getattr(other, name) or 0) or None)
-    return sums
+    sums = {name: one.get(name, 0) + other.get(name, 0) for name in t.COUNTS}
+    return {name: count for name, count in sums.items() if count}

@@ -15,14 +15,15 @@ from typing import Any, Final
 from msgspec import UNSET
 
 from openresponses_bridge.diagnostics import Diagnostics
-from openresponses_bridge.dialects.base import extension, invalid
-from openresponses_bridge.dialects.gemini.carried import CarriedFields, place
-from openresponses_bridge.dialects.gemini.client.fields import GoogleFields
-from openresponses_bridge.dialects.gemini.client.reasoning import (
+from openresponses_bridge.dialects.base import (
     envelope_in,
+    extension,
+    invalid,
     open_reasoning,
     standard_base64,
 )
+from openresponses_bridge.dialects.gemini.carried import CarriedFields, CarriedPart, place
+from openresponses_bridge.dialects.gemini.client.fields import GoogleFields
 from openresponses_bridge.dialects.gemini.signatures import Signed, seal_signatures
 from openresponses_bridge.dialects.gemini.types import DATA, SLUG, spelled_part
 from openresponses_bridge.errors import InvalidRequestError
@@ -41,6 +42,8 @@ _VIDEO: Final = re.compile(r"https://(?:www\.youtube\.com|youtube\.com|youtu\.be
 _EXTENSIONS: Final = {"text/plain": "txt", "application/json": "json"}
 _SHOWN: Final = 100  # characters of a client's words in a message
 _OUTPUTS: Final = ("output", "result", "error")
+_OF_A_BLOB: Final = ("mimeType", "displayName")
+_OF_A_FILE: Final = (*_OF_A_BLOB, "fileUri")
 
 
 class ContentReader:
@@ -55,7 +58,7 @@ class ContentReader:
         self.items: list[Any] = []
         self._role: MessageRole = "user"
         self._parts: list[Any] = []  # of the open message
-        self._rests: dict[int, tuple[dict[str, Any], str]] = {}  # the carried fields of those parts
+        self._carries: dict[int, CarriedPart] = {}  # of those parts
         self._said: list[str] = []  # the model's text behind them
         self._length = 0  # of the open message's text
         self._behind: list[Signed] = []  # the signatures of the open message
@@ -81,7 +84,7 @@ class ContentReader:
             self._diagnostics.loss(where, "can't be expressed")
 
     def close(self) -> None:
-        """There is no other content."""
+        """End the contents: there is no other."""
         self._flush()
         self._carried.items = len(self.items)
 
@@ -95,23 +98,59 @@ class ContentReader:
         if not kinds and not signature:
             unknown = part.rest()
             if unknown:
-                raise invalid(part.param, f"has none of {', '.join(DATA)}")
-            self._diagnostics.ignored("part", "is empty")
+                self._carried.needed.setdefault(part.param, f"has none of {', '.join(DATA)}")
+                self._hosted(part, next(iter(unknown)), "")
+            else:
+                self._diagnostics.ignored("part", "is empty")
             return
         if signature and (envelope := envelope_in(signature)) is not None:
             self._foreign(envelope)
             signature = ""
-        if thought and kind == "text":
-            self._think(part.get("text", str) or "", signature)
+        if kind == "text":
+            self._words(part, thought is True, signature)
+        elif kind in _READERS:
+            _READERS[kind](self, part, signature)
         else:
-            _READERS.get(kind, ContentReader._hosted)(self, part, signature)
-        if kind == "functionCall":
-            self._carried.add(place(len(self.items) - 1), part.rest(), kind)
-        elif kind != "functionResponse" and self._parts and not self._said and not self._thoughts:
-            self._rests[len(self._parts) - 1] = (part.rest(), kind)
+            part.need(kind, dict)
+            self._hosted(part, kind, signature)
+
+    def _words(self, part: GoogleFields, thought: bool, signature: str) -> None:
+        text, around = part.get("text", str) or "", part.rest()
+        if self._role == "user":  # who signs nothing and thinks nothing
+            around, signature = around | _signed(signature), ""
+            if thought:
+                self._hosted(part, "text", "")
+                return
+        if around and (thought or not text):
+            self._hosted(part, "text", signature)
+        elif thought:
+            self._think(text, signature)
+        elif around and self._role == "assistant":
+            self._flush()  # signatures of other texts are by their places in these
+            self._add(ct.OutputTextParam(text), "", "text", {}, around | _signed(signature))
+            self._flush()
+        else:
+            self._text(text, signature)
+            if around:
+                self._carry(len(self._parts) - 1, "text", {}, around)
+
+    def _carry(
+        self, part: int, kind: str, within: dict[str, Any], around: dict[str, Any], *known: str
+    ) -> None:
+        """Keep what the protocol does not have of a part of the open message; the names `known` are what it
+        has."""
+        self._carries[part] = CarriedPart(kind, within, around)
+        self._report(kind, within, around, *known)
+
+    def _report(self, kind: str, within: dict[str, Any], around: dict[str, Any], *known: str) -> None:
+        names = [
+            *(name for name in within if name not in known),
+            *(name for name in around if name != _SIGNATURE),
+        ]
+        self._carried.report(f"{kind}.{name[:64]}" for name in names)
 
     def _foreign(self, envelope: str) -> None:
-        """Another upstream's reasoning, in which the thoughts before it are too."""
+        """Open another upstream's reasoning, which includes the thoughts before it."""
         self._end_message()
         try:
             items = open_reasoning(self._sealer, envelope)
@@ -133,8 +172,7 @@ class ContentReader:
         self._thoughts.append(text)
         self._thought += len(text)
 
-    def _text(self, part: GoogleFields, signature: str) -> None:
-        text = part.get("text", str) or ""
+    def _text(self, text: str, signature: str) -> None:
         self._end_reasoning()
         if signature:
             self._behind.append(Signed(signature, "text", self._length, len(text)))
@@ -144,19 +182,34 @@ class ContentReader:
         else:
             self._parts.append(ct.InputTextContent(text))
 
-    def _add(self, made: Any, signature: str) -> None:
-        """A part of the open message that is not text."""
+    def _add(
+        self,
+        made: Any,
+        signature: str,
+        kind: str,
+        within: dict[str, Any],
+        around: dict[str, Any],
+        *known: str,
+    ) -> None:
+        """A part of the open message that is a part of its own."""
         self._end_reasoning()
         self._end_text()
+        if self._role == "user":
+            around, signature = around | _signed(signature), ""
         if signature:
             self._behind.append(Signed(signature, "text", self._length))
+        self._carry(len(self._parts), kind, within, around, *known)
         self._parts.append(made)
 
     def _inline_data(self, part: GoogleFields, signature: str) -> None:
-        self._add(_inline(part.inner("inlineData")), signature)
+        blob = part.inner("inlineData")
+        within = {name: value for name, value in blob.whole().items() if name != "data"}
+        self._add(_inline(blob), signature, "inlineData", within, part.rest(), *_OF_A_BLOB)
 
     def _file_data(self, part: GoogleFields, signature: str) -> None:
-        self._add(_file(part.inner("fileData")), signature)
+        file = part.inner("fileData")
+        made = _file(file, self._carried)
+        self._add(made, signature, "fileData", file.whole(), part.rest(), *_OF_A_FILE)
 
     def _call(self, part: GoogleFields, signature: str) -> None:
         call = part.inner("functionCall")
@@ -167,7 +220,14 @@ class ContentReader:
         self._by_name.setdefault(name, deque()).append(call_id)
         arguments = encode(call.get("args", dict) or {}).decode()
         self._before_item(signature, call_id)
+        self._carry_item("functionCall", call.rest(), part.rest())
         self.items.append(it.FunctionCallParam(call_id, name, arguments))
+
+    def _carry_item(self, kind: str, within: dict[str, Any], around: dict[str, Any], *known: str) -> None:
+        """Keep what the protocol does not have of the item that comes next."""
+        if within or around:
+            self._carried.parts[place(len(self.items))] = CarriedPart(kind, within, around)
+            self._report(kind, within, around, *known)
 
     def _new_id(self) -> str:
         while True:
@@ -182,15 +242,25 @@ class ContentReader:
         given = response.get("response", dict) or {}
         text, failed = _output(given)
         output: Any = text
-        files = [_data_of(each) for each in response.each("parts")]
+        files = [self._data_of(each) for each in response.each("parts")]
         if files:
             output = [ct.InputTextContent(text), *files] if given else files
         self._before_item(signature, call_id)
-        where = place(len(self.items))
+        sent = {"response": given} | ({"parts": response.raw("parts")} if files else {})
+        self._carry_item("functionResponse", sent | response.rest(), part.rest(), *sent)
         status: Any = "incomplete" if failed else UNSET  # how an answer says that its call has failed
         self.items.append(it.FunctionCallOutputParam(call_id, output, status=status))
-        self._carried.parts[where] = {"response": given}
-        self._carried.add(where, response.rest(), "functionResponse")
+
+    def _data_of(self, part: GoogleFields) -> Any:
+        """A part of a function's response."""
+        if "inlineData" in part:
+            made = _inline(part.inner("inlineData"))
+        elif "fileData" in part:
+            made = _file(part.inner("fileData"), self._carried)
+        else:
+            raise invalid(part.param, "has neither inlineData nor fileData")
+        self._carried.report(f"functionResponse.parts.{name[:64]}" for name in part.rest())
+        return made
 
     def _answered(self, response: GoogleFields) -> str:
         """The id of the call that this answers: the one that it names, else the oldest of its name."""
@@ -207,12 +277,12 @@ class ContentReader:
         what = f"{response.at('name')}: no call of {name[:_SHOWN]!r} before it waits for an answer"
         raise InvalidRequestError(InvalidRequestError.UNPAIRED_CALL, what, param=response.at("name"))
 
-    def _hosted(self, part: GoogleFields, signature: str) -> None:
-        """A part of one of Google's own tools."""
-        kind = next(name for name in DATA if name in part)
-        part.need(kind, dict)
+    def _hosted(self, part: GoogleFields, kind: str, signature: str) -> None:
+        """A part that no item of the protocol says, as one of Google's own tools: an item that holds it."""
         self._before_item("", "")
-        held = spelled_part(part.whole()) | ({_SIGNATURE: signature} if signature else {})
+        held = spelled_part(part.whole())
+        held.pop(_SIGNATURE, None)
+        held |= _signed(signature)
         fields = {"type": extension(SLUG, kind), "id": "", "status": "completed", "part": held}
         self.items.append(UnknownItem(fields | ({"role": "user"} if self._role == "user" else {})))
 
@@ -232,6 +302,8 @@ class ContentReader:
         self._thoughts, self._thought, self._signed = [], 0, []
         if not text and not signed:
             return
+        if not signed:
+            self._carried.parts[place(len(self.items))] = CarriedPart("thought")
         summary = [ct.SummaryTextContent(text)] if text else []
         encrypted = seal_signatures(self._sealer, signed) if signed else UNSET
         self.items.append(it.ReasoningParam(summary, encrypted_content=encrypted))
@@ -244,11 +316,12 @@ class ContentReader:
 
     def _end_message(self) -> None:
         self._end_text()
-        parts, signed, rests = self._parts, self._behind, self._rests
-        self._parts, self._behind, self._rests, self._length = [], [], {}, 0
+        parts, signed, carries = self._parts, self._behind, self._carries
+        self._parts, self._behind, self._carries, self._length = [], [], {}, 0
         if parts:
-            for index, (rest, kind) in rests.items():
-                self._carried.add(place(len(self.items), index), rest, kind)
+            self._carried.parts |= {
+                place(len(self.items), index): carried for index, carried in carries.items()
+            }
             self.items.append(it.MessageParam(self._role, parts))
         if signed:
             encrypted = seal_signatures(self._sealer, signed)
@@ -256,7 +329,6 @@ class ContentReader:
 
 
 _READERS: Final[dict[str, Callable[[ContentReader, GoogleFields, str], None]]] = {
-    "text": ContentReader._text,
     "inlineData": ContentReader._inline_data,
     "fileData": ContentReader._file_data,
     "functionCall": ContentReader._call,
@@ -264,15 +336,21 @@ _READERS: Final[dict[str, Callable[[ContentReader, GoogleFields, str], None]]] =
 }
 
 
-def text_of(content: GoogleFields) -> str:
-    """The text of a system instruction, which is all that it may have."""
+def text_of(content: GoogleFields, carried: CarriedFields) -> str:
+    """The text of a system instruction, which is all that one may have elsewhere."""
     texts = []
     for part in content.each("parts"):
-        texts.append(part.need("text", str))
-        for where in part.unread_here:
-            raise invalid(where, "an instruction takes text only")
+        text = part.get("text", str)
+        texts += [] if text is None else [text]
+        for name in part.rest():
+            carried.needed.setdefault(part.at(name[:64]), "an instruction takes text only")
     content.skip("role")
+    carried.report(content.at(name[:64]) for name in content.rest())
     return "\n\n".join(texts)
+
+
+def _signed(signature: str) -> dict[str, Any]:
+    return {_SIGNATURE: signature} if signature else {}
 
 
 def _named(call: GoogleFields) -> str:
@@ -290,14 +368,6 @@ def _output(response: dict[str, Any]) -> tuple[str, bool]:
         if name in _OUTPUTS and isinstance(value, str):
             return value, name == "error"
     return encode(response).decode(), "error" in response
-
-
-def _data_of(part: GoogleFields) -> Any:
-    if "inlineData" in part:
-        return _inline(part.inner("inlineData"))
-    if "fileData" in part:
-        return _file(part.inner("fileData"))
-    raise invalid(part.param, "has neither inlineData nor fileData")
 
 
 def _inline(blob: GoogleFields) -> Any:
@@ -322,12 +392,14 @@ def _inline(blob: GoogleFields) -> Any:
     return ct.InputFileContent(name or f"document.{ending}", url)
 
 
-def _file(file: GoogleFields) -> Any:
-    """A part with the file at this address. What was uploaded to Google is refused: no other server has it,
-    and Google has it under the account of its client."""
+def _file(file: GoogleFields, carried: CarriedFields) -> Any:
+    """A part with the file at this address. What is kept by Google goes to Google alone."""
     url = file.need("fileUri", str)
     if _GOOGLES.match(url):
-        raise invalid(file.at("fileUri"), "a file that is kept by Google can't be read here: send inlineData")
+        where = file.at("fileUri")
+        why = "a file that is kept by Google can't be read by this model: send inlineData"
+        carried.needed.setdefault(where, why)
+        return ct.InputFileContent(file.get("displayName", str) or UNSET, file_id=url)
     if not url.startswith(("https://", "http://", "data:")):
         raise invalid(file.at("fileUri"), "expected an address of http, https or data")
     kind = (file.get("mimeType", str) or "").lower().partition("/")[0]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, Final
 
 from openresponses_bridge.diagnostics import Diagnostics
-from openresponses_bridge.dialects.base import CANCELLED, searched
-from openresponses_bridge.dialects.gemini.types import FINISH_REASONS, UsageMetadata
+from openresponses_bridge.dialects.base import CANCELLED, name, other_fields, searched
+from openresponses_bridge.dialects.gemini.types import FILTERED, FINISH_REASONS, enum_name
 from openresponses_bridge.protocol.content import OutputTextContent, UrlCitation
 from openresponses_bridge.protocol.items import Message
 from openresponses_bridge.protocol.response import Response
@@ -17,6 +19,8 @@ MAX_TOKENS: Final = "MAX_TOKENS"
 SAFETY: Final = "SAFETY"
 OTHER: Final = "OTHER"
 _INCOMPLETE: Final = {"max_output_tokens": MAX_TOKENS, "content_filter": SAFETY}
+_OF_TOOLS: Final = "toolUsePromptTokenCount"
+_OF_ERROR: Final = ("code", "message", "status")
 _UPSTREAM: Final = "upstream_"  # of what we found ourselves about an upstream
 _TYPE: Final = "type.googleapis.com/google.rpc."
 
@@ -40,6 +44,13 @@ _STATUSES: Final = {
 # our codes, and other upstreams' → HTTP status; Google's own are canonical names
 _STATUS_OF_CODE: Final = {
     **{name: status for status, name in reversed(_STATUSES.items())},
+    "DEADLINE_EXCEEDED": 504,
+    "FAILED_PRECONDITION": 400,
+    "OUT_OF_RANGE": 400,
+    "ALREADY_EXISTS": 409,
+    "DATA_LOSS": 500,
+    "UNAVAILABLE": 503,
+    "UNKNOWN": 500,
     "cancelled": 499,
     "rate_limit_exceeded": 429,
     "rate_limit_error": 429,
@@ -67,26 +78,44 @@ def status_name(status: int) -> str:
 
 
 def error_body(
-    status: int, message: str, param: str | None = None, retry_after: str | None = None
+    status: int,
+    message: str,
+    param: str | None = None,
+    retry_after: str | None = None,
+    native: Mapping[str, Any] = MappingProxyType({}),
 ) -> dict[str, Any]:
     """An error in Google's format, as in a stream and in an HTTP body. `param` is the path of the field that
-    is wrong, `retry_after` the seconds of that header."""
+    is wrong, `retry_after` the seconds of that header; `native` are the fields that the API itself gave."""
     details: list[dict[str, Any]] = []
     if param:
         violation = {"field": param, "description": message}
         details.append({"@type": f"{_TYPE}BadRequest", "fieldViolations": [violation]})
     if retry_after and retry_after.isascii() and retry_after.isdigit():
         details.append({"@type": f"{_TYPE}RetryInfo", "retryDelay": f"{retry_after}s"})
-    return {"error": {"code": status, "message": message, "status": status_name(status), "details": details}}
+    named = status_name(status)
+    if status == _STATUS_OF_CODE.get(str(native.get("status")), status):
+        named = name(native.get("status")) or named
+    given = other_fields(native, _OF_ERROR)
+    return {"error": {"code": status, "message": message, "status": named, "details": details} | given}
 
 
-def failed_body(code: str | None, message: str) -> dict[str, Any]:
+def failed_body(
+    code: str | None, message: str, native: Mapping[str, Any] = MappingProxyType({})
+) -> dict[str, Any]:
     """The error of a response that failed after its beginning."""
     named = (code or "").strip()
     numbered = named.isascii() and len(named) == 3 and named.isdigit() and named >= "400"
     ours = 502 if named.startswith(_UPSTREAM) else 500
     status = int(named) if numbered else _STATUS_OF_CODE.get(named, ours)
-    return error_body(status, message)
+    return error_body(status, message, native=native)
+
+
+def native_end(reason: str, native: Mapping[str, Any]) -> tuple[str, str | None]:
+    """(the finish reason, the message) that Google gave for an end that the response calls `reason`."""
+    given, message = enum_name(native.get("finishReason"), FINISH_REASONS), native.get("finishMessage")
+    is_own = given == reason or (reason == SAFETY and given in FILTERED)
+    own = given if given is not None and is_own else reason
+    return own, message if isinstance(message, str) else None
 
 
 def finish_reason(response: Response, diagnostics: Diagnostics) -> str | None:
@@ -106,19 +135,24 @@ def finish_reason(response: Response, diagnostics: Diagnostics) -> str | None:
     return _INCOMPLETE.get(reason) or reason.upper()
 
 
-def usage_metadata(usage: Usage, diagnostics: Diagnostics) -> UsageMetadata:
-    """The counts under Google's names, which counts thoughts beside the answer."""
+def usage_metadata(usage: Usage, native: Mapping[str, Any], diagnostics: Diagnostics) -> dict[str, Any]:
+    """The counts under Google's names, which counts thoughts and the prompts of server tools beside the
+    others, and what it said of them itself; of several answers in one it said that of the last."""
     if usage.cache_write_tokens:
         diagnostics.loss("usage.cache_write_tokens", "can't be expressed")
     thoughts = usage.output_tokens_details.reasoning_tokens
-    return UsageMetadata(
-        usage.input_tokens,
-        usage.output_tokens - thoughts,
-        usage.total_tokens,
-        usage.input_tokens_details.cached_tokens or None,
-        None,
-        thoughts or None,
-    )
+    said = {} if usage.rounds else dict(native)
+    tools = said.pop(_OF_TOOLS, None)
+    ran = tools if type(tools) is int and 0 <= tools <= usage.input_tokens else None
+    counts = {
+        "promptTokenCount": usage.input_tokens - (ran or 0),
+        "candidatesTokenCount": usage.output_tokens - thoughts,
+        "totalTokenCount": usage.total_tokens,
+        "cachedContentTokenCount": usage.input_tokens_details.cached_tokens or None,
+        _OF_TOOLS: ran,
+        "thoughtsTokenCount": thoughts or None,
+    }
+    return {name: count for name, count in counts.items() if count is not None} | said
 
 
 def grounding_metadata(response: Response) -> dict[str, Any] | None:

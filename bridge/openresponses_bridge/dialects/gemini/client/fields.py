@@ -65,6 +65,13 @@ class GoogleFields(Fields):
             raise invalid(self.at(name), "expected strings")
         return found
 
+    def rest(self) -> dict[str, Any]:
+        """The fields that were not read; they count as read from now on. An empty object says something, as
+        a message of protobuf that is there."""
+        left = {name: value for name, value in self._value.items() if name not in self._read}
+        self._read.update(left)
+        return {name: value for name, value in left.items() if value is not None and value != []}
+
     def _child(self, value: Mapping[str, Any], where: str) -> GoogleFields:
         child = GoogleFields(value, where)
         self._within.append(child)

@@ -7,22 +7,39 @@ is the signature of the part that follows; Google's own signatures stand where t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, Final
 
 from openresponses_bridge.calls.identity import ToolIdentityMap
 from openresponses_bridge.calls.json_text import WRAPPED, is_wrapped, tool_input
 from openresponses_bridge.calls.presentation import call_view
 from openresponses_bridge.diagnostics import Diagnostics
-from openresponses_bridge.dialects.base import CANCELLED, CUT, SEARCH_CALL, searched
+from openresponses_bridge.dialects.base import (
+    CANCELLED,
+    CUT,
+    RUN_CALL,
+    RUN_OUTPUTS,
+    SEARCH_CALL,
+    TIER,
+    RunCode,
+    ShownThoughts,
+    code_run,
+    native_of,
+    object_in,
+    other_fields,
+    report_native,
+    seal_reasoning,
+    searched,
+    tier_for,
+)
 from openresponses_bridge.dialects.gemini import types as t
+from openresponses_bridge.dialects.gemini.carried import DIALECT
 from openresponses_bridge.dialects.gemini.client import ending
-from openresponses_bridge.dialects.gemini.client.reasoning import seal_reasoning
 from openresponses_bridge.dialects.gemini.signatures import Signed, open_signatures
 from openresponses_bridge.emitter.finished import is_cut_call
 from openresponses_bridge.protocol import events as ev
 from openresponses_bridge.protocol import items as it
-from openresponses_bridge.protocol.codec import encode
 from openresponses_bridge.protocol.content import LogProb, UrlCitation
 from openresponses_bridge.protocol.events import Event
 from openresponses_bridge.protocol.response import ErrorPayload, Response
@@ -33,10 +50,16 @@ _Chunk = t.GenerateContentResponse
 _Part = dict[str, Any]
 _MODEL: Final = "model"
 _EMPTY: Final = {"text": ""}
-_PARAGRAPH: Final = "\n\n"
 _GROUNDING: Final = "groundingMetadata"
 _SIGNATURE: Final = "thoughtSignature"
 _IMAGE: Final = "image_generation_call"
+_CALL: Final = "functionCall"
+_INLINE: Final = "inlineData"
+_OF_ANSWER: Final = ("usageMetadata", "promptFeedback")
+_OF_CANDIDATE: Final = (
+    *(t.ANSWER, t.PARTS, TIER, "finishReason", "finishMessage"),
+    *(_GROUNDING, "logprobsResult"),
+)
 
 
 class Outbound:
@@ -67,17 +90,16 @@ class Outbound:
         self._id = self._model = ""
         self._ended = False
         self._error: ErrorPayload | None = None
-        self.failure: tuple[str | None, str] | None = None
-        """The code and the message of the failure, where there was one."""
+        self.failure: tuple[str | None, str, Mapping[str, Any]] | None = None
+        """The code and the message of the failure, where there was one, and what Google said besides."""
         self._sent = False  # a part was
         self._cited = False  # or searched for
         self._refusal: list[str] = []
-        self._grounding: dict[str, Any] | None = None
         self._calls: dict[int, _Part | None] = {}  # index of the item → its part, once it is whole
-        self._shown: tuple[int, str] = (-1, "")  # the reasoning item, and the form of it that is sent
-        self._summary = (-1, -1)
+        self._shown = ShownThoughts(self.diagnostics)
         self._foreign: list[dict[str, Any]] = []  # other upstreams' reasoning that no part has yet
         self._next: list[Signed] = []  # Google's signatures of what follows
+        self._carried: dict[str, Any] = {}  # index of an item → the fields that its part has besides
 
     def feed(self, event: Event) -> list[_Chunk]:
         """The chunks that this event causes."""
@@ -93,7 +115,9 @@ class Outbound:
 
     def _identify(self, event: Any) -> list[_Chunk]:
         response: Response = event.response
-        self._id, self._model = self._answer_id or response.id, response.upstream_model or response.model
+        self._id = self._answer_id or response.id
+        self._model = response.upstream_model or response.model
+        self._carried |= object_in(native_of(response, DIALECT), t.PARTS)
         return []
 
     def _chunk(self, candidate: t.Candidate | None, **fields: Any) -> _Chunk:
@@ -120,7 +144,7 @@ class Outbound:
         return part
 
     def _text(self, event: ev.OutputTextDelta) -> list[_Chunk]:
-        if not event.delta:
+        if not event.delta and not event.logprobs:
             return []
         part = {"text": event.delta}
         if self._foreign:
@@ -139,22 +163,13 @@ class Outbound:
         return []
 
     def _reasoning(self, event: Any) -> list[_Chunk]:
-        return self._think(event.output_index, "content", event.delta)
+        return self._think(event.output_index, self._shown.content(event)) if self._thoughts else []
 
     def _summarised(self, event: ev.ReasoningSummaryTextDelta) -> list[_Chunk]:
-        """Parts of a summary stand apart by a blank line."""
-        now, before = (event.output_index, event.summary_index), self._summary
-        self._summary = now
-        apart = _PARAGRAPH if before[0] == now[0] and before != now else ""
-        return self._think(event.output_index, "summary", apart + event.delta)
+        return self._think(event.output_index, self._shown.summary(event)) if self._thoughts else []
 
-    def _think(self, output_index: int, form: str, delta: str) -> list[_Chunk]:
-        if not self._thoughts or not delta:
-            return []  # as asked
-        if self._shown[0] != output_index:
-            self._shown = (output_index, form)
-        if self._shown[1] != form:
-            self.diagnostics.loss(f"reasoning.{form}", "beside another form of the same reasoning")
+    def _think(self, output_index: int, delta: str) -> list[_Chunk]:
+        if not delta:
             return []
         return self._parts({"text": delta, "thought": True})
 
@@ -164,11 +179,12 @@ class Outbound:
         return []
 
     def _finished(self, event: ev.OutputItemDone) -> list[_Chunk]:
-        item = event.item
+        item, carried = event.item, object_in(self._carried, str(event.output_index))
         if isinstance(item, it.ReasoningItem):
-            return self._sealed(item)
+            thought = {"text": "", "thought": True, **carried}
+            return [*(self._parts(thought) if carried else ()), *self._sealed(item)]
         if item is None or isinstance(item, it.Message):
-            return []
+            return self._parts({"text": "", **carried}) if carried else []
         if is_cut_call(item):
             self._calls.pop(event.output_index, None)
             self.diagnostics.loss(f"item.{item.type}", "cut, left out")
@@ -179,7 +195,8 @@ class Outbound:
         if part is None:
             self.diagnostics.loss(f"item.{item.type}", "Gemini has no such part")
             return []
-        self._calls[event.output_index] = part
+        call = object_in(carried, _CALL)
+        self._calls[event.output_index] = {**part, **carried, _CALL: {**call, **part[_CALL]}}
         return self._whole_calls()
 
     def _call(self, item: it.Item) -> _Part | None:
@@ -202,7 +219,7 @@ class Outbound:
         return self._parts(*parts) if parts else []
 
     def _sealed(self, item: it.ReasoningItem) -> list[_Chunk]:
-        """What an upstream wants back of its reasoning."""
+        """Return the chunks of reasoning that an upstream wants back."""
         if not item.encrypted_content:
             return []
         signed = open_signatures(self._sealer, item.encrypted_content)
@@ -224,22 +241,37 @@ class Outbound:
         if found is not None and found.kind == "search":
             self._cited = True
             return []
+        if (ran := code_run(item)) is not None:
+            return self._run(ran)
         kind, part = item.type.removeprefix("openai:"), item.raw.get("part")
         if kind.startswith(t.SLUG) and isinstance(part, dict):
             return self._parts(part)
         result, form = item.raw.get("result"), item.raw.get("output_format") or "png"
         if kind == _IMAGE and isinstance(result, str) and result:
             image = {"mimeType": f"image/{form}", "data": result}
-            return self._parts(self._signed({"inlineData": image}))
+            own = object_in(item.raw, t.PART)
+            blob = {**object_in(own, _INLINE), **image}
+            return self._parts(self._signed({**own, _INLINE: blob}))
         self.diagnostics.loss(f"item.{item.type[:64]}", "Gemini has no such part")
         return []
 
+    def _run(self, ran: RunCode) -> list[_Chunk]:
+        """Code that another API ran, and what it printed."""
+        if ran.others:
+            self.diagnostics.loss(f"item.{RUN_OUTPUTS}", "of code that was run text alone has a place")
+        if ran.container:
+            self.diagnostics.loss(f"item.{RUN_CALL}.container_id", "Gemini names no container")
+        outcome = "OUTCOME_FAILED" if ran.failed else "OUTCOME_OK"
+        return self._parts(
+            {"executableCode": {"language": "PYTHON", "code": ran.code}},
+            {"codeExecutionResult": {"outcome": outcome, "output": ran.output}},
+        )
+
     def _extension(self, event: UnknownEvent) -> list[_Chunk]:
-        if SEARCH_CALL in event.type:
+        if SEARCH_CALL in event.type or RUN_CALL in event.type:
             return []  # its progress
-        found = event.raw.get(_GROUNDING)
-        if event.type == t.SLUG + _GROUNDING and isinstance(found, dict):
-            self._grounding = found
+        if event.type == t.PART and (found := object_in(event.raw, t.PARTS)):
+            self._carried |= found
         else:
             self.diagnostics.ignored(event.type or "event", "not Gemini's")
         return []
@@ -252,34 +284,54 @@ class Outbound:
     def _end(self, event: Any) -> list[_Chunk]:
         response: Response = event.response
         self._identify(event)
+        report_native(response, DIALECT, self.diagnostics)
         for index in [index for index, part in self._calls.items() if part is None]:
             del self._calls[index]
         chunks = self._whole_calls()
-        usage = None
+        native = native_of(response, DIALECT)
+        answer = object_in(native, t.ANSWER)
+        counted = object_in(answer, "usageMetadata")
+        usage = counted or None
         if response.usage is not None:
-            usage = ending.usage_metadata(response.usage, self.diagnostics)
+            usage = ending.usage_metadata(response.usage, counted, self.diagnostics)
+        tier = tier_for(response, DIALECT, self.diagnostics, t.TIERS)
+        if tier is not None:
+            usage = {**(usage or {}), t.USED_TIER: tier}
+        if response.stop_sequence:
+            self.diagnostics.loss("stop_sequence", "can't be expressed")
         reason = ending.finish_reason(response, self.diagnostics)
         error = response.error
         if reason is None:
             code, message = (error.code, error.message) if error else (CANCELLED.code, CANCELLED.message)
-            return [*chunks, *self._fail(code, message, usage)]
+            said = native_of(error, DIALECT) if error else {}
+            return [*chunks, *self._fail(code, message, usage, said)]
         self._ended = True
         explained = "".join(self._refusal)
-        if reason == ending.SAFETY and not (self._sent or chunks):
-            feedback = {"blockReason": reason} | ({"blockReasonMessage": explained} if explained else {})
-            return [self._chunk(None, prompt_feedback=feedback, usage_metadata=usage)]
+        feedback = object_in(answer, "promptFeedback") or None
+        others = other_fields(answer, _OF_ANSWER) or None
+        if feedback and feedback.get("blockReason") and not (self._sent or chunks):
+            return [self._chunk(None, prompt_feedback=feedback, usage_metadata=usage, others=others)]
         chunks += self._last_parts(explained if reason != ending.SAFETY else "")
-        if self._grounding is None and self._cited:
-            self._grounding = ending.grounding_metadata(response)
+        grounding = object_in(native, _GROUNDING)
+        if not grounding and self._cited:
+            grounding = ending.grounding_metadata(response) or {}
+        reason, said_why = ending.native_end(reason, native)
+        if error or (explained and reason in t.FILTERED):
+            said_why = error.message if error else explained
         # Google ends with an empty text, and google-genai takes a content without parts for a broken answer
         last = t.Candidate(
             t.Content([dict(_EMPTY)] if self._sent else None, _MODEL),
             reason,
-            (error.message if error else explained if reason == ending.SAFETY else None) or None,
+            said_why or None,
             self._candidate,
-            grounding_metadata=self._grounding,
+            grounding_metadata=grounding or None,
+            logprobs_result=object_in(native, "logprobsResult") or None,
+            others=other_fields(native, _OF_CANDIDATE) or None,
         )
-        return [*chunks, self._chunk(last, usage_metadata=usage)]
+        return [
+            *chunks,
+            self._chunk(last, usage_metadata=usage, prompt_feedback=feedback, others=others),
+        ]
 
     def _last_parts(self, refusal: str) -> list[_Chunk]:
         """A refusal in the model's own words, and the signatures that no part followed."""
@@ -291,11 +343,18 @@ class Outbound:
             chunks += self._parts(self._signed({"text": ""}))
         return chunks
 
-    def _fail(self, code: str | None, message: str, usage: t.UsageMetadata | None = None) -> list[_Chunk]:
+    def _fail(
+        self,
+        code: str | None,
+        message: str,
+        usage: dict[str, Any] | None = None,
+        native: Mapping[str, Any] = MappingProxyType({}),
+    ) -> list[_Chunk]:
         self._ended = True
-        self.failure = (code, message)
+        self.failure = (code, message, native)
         if self._alone:
-            return [_Chunk(error=ending.failed_body(code, message)["error"])]
+            paid = [] if usage is None else [self._chunk(None, usage_metadata=usage)]
+            return [*paid, _Chunk(error=ending.failed_body(code, message, native)["error"])]
         candidate = t.Candidate(t.Content(None, _MODEL), ending.OTHER, message, self._candidate)
         return [self._chunk(candidate, usage_metadata=usage)]
 
@@ -335,11 +394,6 @@ def _logprobs(tokens: list[LogProb]) -> dict[str, Any]:
 
 
 def encode_sse(chunks: Iterable[_Chunk]) -> bytes:
-    """Chunks → SSE frames, which here have data only. An error is JSON without a frame around it, as Google
-    sends it: its clients look for one there."""
-    return b"".join(
-        [
-            b"%b\n\n" % encode(chunk) if chunk.error is not None else b"data: %b\n\n" % encode(chunk)
-            for chunk in chunks
-        ]
-    )
+    """Chunks → SSE frames, which here have data only, an error too: Google sends one without a frame around
+    it, which not all of its clients read."""
+    return b"".join([b"data: %b\n\n" % t.encode_chunk(chunk) for chunk in chunks])

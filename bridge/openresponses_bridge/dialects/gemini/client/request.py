@@ -9,12 +9,22 @@ from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from openresponses_bridge.diagnostics import Diagnostics
-from openresponses_bridge.dialects.base import SEARCH_SOURCES, WebSearch, extension, invalid, is_search
+from openresponses_bridge.dialects.base import (
+    EFFORTS,
+    LEVELS,
+    RUN_OUTPUTS,
+    SEARCH_SOURCES,
+    WebSearch,
+    extension,
+    invalid,
+    is_search,
+    run_tool,
+)
 from openresponses_bridge.dialects.gemini.carried import CarriedFields
 from openresponses_bridge.dialects.gemini.client.contents import ContentReader, text_of
 from openresponses_bridge.dialects.gemini.client.fields import GoogleFields, google_body
 from openresponses_bridge.dialects.gemini.client.schemas import json_schema
-from openresponses_bridge.dialects.gemini.types import SLUG
+from openresponses_bridge.dialects.gemini.types import SLUG, TIERS_OF_GOOGLE
 from openresponses_bridge.protocol import request as rq
 from openresponses_bridge.protocol import tools as tl
 from openresponses_bridge.protocol.response import JsonObjectFormat
@@ -38,11 +48,16 @@ _MODES: Final[dict[str, tl.ToolChoiceValue]] = {
     "ANY": "required",
     "NONE": "none",
 }
-_LEVELS: Final = ("MINIMAL", "LOW", "MEDIUM", "HIGH")
 _UNSPECIFIED: Final = "THINKING_LEVEL_UNSPECIFIED"
 _BUDGETS: Final = {"minimal": 512, "low": 1_024, "medium": 8_192, "high": 24_576}  # tokens
 _DYNAMIC: Final = -1
-_TIERS: Final = {"standard": "default", "flex": "flex", "priority": "priority"}
+_VALIDATED: Final = "VALIDATED"
+_NO_TIER: Final = ("", "unspecified", "service_tier_unspecified")
+# what the rest of a request is about, by the account of its client
+_NEEDED: Final = {
+    "cachedContent": "content that Google keeps can't be read by this model: send the contents",
+    "continuationToken": "an answer of Google's can't be continued by this model: send the contents",
+}
 
 
 class AnswerOptions(Struct, frozen=True):
@@ -87,14 +102,16 @@ def from_gemini(
     logprobs, top = _logprobs(generation)
     model = given.get("model", str)
     generation.skip("candidateCount")
-    tools = _tools(given, diagnostics)
+    tools = _tools(given, carried)
     include = [_ENCRYPTED, _LOGPROBS] if logprobs else [_ENCRYPTED]
     if any(is_search(tool.type) for tool in tools or ()):
         include.append(SEARCH_SOURCES)
+    if run_tool() in (tools or ()):
+        include.append(RUN_OUTPUTS)
     request = rq.CreateResponse(
         model=None if model is None else model.removeprefix(_MODELS),
         input=reader.items,
-        instructions=_instructions(given),
+        instructions=_instructions(given, carried),
         tools=tools,
         tool_choice=_tool_choice(given, carried),
         text=_text(generation, carried),
@@ -109,7 +126,7 @@ def from_gemini(
         frequency_penalty=generation.get("frequencyPenalty", float),
         include=include,
         top_logprobs=top,
-        service_tier=_TIERS.get((given.get("serviceTier", str) or "").lower()),
+        service_tier=_tier(given, carried),
         store=False,
     )
     if generation.equals("responseModalities", ["TEXT"]):
@@ -118,43 +135,61 @@ def from_gemini(
     carried.generation |= rest
     carried.report(generation.at(name[:64]) for name in rest)
     carried.body = given.rest()
+    carried.needed |= {name: why for name, why in _NEEDED.items() if name in carried.body}
     carried.report(name[:64] for name in carried.body)
     return replace(request, native=carried.native()), diagnostics
 
 
-def _instructions(given: GoogleFields) -> str | None:
+def _instructions(given: GoogleFields, carried: CarriedFields) -> str | None:
     found = given.either("systemInstruction", dict, str)
     if isinstance(found, dict):
-        found = text_of(given.inner("systemInstruction"))
+        content = given.inner("systemInstruction")
+        carried.system = content.whole()
+        found = carried.instructions = text_of(content, carried)
     return found or None
 
 
-def _tools(given: GoogleFields, diagnostics: Diagnostics) -> list[Any] | None:
+def _tier(given: GoogleFields, carried: CarriedFields) -> str | None:
+    carried.tier = tier = given.get("serviceTier", str)
+    if tier is None or tier.lower() in _NO_TIER:
+        return None
+    return TIERS_OF_GOOGLE.get(tier.lower(), tier)
+
+
+def _tools(given: GoogleFields, carried: CarriedFields) -> list[Any] | None:
     found: list[Any] = []
     for tool in given.each("tools"):
-        found += [_function(each) for each in tool.each("functionDeclarations")]
+        found += [_function(each, carried) for each in tool.each("functionDeclarations")]
         search = tool.maybe_inner("googleSearch")
         if search is not None:
-            blocked = search.texts("excludeDomains")
-            found.append(WebSearch(blocked_domains=blocked).tool())
-            for where in search.unread:
-                diagnostics.loss(where, "can't be expressed")
+            found.append(WebSearch(blocked_domains=search.texts("excludeDomains")).tool())
+            carried.search = search.whole()
+            carried.report(search.at(name[:64]) for name in search.names if name not in _READ_OF_SEARCH)
         for name, value in tool.whole().items():
             if name not in _READ_TOOLS and value is not None:
-                found.append(UnknownTool({"type": extension(SLUG, name), name: value}))
+                settings = value if isinstance(value, dict) else {name: value}
+                runs = name == _RUNS and not settings
+                made = run_tool() if runs else UnknownTool(settings | {"type": extension(SLUG, name)})
+                carried.tools.setdefault(made.type, []).append(value)
+                found.append(made)
     return found or None
 
 
+_RUNS: Final = "codeExecution"
 _READ_TOOLS: Final = ("functionDeclarations", "googleSearch")
+_READ_OF_SEARCH: Final = ("excludeDomains",)
+_READ_OF_FUNCTIONS: Final = ("name", "description", "parameters", "parametersJsonSchema")
 
 
-def _function(function: GoogleFields) -> tl.FunctionToolParam:
+def _function(function: GoogleFields, carried: CarriedFields) -> tl.FunctionToolParam:
     name = function.need("name", str)
     if not name:
         raise invalid(function.at("name"), "is empty")
     schema = function.get("parametersJsonSchema", dict)
     if schema is None and "parameters" in function:
         schema = json_schema(function.need("parameters", dict), function.at("parameters"))
+    carried.functions[name] = function.whole()
+    carried.report(function.at(each[:64]) for each in function.names if each not in _READ_OF_FUNCTIONS)
     return tl.FunctionToolParam(name, function.get("description", str) or UNSET, schema or UNSET, False)
 
 
@@ -167,15 +202,20 @@ def _tool_choice(given: GoogleFields, carried: CarriedFields) -> Any:
     if calling is not None:
         mode, names = calling.get("mode", str), calling.texts("allowedFunctionNames")
         if mode is not None and mode.upper() not in _MODES:
-            raise invalid(calling.at("mode"), f"expected one of {', '.join(_MODES)}")
-    rest = config.rest() | ({_CALLING: left} if calling is not None and (left := calling.rest()) else {})
-    carried.tool_config |= rest
-    carried.report(config.at(name[:64]) for name in rest)
+            carried.needed[calling.at("mode")] = f"expected one of {', '.join(_MODES)}"
+            mode = None
+        carried.report(calling.at(name[:64]) for name in calling.rest())
+        if mode is not None and mode.upper() == _VALIDATED:
+            carried.report([calling.at("mode")])
+    carried.tool_config = config.whole()
+    carried.report(config.at(name[:64]) for name in config.names if name != _CALLING)
+    carried.choice = _choice(mode, names)
+    return carried.choice
+
+
+def _choice(mode: str | None, names: list[str]) -> Any:
     if mode is None:
         return None
-    if mode.upper() == "VALIDATED":
-        carried.tool_config[_CALLING] = {**carried.tool_config.get(_CALLING, {}), "mode": "VALIDATED"}
-        carried.report(["toolConfig.functionCallingConfig.mode"])
     choice = _MODES[mode.upper()]
     if not names or choice == "none":
         return choice
@@ -191,14 +231,17 @@ def _text(generation: GoogleFields, carried: CarriedFields) -> rq.TextParam | No
     if schema is None and "responseSchema" in generation:
         given = generation.need("responseSchema", dict)
         schema = json_schema(given, generation.at("responseSchema"))
+    said = ("responseMimeType", "responseSchema", "responseJsonSchema")
+    text: rq.TextParam | None = None
+    carried.format = {name: generation.raw(name) for name in said if name in generation}
     if media not in ("", _PLAIN, _JSON):  # a word of an enum, say
-        said = ("responseMimeType", "responseSchema", "responseJsonSchema")
-        carried.generation |= {name: generation.raw(name) for name in said if name in generation}
         carried.report([generation.at("responseMimeType")])
-        return None
-    if schema is not None:
-        return rq.TextParam(rq.JsonSchemaFormatParam("response", UNSET, schema))
-    return rq.TextParam(JsonObjectFormat()) if media == _JSON else None
+    elif schema is not None:
+        text = rq.TextParam(rq.JsonSchemaFormatParam("response", UNSET, schema))
+    elif media == _JSON:
+        text = rq.TextParam(JsonObjectFormat())
+    carried.text = text
+    return text
 
 
 def _reasoning(generation: GoogleFields, carried: CarriedFields) -> rq.ReasoningOptions | None:
@@ -206,7 +249,7 @@ def _reasoning(generation: GoogleFields, carried: CarriedFields) -> rq.Reasoning
     if thinking is None:
         return None
     carried.generation[_THINKING] = thinking.whole()
-    effort = _effort(thinking)
+    effort = _effort(thinking, carried)
     shown = bool(thinking.get("includeThoughts", bool))
     known = ("includeThoughts", "thinkingBudget", "thinkingLevel")
     carried.report(thinking.at(name[:64]) for name in thinking.names if name not in known)
@@ -215,13 +258,15 @@ def _reasoning(generation: GoogleFields, carried: CarriedFields) -> rq.Reasoning
     return rq.ReasoningOptions(effort or UNSET, "auto" if shown else UNSET)
 
 
-def _effort(thinking: GoogleFields) -> str | None:
-    """The level that is meant; the one nearest to a budget. None where the model decides."""
+def _effort(thinking: GoogleFields, carried: CarriedFields) -> str | None:
+    """The level that is meant; the one nearest to a budget. None where the model decides, and for a level
+    that Google alone knows."""
     level, budget = thinking.get("thinkingLevel", str), thinking.integer("thinkingBudget")
     if level is not None and level.upper() != _UNSPECIFIED:
-        if level.upper() not in _LEVELS:
-            raise invalid(thinking.at("thinkingLevel"), f"expected one of {', '.join(_LEVELS)}")
-        return level.lower()
+        if level.lower() in EFFORTS:
+            return level.lower()
+        carried.needed[thinking.at("thinkingLevel")] = f"expected one of {', '.join(LEVELS).upper()}"
+        return None
     if budget is None or budget == _DYNAMIC:
         return None
     if budget < 0:

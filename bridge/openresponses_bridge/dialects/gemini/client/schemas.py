@@ -22,7 +22,7 @@ _DROPPED: Final = frozenset({"nullable", "propertyOrdering"})
 
 
 class _Place(NamedTuple):
-    """Where a schema is, written out for an error alone: paths of deep schemas are long."""
+    """The place of a schema, written out only for an error: paths of deep schemas are long."""
 
     within: _Place | None
     name: str

@@ -85,7 +85,7 @@ def _steps(path: str) -> Iterator[str | int | None]:
 
 
 def _at(holder: Any, step: Any, make: type[Any]) -> Any:
-    """What is at a step, made when it is the first to ask for it; None where it has no place."""
+    """Return the value at a step, made by the first that asks for it; None where it has no place."""
     if isinstance(step, int):
         if not isinstance(holder, list) or step > len(holder):
             return None

@@ -30,8 +30,8 @@ class _Place(NamedTuple):
 
 
 class Sources:
-    """What a candidate's chunks say about the sources of one text: the last `groundingMetadata`, which is
-    about the text so far, and all of `citationMetadata`, up to `MOST` sources."""
+    """The sources that a candidate's chunks name for one text: the last `groundingMetadata`, which is about
+    the text so far, and all of `citationMetadata`, up to `MOST` sources."""
 
     __slots__ = ("_cited", "_grounding")
 
@@ -52,7 +52,8 @@ class Sources:
             self._cited += sources[: MOST + 1 - len(self._cited)]
 
     def citations(self, text: str, diagnostics: Diagnostics) -> list[UrlCitation]:
-        """The sources of a text, in order. Those without a web address or outside the text are losses."""
+        """The sources of a text, in order. Those without a web address or outside the text are left to the
+        clients of this API."""
         places = [*_grounded(self._grounding, diagnostics), *_cited(self._cited, diagnostics)]
         if len(places) > MOST:
             diagnostics.loss("groundingMetadata", f"more than {MOST} citations, the first are kept")
@@ -62,7 +63,7 @@ class Sources:
         size = len(text.encode("utf-8", "replace"))
         inside = [each for each in places if 0 <= each.start < each.end <= size]
         if len(inside) < len(places):
-            diagnostics.loss("groundingMetadata", "a citation outside the text")
+            diagnostics.ignored("groundingMetadata", "a citation outside the text")
         at = _characters(text, {each.start for each in inside} | {each.end for each in inside})
         return [UrlCitation(each.url, at[each.start], at[each.end], each.title) for each in inside]
 
@@ -99,7 +100,7 @@ def _grounded(metadata: Any, diagnostics: Diagnostics) -> Iterator[_Place]:
         for index in _listed(support.get("groundingChunkIndices")):
             source = sources[index] if type(index) is int and 0 <= index < len(sources) else None
             if source is None or type(start) is not int or type(end) is not int:
-                diagnostics.loss("groundingMetadata", "a source that is not a web page")
+                diagnostics.ignored("groundingMetadata", "a source that is not a web page")
             else:
                 yield _Place(start, end, *source)
 
@@ -122,7 +123,7 @@ def _cited(sources: list[Any], diagnostics: Diagnostics) -> Iterator[_Place]:
         page = _page(each.get("uri"), each.get("title"))
         start, end = each.get("startIndex", 0), each.get("endIndex")
         if page is None or type(start) is not int or type(end) is not int:
-            diagnostics.loss("citationMetadata", "a source that is not a web page")
+            diagnostics.ignored("citationMetadata", "a source that is not a web page")
         else:
             yield _Place(start, end, *page)
 

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from openresponses_bridge.diagnostics import Diagnostics
-from openresponses_bridge.dialects.gemini.types import UsageMetadata, spelled, spelled_part
+from openresponses_bridge.dialects.gemini.types import COUNTS, UsageMetadata, spelled, spelled_part
 from openresponses_bridge.errors import WireError
 from openresponses_bridge.protocol.codec import decode_frame
 
@@ -43,11 +43,28 @@ class StrictCandidate(Struct, rename="camel", forbid_unknown_fields=True, gc=Fal
     safety_ratings: msgspec.Raw | None = None
 
 
+class StrictUsage(UsageMetadata, forbid_unknown_fields=True, gc=False):
+    """The counts so far, with what is said of them."""
+
+    prompt_tokens_details: msgspec.Raw | None = None
+    candidates_tokens_details: msgspec.Raw | None = None
+    cache_tokens_details: msgspec.Raw | None = None
+    tool_use_prompt_tokens_details: msgspec.Raw | None = None
+    traffic_type: msgspec.Raw | None = None
+    service_tier: msgspec.Raw | None = None
+
+    def others(self) -> dict[str, Any]:
+        """Return what is said of the counts."""
+        names = zip(self.__struct_fields__, self.__struct_encode_fields__, strict=True)
+        given = {name: getattr(self, field) for field, name in names if name not in COUNTS}
+        return {name: decode_frame(bytes(each)) for name, each in given.items() if each is not None}
+
+
 class StrictChunk(Struct, rename="camel", forbid_unknown_fields=True, gc=False):
     """A chunk with that candidate alone."""
 
     candidates: tuple[StrictCandidate]
-    usage_metadata: UsageMetadata | None = None
+    usage_metadata: StrictUsage | None = None
     model_version: str | None = None
     create_time: str | None = None
     response_id: str | None = None
@@ -76,11 +93,11 @@ class LenientReader:
         self._diagnostics = diagnostics
 
     def chunks(self, data: bytes) -> Iterator[dict[str, Any]]:
-        """The chunks of a payload (`unwrapped`). Raises WireError."""
+        """The chunks of a payload (`unwrapped`), as they came. Raises WireError."""
         for each in unwrapped(decode_frame(data)):
             if not isinstance(each, dict):
                 raise WireError(WireError.INVALID_SHAPE, f"expected a JSON object, got {type(each).__name__}")
-            yield spelled(each)
+            yield each
 
     def object(self, holder: dict[str, Any], name: str) -> dict[str, Any]:
         """An object within; empty where there is none."""
@@ -118,9 +135,9 @@ class LenientReader:
         self._lose(name, value)
         return 0
 
-    def usage(self, chunk: dict[str, Any]) -> UsageMetadata | None:
-        """The counts of a chunk; those that can't be one are left out, with a repair."""
-        given = self.object(chunk, "usageMetadata")
+    def usage(self, given: dict[str, Any]) -> UsageMetadata | None:
+        """The counts in a chunk's `usageMetadata`, None where there is none; those that can't be one are left
+        out, with a repair."""
         if not given:
             return None
         found = UsageMetadata()

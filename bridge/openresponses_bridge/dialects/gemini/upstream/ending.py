@@ -4,46 +4,30 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.dialects.base import (
     EMPTY,
-    NO_MESSAGE,
-    UPSTREAM_ERROR,
     cut_after,
-    error_text,
     failure,
-    name,
 )
 from openresponses_bridge.dialects.gemini.types import (
     BLOCK_REASONS,
+    COUNTS,
+    FILTERED,
     FINISH_REASONS,
     UsageMetadata,
     enum_name,
-    spelled,
 )
+from openresponses_bridge.dialects.gemini.upstream.decoding import StrictUsage
 from openresponses_bridge.emitter.failures import CONTENT_FILTER
-from openresponses_bridge.emitter.stream import ResponseStream
 from openresponses_bridge.protocol.response import ErrorPayload
 from openresponses_bridge.protocol.usage import Usage
 
 STOP: Final = "STOP"
 _STOPPED: Final = "stop"
 _WORDS: Final = {STOP: _STOPPED, "MAX_TOKENS": "max_tokens"}
-_FILTERED: Final = frozenset(
-    {
-        "SAFETY",
-        "RECITATION",
-        "BLOCKLIST",
-        "PROHIBITED_CONTENT",
-        "SPII",
-        "MODEL_ARMOR",
-        "IMAGE_SAFETY",
-        "IMAGE_PROHIBITED_CONTENT",
-        "IMAGE_RECITATION",
-    }
-)
 _FAILED: Final = {
     "MALFORMED_FUNCTION_CALL": "the upstream's model made a function call that could not be read",
     "UNEXPECTED_TOOL_CALL": "the upstream's model called a tool it was not given",
@@ -51,13 +35,14 @@ _FAILED: Final = {
     "MISSING_THOUGHT_SIGNATURE": "a call in the request had no thought signature",
     "MALFORMED_RESPONSE": "the upstream's model made an answer that could not be read",
 }
+_SAID: Final = (None, "SAFETY", *_WORDS, *_FAILED)
 # an end for a reason of its own: the response is incomplete for that very reason
 _OTHER: Final = frozenset({"OTHER", "LANGUAGE", "NO_IMAGE", "IMAGE_OTHER", "FINISH_REASON_UNSPECIFIED"})
 
 
 class FinishState:
-    """How the answer ended: `reason` is the last finish reason in the machine's words, None until there was
-    one; `explanation` what the server said about a refusal; `failure` its error."""
+    """The end of the answer: `reason` is the last finish reason in the machine's words, None until there was
+    one; `explanation` is the server's sentence about a refusal; `failure` its error."""
 
     __slots__ = ("explanation", "failure", "incomplete", "reason")
 
@@ -69,7 +54,7 @@ class FinishState:
 
     @property
     def stopped(self) -> bool:
-        """Whether the model ended by itself, or goes on, so that its calls are whole."""
+        """True if the model ended by itself, or goes on, so that its calls are whole."""
         return self.failure is None and self.reason in (None, _STOPPED)
 
     def record(self, given: Any, message: str, diagnostics: Diagnostics) -> None:
@@ -80,12 +65,21 @@ class FinishState:
                 diagnostics.loss("finishReason", f"can't be read: {type(given).__name__}")
         elif reason in _FAILED:
             self.failure = failure(reason.lower(), message or _FAILED[reason])
-        elif reason in _FILTERED:
+        elif reason in FILTERED:
             self.reason, self.explanation, self.incomplete = CONTENT_FILTER, message, False
         elif self.reason in (None, _STOPPED):  # a server that stops with each chunk stops for no other reason
             self.reason, self.incomplete = _WORDS.get(reason) or reason.lower(), reason in _OTHER
-            if message and reason != STOP:
-                diagnostics.loss("finishMessage", "can't be expressed")
+
+    def native(self, candidate: dict[str, Any]) -> dict[str, Any]:
+        """The reason and the message of a candidate that has both, where the response does not say them: it
+        has one word for all that is kept back."""
+        said: dict[str, Any] = {}
+        given, message = candidate.get("finishReason"), candidate.get("finishMessage")
+        if given is not None and enum_name(given, FINISH_REASONS) not in _SAID:
+            said["finishReason"] = given
+        if message and not (self.explanation or self.failure):
+            said["finishMessage"] = message
+        return said
 
     def block(self, feedback: dict[str, Any]) -> None:
         """The request's own content was refused."""
@@ -94,34 +88,61 @@ class FinishState:
             self.reason, self.incomplete = CONTENT_FILTER, False
             self.explanation = message if isinstance(message, str) else ""
 
-    def conclude(self, chunks: int, machine: ResponseStream) -> None:
+    def conclude(self, chunks: int, has_output: bool) -> None:
         """Decide how an answer without a finish reason ended: it was cut, or is empty."""
         if self.failure is None and self.reason is None:
             empty = failure(EMPTY, "the upstream ended without output or finish reason")
-            self.failure = empty if chunks and not machine.snapshot.output else cut_after(chunks)
+            self.failure = empty if chunks and not has_output else cut_after(chunks)
 
 
 class UsageCounter:
     """The usage of one answer. Chunks count so far, and not every count is in each: counts with candidates
     replace those before them, others replace what they name."""
 
-    __slots__ = ("_now",)
+    __slots__ = ("_now", "_others")
 
     def __init__(self) -> None:
         self._now: UsageMetadata | None = None
+        self._others: dict[str, Any] | None = None  # else the counts have them themselves
 
-    def update(self, given: UsageMetadata) -> None:
-        """The counts of a chunk."""
+    def update(self, given: UsageMetadata, others: dict[str, Any] | None = None) -> None:
+        """The counts of a chunk, and what else is said of them."""
         if self._now is None or given.candidates_token_count is not None:
-            self._now = given
+            self._now, self._others = given, others
         else:
-            said = {field: count for field, count in asdict(given).items() if count is not None}
+            self._others = {
+                **self._said(),
+                **(given.others() if isinstance(given, StrictUsage) else others or {}),
+            }
+            counts = {field: getattr(given, field) for field in UsageMetadata.__struct_fields__}
+            said = {field: count for field, count in counts.items() if count is not None}
             self._now = replace(self._now, **said)
 
-    def total(self) -> Usage | None:
-        """What the last counts say; None when nothing was counted."""
+    def _said(self) -> dict[str, Any]:
+        if self._others is None and isinstance(self._now, StrictUsage):
+            self._others = self._now.others()
+        return self._others or {}
+
+    def native(self) -> dict[str, Any]:
+        """Return what `total` does not say, in the API's form."""
         now = self._now
-        if now is None or now == UsageMetadata():
+        if now is None:
+            return {}
+        tools, total = now.tool_use_prompt_token_count, now.total_token_count
+        counted = sum(
+            count or 0
+            for count in (now.prompt_token_count, tools, now.candidates_token_count, now.thoughts_token_count)
+        )
+        found = {
+            name: value for name, value in self._said().items() if name not in COUNTS and value is not None
+        }
+        found |= {} if tools is None else {"toolUsePromptTokenCount": tools}
+        return found | ({} if total in (None, counted) else {"totalTokenCount": total})
+
+    def total(self) -> Usage | None:
+        """Return the last counts as usage; None when nothing was counted."""
+        now = self._now
+        if now is None or all(getattr(now, field) is None for field in UsageMetadata.__struct_fields__):
             return None
         thoughts = now.thoughts_token_count or 0
         return Usage.of(
@@ -130,13 +151,3 @@ class UsageCounter:
             cached_tokens=now.cached_content_token_count or 0,
             reasoning_tokens=thoughts,
         )
-
-
-def error_payload(error: Any) -> ErrorPayload:
-    """An error that the upstream reported: text, or an object with any of code, status and message. Its
-    status is the code, as it says more than a number."""
-    if not isinstance(error, dict):
-        return failure(UPSTREAM_ERROR, error_text(error) or NO_MESSAGE)
-    given = spelled(error)
-    code = name(given.get("status")) or name(given.get("code")) or UPSTREAM_ERROR
-    return failure(code, error_text(given.get("message")) or NO_MESSAGE)

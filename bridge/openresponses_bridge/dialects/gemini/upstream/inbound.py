@@ -5,13 +5,17 @@ from __future__ import annotations
 from typing import Any, Final
 
 from openresponses_bridge.dialects.base import (
+    TIER,
     FrameString,
     FrameTemplate,
     OnceBegun,
     counted,
+    error_in_frame,
+    payload_of,
     unreadable,
 )
-from openresponses_bridge.dialects.gemini.types import SLUG
+from openresponses_bridge.dialects.gemini.carried import DIALECT
+from openresponses_bridge.dialects.gemini.types import TIERS_OF_GOOGLE, USED_TIER, spelled
 from openresponses_bridge.dialects.gemini.upstream.citations import search_in
 from openresponses_bridge.dialects.gemini.upstream.decoding import (
     UNDECODABLE,
@@ -19,15 +23,16 @@ from openresponses_bridge.dialects.gemini.upstream.decoding import (
     decode_strict,
     text_of,
 )
-from openresponses_bridge.dialects.gemini.upstream.ending import FinishState, UsageCounter, error_payload
+from openresponses_bridge.dialects.gemini.upstream.ending import FinishState, UsageCounter
 from openresponses_bridge.dialects.gemini.upstream.logprobs import logprobs_of
+from openresponses_bridge.dialects.gemini.upstream.native import NativeFields, model_in
 from openresponses_bridge.dialects.gemini.upstream.parts import PartReader
 from openresponses_bridge.emitter.stream import ResponseStream
 from openresponses_bridge.errors import BridgeError, WireError
 from openresponses_bridge.protocol.events import Event
 from openresponses_bridge.protocol.response import ErrorPayload
 from openresponses_bridge.seal import Sealer
-from openresponses_bridge.state import TERMINAL_PHASES
+from openresponses_bridge.state import TERMINAL_PHASES, ResponseStreamPhase
 
 _DONE: Final = b"[DONE]"
 _GROUNDING: Final = "groundingMetadata"
@@ -47,6 +52,7 @@ class Inbound(OnceBegun):
         "_chunks",
         "_finish",
         "_grounding",
+        "_native",
         "_number",
         "_parts",
         "_reader",
@@ -68,6 +74,7 @@ class Inbound(OnceBegun):
         self._finish = FinishState()
         self._usage = UsageCounter()
         self._grounding: dict[str, Any] = {}  # the last that says something
+        self._native = NativeFields()
         self._chunks = 0
 
     def feed(self, data: bytes, event: str = "") -> list[Event]:
@@ -84,15 +91,18 @@ class Inbound(OnceBegun):
             try:
                 chunk = decode_strict(data)
             except UNDECODABLE:
-                return self._read(data)
+                return self._read(data, event)
             candidate = chunk.candidates[0]
             if candidate.index != self._number:
-                return self._read(data)
+                return self._read(data, event)
             if chunk.usage_metadata is not None:
                 self._usage.update(chunk.usage_metadata)
+            if candidate.safety_ratings is not None or chunk.create_time is not None:
+                self._native.keep_strict(candidate.safety_ratings, chunk.create_time)
             part = candidate.content.parts[0]
-            events = self._parts.end_call(whole=True)
-            if part.text:
+            events: list[Event] = []
+            if part.text:  # without any a call may go on
+                events = self._parts.end_call(whole=True)
                 say = self._parts.thought if part.thought else self._parts.text
                 events += say(part.text)
                 if len(events) == 1 and template.enabled:
@@ -109,14 +119,13 @@ class Inbound(OnceBegun):
         events = self._begin()
         finish = self._finish
         try:
-            finish.conclude(self._position, self._machine)
+            finish.conclude(self._position, self._parts.has_output)
             if finish.failure is not None:
                 return events + self._fail(finish.failure)
             events += self._parts.close(whole=finish.stopped)
-            if self._grounding:
-                if finish.stopped and (search := search_in(self._grounding, self._sealer)) is not None:
-                    events += self._machine.item(search)
-                events += self._machine.extension_event(SLUG + _GROUNDING, {_GROUNDING: self._grounding})
+            if self._grounding and finish.stopped:
+                search = search_in(self._grounding, self._sealer)
+                events += [] if search is None else self._machine.item(search)
             if finish.explanation:
                 events += self._machine.refusal(finish.explanation)
             self._report()
@@ -126,12 +135,17 @@ class Inbound(OnceBegun):
         self._mark_ended()
         return events
 
+    def flush(self) -> list[Event]:
+        if self._live and self._machine.phase not in TERMINAL_PHASES:
+            self._report()  # what was counted until then
+        return []
+
     @property
     def _position(self) -> int:
         """The number of the newest chunk."""
         return self._chunks + self.template.fed
 
-    def _read(self, data: bytes) -> list[Event]:
+    def _read(self, data: bytes, event: str) -> list[Event]:
         """Read what is not a chunk from the middle of a stream."""
         if data.strip() in (b"", _DONE):
             self.diagnostics.ignored("frame", "no chunk")
@@ -139,7 +153,7 @@ class Inbound(OnceBegun):
         events: list[Event] = []
         try:
             for chunk in self._reader.chunks(data):
-                events += self._chunk(chunk)
+                events += self._chunk(chunk, event)
                 if self._ended:
                     break
         except WireError as error:
@@ -148,12 +162,15 @@ class Inbound(OnceBegun):
             events += self._fail(error)
         return events
 
-    def _chunk(self, chunk: dict[str, Any]) -> list[Event]:
-        if chunk.get("error"):
-            return self._fail(error_payload(chunk["error"]))
-        if not self._number and (usage := self._reader.usage(chunk)) is not None:
-            self._usage.update(usage)
+    def _chunk(self, given: dict[str, Any], event: str) -> list[Event]:
+        if error_in_frame(given, event) is not None:
+            return self._fail(payload_of(given, DIALECT))
+        chunk = spelled(given)
+        counts = {} if self._number else self._reader.object(chunk, "usageMetadata")
+        if (usage := self._reader.usage(counts)) is not None:
+            self._usage.update(usage, counts)
         self._finish.block(self._reader.object(chunk, "promptFeedback"))
+        self._native.keep_answer(chunk)
         events: list[Event] = []
         for candidate in self._reader.objects(chunk, "candidates"):
             index = self._reader.number(candidate, "index")
@@ -167,15 +184,14 @@ class Inbound(OnceBegun):
         finish, reader = self._finish, self._reader
         message = reader.text(candidate, "finishMessage")
         finish.record(candidate.get("finishReason"), message, self.diagnostics)
-        logprobs = logprobs_of(reader.object(candidate, "logprobsResult"))
+        logprobs = logprobs_of(reader.object(candidate, "logprobsResult"), self.diagnostics)
+        self._native.keep_candidate(candidate, finish)
         events: list[Event] = []
         for part in reader.parts(reader.object(candidate, "content")):
             events += self._parts.part(part, logprobs, whole=finish.stopped)
             if part.get("text"):
                 logprobs = []
         self._grounding = reader.object(candidate, _GROUNDING) or self._grounding
-        if candidate.get("urlContextMetadata"):
-            self.diagnostics.loss("urlContextMetadata", "can't be expressed")
         self._parts.annotate(candidate)
         return events
 
@@ -183,6 +199,18 @@ class Inbound(OnceBegun):
         usage = None if self._number else self._usage.total()
         if usage is not None:
             self._machine.usage(counted(usage, self.diagnostics))
+        counts = {} if self._number else self._usage.native()
+        tier = counts.pop(USED_TIER, None)
+        self._machine.report_names(service_tier=TIERS_OF_GOOGLE.get(str(tier), tier))
+        said = self._native.said(counts, self._parts.carried) | ({} if tier is None else {TIER: tier})
+        if said:
+            self._machine.native(DIALECT, said)
+
+    def _outside(self, data: bytes, event: str) -> list[Event]:
+        if not self._ended and self._machine.phase is ResponseStreamPhase.IDLE:
+            name = model_in(data)
+            self._machine.report_names(name)
+        return super()._outside(data, event)
 
     def _fail(self, error: ErrorPayload | BridgeError) -> list[Event]:
         self._mark_ended()

@@ -2,54 +2,41 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 from openresponses_bridge.diagnostics import Diagnostics
-from openresponses_bridge.dialects.base import data_of
+from openresponses_bridge.dialects.base import (
+    MEDIA_TYPES,
+    Fields,
+    data_of,
+    invalid,
+    media_type_at,
+    media_type_of,
+)
+from openresponses_bridge.dialects.gemini.options import GeminiOptions
 from openresponses_bridge.protocol.unknown import UnknownPart
 
 Part = dict[str, Any]
 
 _TEXT: Final = "text/plain"
-# by the end of a file's name
-_MEDIA: Final = {
-    "png": "image/png",
-    "jpg": "image/jpeg",
-    "jpeg": "image/jpeg",
-    "webp": "image/webp",
-    "gif": "image/gif",
-    "heic": "image/heic",
-    "heif": "image/heif",
-    "pdf": "application/pdf",
-    "txt": _TEXT,
-    "md": "text/markdown",
-    "csv": "text/csv",
-    "html": "text/html",
-    "xml": "text/xml",
-    "json": "application/json",
-    "mp3": "audio/mp3",
-    "wav": "audio/wav",
-    "ogg": "audio/ogg",
-    "flac": "audio/flac",
-    "mp4": "video/mp4",
-    "mov": "video/quicktime",
-    "webm": "video/webm",
-}
-_FILES: Final = ("https://", "gs://")
+_FILES: Final = ("https://", "gs://", "files/")
+_SOUND: Final = re.compile(r"[a-z0-9][a-z0-9.+-]{0,63}")
 _DETAILS: Final = {"low": "MEDIA_RESOLUTION_LOW", "high": "MEDIA_RESOLUTION_HIGH"}
 
 
 class PartEncoder:
     """Encodes content parts. What Gemini has no part for is a loss, malformed data an error."""
 
-    def __init__(self, diagnostics: Diagnostics) -> None:
+    def __init__(self, options: GeminiOptions, diagnostics: Diagnostics) -> None:
+        self._options = options
         self._diagnostics = diagnostics
 
     def part(self, part: Any, param: str) -> Part | None:
         """The part at this path of the request; None for one that is left out."""
-        make = None if isinstance(part, UnknownPart) else _MAKERS.get(part.type)
+        makers = _OF_RAW if isinstance(part, UnknownPart) else _MAKERS
+        make = makers.get(part.type)
         if make is None:
             self._diagnostics.loss(f"content.{part.type[:64]}", "Gemini has no such content")
             return None
@@ -62,7 +49,7 @@ class PartEncoder:
 
     def _image(self, part: Any, param: str) -> Part | None:
         if not part.image_url:
-            return self._kept(part, "input_image")
+            return self._kept(part, "input_image", param)
         found = self._at(part.image_url, None, f"{param}.image_url")
         if getattr(part, "detail", None) in _DETAILS:
             self._diagnostics.loss("content.input_image.detail", "one for all media, not for one of them")
@@ -72,31 +59,44 @@ class PartEncoder:
         if part.file_url:
             return self._at(part.file_url, part.filename or None, f"{param}.file_url")
         if not part.file_data:
-            return self._kept(part, "input_file")
+            return self._kept(part, "input_file", param)
         if part.file_data.startswith("data:"):
             return self._at(part.file_data, part.filename or None, f"{param}.file_data")
-        media = _media_of(part.filename or "") or _MEDIA["pdf"]
+        media = media_type_of(part.filename or "") or MEDIA_TYPES["pdf"]
         return {"inlineData": {"mimeType": media, "data": part.file_data}}
 
     def _video(self, part: Any, param: str) -> Part | None:
         return self._at(part.video_url, None, f"{param}.video_url")
 
-    def _kept(self, part: Any, kind: str) -> Part | None:
+    def _sound(self, part: Any, param: str) -> Part:
+        """OpenAI's `input_audio`, whose format is a subtype of `audio/`."""
+        sound = Fields(part.raw, param).inner("input_audio")
+        kind = (sound.get("format", str) or "wav").lower()
+        if not _SOUND.fullmatch(kind):
+            raise invalid(sound.at("format"), "expected a format as wav or mp3")
+        return {"inlineData": {"mimeType": f"audio/{kind}", "data": sound.need("data", str)}}
+
+    def _kept(self, part: Any, kind: str, param: str) -> Part | None:
         """A file that Google keeps, by its address."""
         given = part.file_id or ""
         if given.startswith(_FILES):
+            if self._options.kept_files == "refuse":
+                raise invalid(f"{param}.file_id", "files that Google keeps are not read here")
             return {"fileData": {"fileUri": given}}
         self._diagnostics.loss(f"content.{kind}.file_id", "a file of another server")
         return None
 
     def _at(self, url: str, filename: str | None, param: str) -> Part | None:
         if not url.startswith("data:"):
-            media = _media_of(filename or "") or _media_of(_path_of(url))
+            media = media_type_of(filename or "") or media_type_at(url)
             return {"fileData": ({"mimeType": media} if media else {}) | {"fileUri": url}}
         media, data = data_of(url, param)
-        return {"inlineData": {"mimeType": media or _media_of(filename or "") or _TEXT, "data": data}}
+        return {"inlineData": {"mimeType": media or media_type_of(filename or "") or _TEXT, "data": data}}
 
 
+_OF_RAW: Final[dict[str, Callable[[PartEncoder, Any, str], Part | None]]] = {
+    "input_audio": PartEncoder._sound,
+}
 _TEXTS: Final = ("input_text", "output_text", "text", "summary_text", "reasoning_text")
 _MAKERS: Final[dict[str, Callable[[PartEncoder, Any, str], Part | None]]] = {
     **dict.fromkeys(_TEXTS, PartEncoder._text),
@@ -105,15 +105,3 @@ _MAKERS: Final[dict[str, Callable[[PartEncoder, Any, str], Part | None]]] = {
     "input_file": PartEncoder._file,
     "input_video": PartEncoder._video,
 }
-
-
-def _path_of(url: str) -> str:
-    try:
-        return urlsplit(url).path
-    except ValueError:
-        return ""
-
-
-def _media_of(name: str) -> str | None:
-    """The media type of a file by its name."""
-    return _MEDIA.get(name.rpartition(".")[2].lower()) if "." in name else None

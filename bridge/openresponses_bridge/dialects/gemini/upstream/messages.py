@@ -17,14 +17,15 @@ from openresponses_bridge.dialects.base import (
     Entry,
     before_own,
     invalid,
+    object_in,
     searched,
     views_of,
 )
-from openresponses_bridge.dialects.gemini.carried import CarriedFields, place
+from openresponses_bridge.dialects.gemini.carried import CarriedFields, CarriedPart, place
 from openresponses_bridge.dialects.gemini.models import ModelFacts
 from openresponses_bridge.dialects.gemini.options import GeminiOptions
 from openresponses_bridge.dialects.gemini.signatures import Signed, is_own_search, open_signatures
-from openresponses_bridge.dialects.gemini.types import SLUG
+from openresponses_bridge.dialects.gemini.types import PART, SLUG
 from openresponses_bridge.dialects.gemini.upstream.media import Part, PartEncoder
 from openresponses_bridge.errors import InvalidRequestError
 from openresponses_bridge.seal import Sealer
@@ -96,7 +97,7 @@ class ContentsBuilder:
         self._before = before_own(entries, carried.items)
         if self._before is None and carried.parts:
             diagnostics.loss("parts", "the client's own fields are of another conversation, left out")
-        self._encoder = PartEncoder(diagnostics)
+        self._encoder = PartEncoder(options, diagnostics)
         self._turns = _Turns(diagnostics)
         self._views = views_of(entries, identities)
         # how many entries before each one are neither calls nor outputs
@@ -110,7 +111,11 @@ class ContentsBuilder:
 
     def build(self, instructions: str | None) -> list[dict[str, Any]]:
         """The contents; afterwards `system` is complete too. Raises InvalidRequestError."""
-        if instructions:
+        carried = self._carried
+        if carried.system is not None and carried.instructions == (instructions or ""):
+            given = carried.system.get("parts") or []
+            self.system += [given] if isinstance(given, dict) else given
+        elif instructions:
             self.system.append({"text": instructions})
         for index, entry in enumerate(self._entries):
             view = self._views[index]
@@ -133,9 +138,12 @@ class ContentsBuilder:
                 first[_SIGNATURE] = signature
                 self._diagnostics.repair("contents", "a call without a thought signature, a placeholder sent")
 
-    def _own(self, index: int, part: int | None = None) -> Part:
-        """The fields that the client's own part had and the protocol does not have."""
-        return {} if self._before is None else self._carried.parts.get(place(index - self._before, part), {})
+    def _own(self, part: Part, index: int, number: int | None = None) -> Part:
+        """The part with the fields that the client's own had and the protocol does not have."""
+        if self._before is None:
+            return part
+        own = self._carried.parts.get(place(index - self._before, number))
+        return part if own is None or own.kind not in part else _restored(part, own)
 
     def _parts(self, content: Any, index: int, field: str) -> list[Part]:
         """The parts of a message or an output; empty texts are left out."""
@@ -146,7 +154,7 @@ class ContentsBuilder:
         for number, each in enumerate(content):
             part = self._encoder.part(each, f"{at}[{number}]")
             if part is not None and part.get("text") != "":
-                made.append({**part, **self._own(index, number)})
+                made.append(self._own(part, index, number))
         return made
 
     def _message(self, item: Any, index: int) -> None:
@@ -192,8 +200,7 @@ class ContentsBuilder:
             self._diagnostics.repair(f"{entry.where}.arguments", WRAPPED)
         call_id = sent_call_id(call.call_id, None, self._diagnostics, entry.where)
         part: Part = {"functionCall": {"id": call_id, "name": call.name, "args": given}}
-        part |= self._own(index)
-        self._put(part, call.call_id)
+        self._put(self._own(part, index), call.call_id)
         self._begun = True
         self._open.append((call, call_id, answer))
 
@@ -229,17 +236,20 @@ class ContentsBuilder:
         media = [part for part in parts if "text" not in part]
         said = {"error" if output.failed else "output": "\n\n".join(texts)}
         response: Part = {"id": call_id, "name": call.name, "response": said}
+        whole = self._own({"functionResponse": response}, index)
+        if "parts" in whole["functionResponse"]:
+            return whole
         if media and self._facts.media_in_outputs:
             response["parts"] = media
         elif media:
             what = "images and files stand behind the outputs of calls"
             self._diagnostics.loss(f"{self._entries[index].where}.output", what)
             attachments += [{"text": f"Attached to the output of tool call {call_id}:"}, *media]
-        return {"functionResponse": response | self._own(index)}
+        return self._own({"functionResponse": response}, index)
 
     def _reasoning(self, item: Any, index: int) -> None:
         encrypted, where = item.encrypted_content, self._entries[index].where
-        signed = open_signatures(self._sealer, encrypted) if encrypted else None
+        signed = open_signatures(self._sealer, encrypted) if encrypted else self._unsigned(index)
         text = "\n\n".join(part.text for part in item.content or item.summary if part.text)
         if signed is None:
             if encrypted:
@@ -261,6 +271,12 @@ class ContentsBuilder:
         for each in signed:
             if each.on == "next":
                 self._signatures[each.call_id] = each.signature
+
+    def _unsigned(self, index: int) -> list[Signed] | None:
+        """Return an empty list of signatures for thoughts that a client of this API sends without one; None
+        for others."""
+        before = self._before
+        return None if before is None or place(index - before) not in self._carried.parts else []
 
     def _sign_text(self, signed: list[Signed], where: str) -> None:
         """Put signatures on the text before them: the parts of its message are made anew."""
@@ -288,7 +304,7 @@ class ContentsBuilder:
         raise invalid(self._entries[index].param, f"the item {item.id!r} is not known here")
 
     def _skip(self, _item: Any, _index: int) -> None:
-        """Tools that the input declares are among the request's tools already."""
+        """Skip the tools that the input declares: they are already among the request's tools."""
 
     def _searched(self, _item: Any, index: int) -> None:
         self._diagnostics.ignored(self._entries[index].where, "a tool search that the server ran itself")
@@ -315,7 +331,9 @@ class ContentsBuilder:
             self._begun = True
             media = raw.get("output_format")
             kind = media if isinstance(media, str) and media else "png"
-            self._put({"inlineData": {"mimeType": f"image/{kind}", "data": result}})
+            own = object_in(raw, PART)
+            blob = {**object_in(own, "inlineData"), "mimeType": f"image/{kind}", "data": result}
+            self._put({**own, "inlineData": blob})
         else:
             self._diagnostics.loss(f"item.{item.type[:64]}", "Gemini has no such part")
 
@@ -329,6 +347,15 @@ _HANDLERS: Final[dict[str, Callable[[ContentsBuilder, Any, int], None]]] = {
     "tool_search_call": ContentsBuilder._searched,
     "tool_search_output": ContentsBuilder._skip,
 }
+
+
+def _restored(part: Part, own: CarriedPart) -> Part:
+    """A part with the client's own fields. Of media only the data may be another's than the client's."""
+    ours = part[own.kind]
+    if isinstance(ours, dict):
+        kept = {"data": ours["data"]} if own.kind == "inlineData" else ours
+        ours = {**kept, **own.within}
+    return {**part, own.kind: ours, **own.around}
 
 
 def _split(part: Part, signed: Sequence[Signed]) -> list[Part] | None:

@@ -10,15 +10,15 @@ from typing import Any, Final
 
 from openresponses_bridge.calls.json_text import JsonState, json_state
 from openresponses_bridge.diagnostics import Diagnostics
-from openresponses_bridge.dialects.base import LONGEST_NAME, extension
+from openresponses_bridge.dialects.base import extension, other_fields
 from openresponses_bridge.dialects.gemini.signatures import Signed, seal_signatures
-from openresponses_bridge.dialects.gemini.types import DATA, SLUG
+from openresponses_bridge.dialects.gemini.types import DATA, PART, PARTS, SLUG
 from openresponses_bridge.dialects.gemini.upstream.arguments import PartialArguments
 from openresponses_bridge.dialects.gemini.upstream.citations import Sources
 from openresponses_bridge.emitter.stream import ResponseStream
 from openresponses_bridge.protocol.codec import encode, with_whole_characters
 from openresponses_bridge.protocol.content import LogProb
-from openresponses_bridge.protocol.events import Event
+from openresponses_bridge.protocol.events import Event, OutputItemAdded
 from openresponses_bridge.protocol.unknown import UnknownItem
 from openresponses_bridge.seal import Sealer
 
@@ -29,10 +29,11 @@ _OF_A_PART: Final = frozenset({*DATA, "thought", _SIGNATURE})
 
 
 class _PartialCall:
-    """A call whose arguments come in pieces: `fields` are those of its first part."""
+    """A call whose arguments come in pieces: `fields` are those of its first part, `own` those around it."""
 
-    def __init__(self, fields: dict[str, Any], signature: str) -> None:
+    def __init__(self, fields: dict[str, Any], signature: str, own: dict[str, Any]) -> None:
         self.fields = fields
+        self.own = own
         self.signature = signature
         self.arguments = PartialArguments()
 
@@ -43,6 +44,7 @@ class PartReader:
     __slots__ = (
         "_about",
         "_calls",
+        "_has_items",
         "_length",
         "_machine",
         "_partial",
@@ -50,6 +52,7 @@ class PartReader:
         "_signed",
         "_texts",
         "_thinking",
+        "carried",
         "diagnostics",
     )
 
@@ -58,12 +61,20 @@ class PartReader:
         self._sealer = sealer
         self.diagnostics: Diagnostics = machine.diagnostics
         self._calls = 0
+        self._has_items = False
         self._partial: _PartialCall | None = None
         self._thinking = False  # an item of thoughts is open, not a message
         self._length = 0  # of the open item's text, in code points
         self._texts: list[str] = []  # the pieces of the open message
         self._signed: list[Signed] = []  # signatures that are not sealed yet
         self._about = Sources()
+        self.carried: dict[str, Any] = {}
+        """Index of an item → the fields that its part has besides."""
+
+    @property
+    def has_output(self) -> bool:
+        """The answer has some content so far, whether or not the machine shows it already."""
+        return self._has_items or self._length > 0 or self._partial is not None
 
     def text(self, text: str) -> list[Event]:
         """The next piece of visible text."""
@@ -83,10 +94,9 @@ class PartReader:
         )
 
     def part(self, part: dict[str, Any], logprobs: list[LogProb], *, whole: bool) -> list[Event]:
-        """Any part, with names in camelCase. Not `whole`: the answer ended with it for a reason of its own,
-        so that a call in it may be cut."""
-        for field in sorted(part.keys() - _OF_A_PART):
-            self.diagnostics.loss(f"part.{field[:LONGEST_NAME]}", "can't be expressed")
+        """Feed any part, with names in camelCase. Not `whole`: the answer ended with it for a reason of its
+        own, so that a call in it may be cut."""
+        own = other_fields(part, _OF_A_PART)
         if "text" not in part:  # of a text, the halves of a pair may be in two parts
             part = with_whole_characters(part)
         signature = part.get(_SIGNATURE)
@@ -95,8 +105,14 @@ class PartReader:
             signature = ""
         kind = next((name for name in DATA if part.get(name) is not None), None)
         if kind == "functionCall" and isinstance(part[kind], dict):
-            return self._call(part[kind], signature or "", whole)
+            return self._call(part[kind], signature or "", whole, own)
+        if part.get("text") in (None, "") and kind in (None, "text") and not (own or signature):
+            return []  # it says nothing, so that a call may go on behind it
         events = self.end_call(whole=whole)
+        if own and kind in (None, "text") and not part.get("text"):
+            return events + self._whole(kind or next(iter(own)), part)
+        if own and kind == "text" and isinstance(part["text"], str):
+            return events + self._own_words(part, signature, logprobs, own)
         if kind is None or (kind == "text" and isinstance(part["text"], str)):
             return events + self._words(
                 part.get("text") or "", part.get("thought") is True, signature, logprobs
@@ -104,7 +120,30 @@ class PartReader:
         if not isinstance(part[kind], dict):
             self.diagnostics.loss(f"part.{kind}", f"can't be read: {type(part[kind]).__name__}")
             return events
-        return events + self._data(kind, part, signature or "")
+        return events + self._data(kind, part, signature or "", own)
+
+    def _own_words(
+        self, part: dict[str, Any], signature: str | None, logprobs: list[LogProb], own: dict[str, Any]
+    ) -> list[Event]:
+        """Text with fields of its own, in an item of its own."""
+        events = self._end_item()
+        said = self._words(part["text"], part.get("thought") is True, signature, logprobs)
+        return events + said + self._keep(said, own) + self._end_item()
+
+    def _keep(self, events: list[Event], own: dict[str, Any]) -> list[Event]:
+        """Keep the fields of the part that these events have begun an item for."""
+        begun = next((each for each in reversed(events) if isinstance(each, OutputItemAdded)), None)
+        if begun is None or not own:
+            return []
+        where = str(begun.output_index)
+        self.carried[where] = own
+        return self._machine.extension_event(PART, {PARTS: {where: own}})
+
+    def _end_item(self) -> list[Event]:
+        """The next part begins another item."""
+        events = self._seal(always=self._thinking) + self._machine.block_done()
+        self._thinking, self._length, self._texts = False, 0, []
+        return events
 
     def _words(self, text: str, thought: bool, signature: str | None, logprobs: list[LogProb]) -> list[Event]:
         events: list[Event] = []
@@ -124,11 +163,12 @@ class PartReader:
 
     def _begin_thoughts(self) -> list[Event]:
         events = self._seal()
+        self._has_items = True
         self._thinking, self._length, self._texts = True, 0, []
         return events
 
     def _end_thoughts(self) -> list[Event]:
-        """What follows the thoughts has no signature: they are sealed by themselves."""
+        """Seal the thoughts by themselves, since what follows them has no signature."""
         events = self._seal(always=True)
         self._thinking, self._length = False, 0
         return events
@@ -144,14 +184,15 @@ class PartReader:
         return events + self._machine.block_done()
 
     def _before_item(self, signature: str, call_id: str = "") -> list[Event]:
-        """What stands before an item: the signatures so far, and its own."""
+        """Return the events before an item: the signatures so far, and its own."""
         if signature:
             self._signed.append(Signed(signature, "next", call_id=call_id))
         events = self._seal(always=self._thinking)
         self._thinking, self._length, self._texts = False, 0, []
+        self._has_items = True
         return events
 
-    def _call(self, given: dict[str, Any], signature: str, whole: bool) -> list[Event]:
+    def _call(self, given: dict[str, Any], signature: str, whole: bool, own: dict[str, Any]) -> list[Event]:
         goes_on = given.get("willContinue") is True
         if self._partial is not None and not given.get("name"):
             partial = self._partial
@@ -163,7 +204,7 @@ class PartReader:
         if not given:
             self.diagnostics.ignored("functionCall", "empty, and no call is open")
             return events
-        self._partial = _PartialCall(given, signature)
+        self._partial = _PartialCall(given, signature, own)
         if "partialArgs" in given:
             self._partial.arguments.add(given["partialArgs"])
         return events if goes_on else events + self.end_call(whole=whole)
@@ -174,13 +215,14 @@ class PartReader:
         if partial is None:
             return []
         given = partial.fields
-        for field in sorted(given.keys() - _OF_A_CALL):
-            self.diagnostics.loss(f"functionCall.{field[:LONGEST_NAME]}", "can't be expressed")
+        rest = {field: value for field, value in given.items() if field not in _OF_A_CALL}
+        own = partial.own | ({"functionCall": rest} if rest else {})
         call_id, name = self._word(given, "id"), self._word(given, "name")
         arguments = self._arguments(given, partial.arguments)
         events = self._before_item(partial.signature, call_id)
         index, self._calls = self._calls, self._calls + 1
-        events += self._machine.tool_call(index, call_id or None, name or None, arguments)
+        begun = self._machine.tool_call(index, call_id or None, name or None, arguments)
+        events += begun + self._keep(begun, own)
         if name:  # the finish reports that it never got one
             events += self._machine.tool_call_done(index, cut=not whole or partial.arguments.malformed)
         return events
@@ -206,7 +248,7 @@ class PartReader:
             whole = {**(whole or {}), **built}
         return encode(whole).decode()
 
-    def _data(self, kind: str, part: dict[str, Any], signature: str) -> list[Event]:
+    def _data(self, kind: str, part: dict[str, Any], signature: str, own: dict[str, Any]) -> list[Event]:
         """A part that only Gemini has: an item that holds it as it came. Images are items of their own."""
         data = part[kind]
         media, result = data.get("mimeType"), data.get("data")
@@ -216,14 +258,20 @@ class PartReader:
             and media.startswith(_IMAGE)
             and isinstance(result, str)
         ):
-            fields = {
+            fields: dict[str, Any] = {
                 "type": "image_generation_call",
                 "id": "",
                 "status": "completed",
                 "result": result,
                 "output_format": media.removeprefix(_IMAGE),
             }
+            rest = {name: value for name, value in data.items() if name not in ("mimeType", "data")}
+            own = own | ({kind: rest} if rest else {})
+            fields |= {PART: own} if own else {}
             return self._before_item(signature) + self._machine.item(UnknownItem(fields))
+        return self._whole(kind, part)
+
+    def _whole(self, kind: str, part: dict[str, Any]) -> list[Event]:
         whole = {"type": extension(SLUG, kind), "id": "", "status": "completed", "part": part}
         return self._before_item("") + self._machine.item(UnknownItem(whole))
 

@@ -12,6 +12,7 @@ from openresponses_bridge.dialects.base import (
     EFFORTS,
     NATIVE_OF_GEMINI,
     OURS,
+    RUN_OUTPUTS,
     SEARCH_SOURCES,
     AnyItem,
     Outcomes,
@@ -34,8 +35,9 @@ from openresponses_bridge.dialects.base import (
 from openresponses_bridge.dialects.gemini.carried import CarriedFields, carried_by
 from openresponses_bridge.dialects.gemini.models import ModelFacts, facts_of, thinking_config
 from openresponses_bridge.dialects.gemini.options import DEFAULT_OPTIONS, GeminiOptions
+from openresponses_bridge.dialects.gemini.types import TIERS
 from openresponses_bridge.dialects.gemini.upstream.messages import ContentsBuilder
-from openresponses_bridge.dialects.gemini.upstream.tools import Tools, as_taken
+from openresponses_bridge.dialects.gemini.upstream.tools import Tools, as_taken, takes_as_sent
 from openresponses_bridge.protocol.request import CreateResponse, JsonSchemaFormatParam
 from openresponses_bridge.protocol.response import JsonObjectFormat, TextFormat
 from openresponses_bridge.seal import Sealer
@@ -44,7 +46,6 @@ _GENERATION: Final = "generationConfig"
 _UNSAID: Final = (
     "parallel_tool_calls",
     "text.verbosity",
-    "service_tier",
     "prompt_cache_key",
     "prompt_cache_retention",
     "prompt_cache_options",
@@ -76,6 +77,7 @@ FIELDS: Final[Outcomes] = {
     "frequency_penalty": sent(f"{_GENERATION}.frequencyPenalty"),
     "top_logprobs": built(f"{_GENERATION}.logprobs"),
     "stop": built(f"{_GENERATION}.stopSequences"),
+    "service_tier": built("serviceTier"),
     "reasoning.effort": built(f"{_GENERATION}.thinkingConfig"),
     "reasoning.summary": honoured("thoughts are summarised whenever reasoning is asked for"),
     "stream": honoured("the path says it"),
@@ -86,7 +88,7 @@ FIELDS: Final[Outcomes] = {
 
 _LOGPROBS: Final = "message.output_text.logprobs"
 # values of `include` that are kept anyway
-_INCLUDES: Final = frozenset({_LOGPROBS, "reasoning.encrypted_content", SEARCH_SOURCES})
+_INCLUDES: Final = frozenset({_LOGPROBS, "reasoning.encrypted_content", SEARCH_SOURCES, RUN_OUTPUTS})
 _MADE: Final = frozenset({"contents", "systemInstruction", "tools", "toolConfig", "model"})
 """The fields of the body that the bridge makes itself, and that nothing else is taken for."""
 
@@ -117,7 +119,7 @@ def to_gemini(
     request = configured(request, history)
     entries = normalize_entries(entries_of(request, history), diagnostics)
     functions, others = present_tools(active_tools(request, entries), identities, diagnostics)
-    tools = Tools(request.tool_choice, functions, others, identities, options, facts, diagnostics)
+    tools = Tools(request.tool_choice, functions, others, identities, options, facts, carried, diagnostics)
     if options.unanswered_calls == "answer":
         entries = with_answers(entries, identities, diagnostics)
     builder = ContentsBuilder(entries, identities, sealer or Sealer(), options, facts, carried, diagnostics)
@@ -126,14 +128,12 @@ def to_gemini(
         raise invalid("input", "there is nothing to answer")
     body: dict[str, Any] = {"contents": contents}
     if builder.system:
-        body["systemInstruction"] = {"parts": builder.system}
+        body["systemInstruction"] = {**(carried.system or {}), "parts": builder.system}
     body |= tools.fields()
-    if carried.tool_config:
-        body["toolConfig"] = _merged(carried.tool_config, body.get("toolConfig", {}))
     request, passed = passed_on(request, lambda name, value: _may_pass(name, value, options))
     fields = apply(request, FIELDS, diagnostics)
     generation = fields.pop(_GENERATION, {})
-    generation |= _format(request, options, diagnostics)
+    generation |= _format(request, options, carried, diagnostics)
     generation |= _asked_for(request, options, choices, diagnostics)
     generation |= _thinking(request, options, facts, carried, efforts, diagnostics)
     for given in (carried.generation, passed.pop(_GENERATION, {}), options.extra.get(_GENERATION, {})):
@@ -143,19 +143,22 @@ def to_gemini(
         del generation[name]
     if generation:
         body[_GENERATION] = generation
-    for given in (fields, carried.body, passed, options.extra):
+    tier = _tier(request, carried, diagnostics)
+    for given in (fields, tier, carried.body, passed, options.extra):
         body |= {name: value for name, value in given.items() if name not in body}
     return body, diagnostics
 
 
-def _merged(under: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
-    """Two objects as one; what both have as objects is merged as well, else `over` goes before."""
-    both = {
-        name: _merged(under[name], over[name])
-        for name in under.keys() & over.keys()
-        if isinstance(under[name], dict) and isinstance(over[name], dict)
-    }
-    return under | over | both
+def _tier(request: CreateResponse, carried: CarriedFields, diagnostics: Diagnostics) -> dict[str, Any]:
+    if carried.tier is not None:
+        return {"serviceTier": carried.tier}
+    if request.service_tier in (None, "auto"):
+        return {}
+    tier = TIERS.get(request.service_tier or "")
+    if tier is None:
+        diagnostics.loss("service_tier", f"{str(request.service_tier)[:32]!r} is not known")
+        return {}
+    return {"serviceTier": tier}
 
 
 def _may_pass(name: str, value: Any, options: GeminiOptions) -> bool:
@@ -163,7 +166,11 @@ def _may_pass(name: str, value: Any, options: GeminiOptions) -> bool:
     return is_named and name not in _MADE and (name != _GENERATION or isinstance(value, dict))
 
 
-def _format(request: CreateResponse, options: GeminiOptions, diagnostics: Diagnostics) -> dict[str, Any]:
+def _format(
+    request: CreateResponse, options: GeminiOptions, carried: CarriedFields, diagnostics: Diagnostics
+) -> dict[str, Any]:
+    if carried.format and request.text == carried.text and takes_as_sent(carried.format, options):
+        return carried.format
     given = request.text.format if request.text is not None else None
     if not given or isinstance(given, TextFormat):
         return {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -15,9 +16,11 @@ from openresponses_bridge.calls.declarations import (
 from openresponses_bridge.calls.identity import ToolIdentityMap
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.dialects.base import SearchForm, invalid, search_of
+from openresponses_bridge.dialects.gemini.carried import CarriedFields
 from openresponses_bridge.dialects.gemini.models import ModelFacts
 from openresponses_bridge.dialects.gemini.options import GeminiOptions
 from openresponses_bridge.dialects.gemini.types import SLUG, camel
+from openresponses_bridge.protocol.tools import AllowedToolChoice
 from openresponses_bridge.protocol.unknown import UnknownTool, UnknownToolChoice
 from openresponses_bridge.schemas.rewriting import Form, Schema, rewritten
 
@@ -29,6 +32,10 @@ _HOSTED: Final = {
     "code_interpreter": "codeExecution",
 }
 _SEARCH: Final = "googleSearch"
+_CALLING: Final = "functionCallingConfig"
+_CHOOSING: Final = ("mode", "allowedFunctionNames")
+_PARAMETERS: Final = ("parameters", "parametersJsonSchema")
+_JSON_SCHEMAS: Final = frozenset({"parametersJsonSchema", "responseJsonSchema"})
 # ai.google.dev, Grounding with Google Search: Vertex AI alone takes domains, and only those to leave out
 _SEARCHING: Final = SearchForm(lambda _search: {})
 _SETTINGS: Final = frozenset({"type", "container"})  # of code that is run
@@ -52,6 +59,18 @@ def as_taken(schema: Schema, options: GeminiOptions, where: str, diagnostics: Di
     return rewritten(schema, omit, forms, where, diagnostics)
 
 
+def takes_as_sent(fields: dict[str, Any], options: GeminiOptions) -> bool:
+    """Return whether the server has these fields of a client's for a schema; what is in it is between the
+    two."""
+    return options.schemas == "parametersJsonSchema" or not _JSON_SCHEMAS & fields.keys()
+
+
+def _narrows(choice: Any, calling: dict[str, Any]) -> bool:
+    """Return whether functions are left out for a choice: its mode knows no names of those that are
+    allowed."""
+    return isinstance(choice, AllowedToolChoice) and str(calling.get("mode")).upper() == _MODES["auto"]
+
+
 class Tools:
     """The tools of a request and the choice among them. Raises InvalidRequestError for a choice that can't be
     kept."""
@@ -64,52 +83,74 @@ class Tools:
         identities: ToolIdentityMap,
         options: GeminiOptions,
         facts: ModelFacts,
+        carried: CarriedFields,
         diagnostics: Diagnostics,
     ) -> None:
+        self._carried = carried
         self._functions = functions
         self._identities = identities
         self._options = options
         self._facts = facts
         self._diagnostics = diagnostics
         self._hosted = self._server_tools(others)
-        self._calling = self._choose(choice)
+        self._sent = dict(carried.tool_config)
+        """`toolConfig` as the client sent it, but for the choice among functions."""
+        calling = self._sent.pop(_CALLING, None) or {}
+        self._is_own = bool(calling) and choice == carried.choice and not _narrows(choice, calling)
+        if not self._is_own:
+            calling = {name: value for name, value in calling.items() if name not in _CHOOSING}
+            calling |= self._choose(choice)
+        self._calling = calling
 
     def fields(self) -> dict[str, Any]:
-        """`tools` and `toolConfig`; {} when there are no tools."""
+        """`tools` and `toolConfig`; {} when there are none."""
         declared = [self._declaration(view) for view in self._functions]
         tools: list[dict[str, Any]] = [{"functionDeclarations": declared}] if declared else []
-        tools += [{name: settings} for name, settings in self._hosted.items()]
+        tools += [{name: settings} for name, settings in self._hosted]
         config: dict[str, Any] = {}
-        if declared and self._calling:
-            config["functionCallingConfig"] = self._calling
+        if self._calling and (declared or self._is_own):
+            config[_CALLING] = self._calling
         if declared and self._hosted:
             config["includeServerSideToolInvocations"] = True
+        config |= self._sent
         return ({"tools": tools} if tools else {}) | ({"toolConfig": config} if config else {})
 
     def _declaration(self, view: FunctionView) -> dict[str, Any]:
-        body: dict[str, Any] = {"name": view.name, "description": view.description}
+        own = self._carried.functions.get(view.identity.name, {})
+        described = bool(own) and view.description == (own.get("description") or "")
+        if described and takes_as_sent(own, self._options):
+            return own | {"name": view.name}
+        body = {name: value for name, value in own.items() if name not in _PARAMETERS}
+        body |= {"name": view.name, "description": view.description}
         where = f"tools.{view.name}.parameters"
         body[self._options.schemas] = as_taken(view.parameters, self._options, where, self._diagnostics)
         if view.strict:
             self._diagnostics.loss(f"tools.{view.name}.strict", "not enforced")
         return body
 
-    def _server_tools(self, others: Sequence[DeclaredTool]) -> dict[str, dict[str, Any]]:
-        found: dict[str, dict[str, Any]] = {}
+    def _server_tools(self, others: Sequence[DeclaredTool]) -> list[tuple[str, Any]]:
+        """The names of the server's own tools, with their settings."""
+        found: list[tuple[str, Any]] = []
+        sent = {kind: deque(values) for kind, values in self._carried.tools.items()}
         for tool, where in others:
-            if isinstance(tool, UnknownTool) and tool.type.startswith(SLUG):
+            own, kind = sent.get(tool.type), _HOSTED.get(tool.type.partition("_20")[0])
+            if isinstance(tool, UnknownTool) and (own or tool.type.startswith(SLUG)):
                 settings = {name: value for name, value in tool.raw.items() if name != "type"}
-                found[camel(tool.type.removeprefix(SLUG))] = settings
+                named = kind or camel(tool.type.removeprefix(SLUG))
+                found.append((named, own.popleft() if own else settings))
                 continue
-            kind = _HOSTED.get(tool.type.partition("_20")[0])
             if kind is None:
                 self._diagnostics.loss(where, f"{(tool.type or 'a tool')[:64]} is not known to the upstream")
             elif self._functions and not self._facts.mixes_tools:
                 self._diagnostics.loss(where, f"{kind} can't stand beside functions at this model")
+            elif any(name == kind for name, _ in found):
+                continue
             elif (wish := search_of(tool, where)) is not None:
-                found.setdefault(kind, _SEARCHING.made(wish, where, self._diagnostics))
+                search = self._carried.search
+                made = _SEARCHING.made(wish, where, self._diagnostics) if search is None else search
+                found.append((kind, made))
             else:
-                found.setdefault(kind, {})
+                found.append((kind, {}))
                 given = getattr(tool, "raw", {})
                 for name in sorted(name for name in given if name not in _SETTINGS and given[name]):
                     self._diagnostics.loss(f"{where}.{name[:64]}", "can't be expressed")
@@ -118,9 +159,10 @@ class Tools:
     def _choose(self, choice: Any) -> dict[str, Any]:
         """`functionCallingConfig`; {} without a choice."""
         given = encode_choice(choice)
-        if choice == "none":
-            self._hosted.pop(_SEARCH, None)  # which knows no such choice
-        if choice == "required" and _SEARCH in self._hosted and not self._functions:
+        hosts = [name for name, _ in self._hosted]
+        if choice == "none":  # the search knows no such choice
+            self._hosted = [each for each in self._hosted if each[0] != _SEARCH]
+        if choice == "required" and _SEARCH in hosts and not self._functions:
             self._diagnostics.loss("tool_choice", "a tool of the server can't be required")
             return {}
         if given is None:
@@ -130,13 +172,14 @@ class Tools:
         if given.get("type") == "allowed_tools":
             return self._allow(given)
         hosted = _HOSTED.get(str(given.get("type")).partition("_20")[0])
-        if isinstance(choice, UnknownToolChoice) and hosted in self._hosted:
+        if isinstance(choice, UnknownToolChoice) and hosted in hosts:
             self._diagnostics.loss("tool_choice", "a tool of the server can't be required")
             return {}
         return {"mode": _MODES["required"], "allowedFunctionNames": [self._named(given, "tool_choice")]}
 
     def _allow(self, given: dict[str, Any]) -> dict[str, Any]:
-        """Only functions that must be called can be narrowed by name, so others are not declared."""
+        """Narrow the choice by name, which only works for functions that must be called: others are not
+        declared."""
         tools = enumerate(given["tools"])
         names = [self._named(each, f"tool_choice.tools[{index}]") for index, each in tools]
         if given["mode"] == "required" and names:

@@ -6,6 +6,9 @@ const ROUNDS = 25;
 const TOOLS = 128; // that one request offers: what most providers take
 const RESULT_SHARE = 4; // a round's results get at most one part in so many of what the model takes
 const FAILURE_CHARACTERS = 2_000;
+const FULL = 0.8; // of what the model takes: what is more is summarised before it is asked
+const SUMMARISE = 'Summarise this conversation for yourself, so that you can go on with the task without it: what is '
+  + 'asked, what was found out and done, what is left to do. Answer with the summary alone.';
 
 class Agent {
   constructor(vscode, log) {
@@ -22,14 +25,24 @@ class Agent {
 
   /**
    * Goes on from `messages` until the model answers without calling a tool. `onText` gets its text as it comes,
-   * `onCall` the name of each tool before it runs. The outcome is the text of the last answer, the number of rounds,
-   * and how it ended: `done`, `limit` or `cancelled`. Throws what the model fails with.
+   * `onCall` the name of each tool before it runs, `onContext` before each answer the share of what the model takes
+   * that is asked, from 0 to 1. After so many `rounds`, and as many again, `onLimit` says whether to go on. What the
+   * model no longer takes is summarised by it. The outcome is the text of the last answer, the number of rounds, and
+   * how it ended: `done`, `limit` or `cancelled`. Throws what the model fails with.
    */
-  async run({ model, messages, tools, token, toolInvocationToken, rounds = ROUNDS, onText, onCall }) {
+  async run({ model, messages, tools, token, toolInvocationToken, rounds = ROUNDS, onText, onCall, onContext, onLimit }) {
     const { LanguageModelChatMessage: Message } = this.vscode;
-    const asked = [...messages];
+    let asked = [...messages];
+    const counted = new WeakMap();
     const ended = (text, round, end) => ({ text, rounds: round, end });
     for (let round = 1; ; round += 1) {
+      let full = await this.#fullness(model, asked, counted, token);
+      if (full > FULL && asked.length > messages.length + 2) {
+        asked = await this.#summarised(model, messages, asked, token);
+        if (token?.isCancellationRequested) return ended('', round, 'cancelled');
+        full = await this.#fullness(model, asked, counted, token);
+      }
+      if (full > 0) onContext?.(full);
       const { text, calls, parts } = await this.#answer(model, asked, tools, token, onText);
       if (token?.isCancellationRequested) return ended(text, round, 'cancelled');
       if (calls.length === 0) return ended(text, round, 'done');
@@ -40,8 +53,38 @@ class Agent {
         results.push(await this.#result(call, tools, options, token));
         if (token?.isCancellationRequested) return ended(text, round, 'cancelled');
       }
-      if (round >= rounds) return ended(text, round, 'limit');
+      if (round % rounds === 0 && !(await onLimit?.(round))) return ended(text, round, 'limit');
+      if (token?.isCancellationRequested) return ended(text, round, 'cancelled');
       asked.push(Message.Assistant(parts), Message.User(results));
+    }
+  }
+
+  /** The share of what the model takes that these messages are; each is counted once. 0 if it can't be said. */
+  async #fullness(model, messages, counted, token) {
+    if (!(model.maxInputTokens > 0)) return 0;
+    let tokens = 0;
+    for (const message of messages) {
+      if (!counted.has(message)) counted.set(message, await model.countTokens(message, token));
+      tokens += counted.get(message);
+    }
+    return tokens / model.maxInputTokens;
+  }
+
+  /** The task, a summary of the rounds so far, and the last round as it is. A summary that fails, or is empty, leaves
+   * all as it was: the model then says itself that it is too much. */
+  async #summarised(model, messages, asked, token) {
+    const { LanguageModelChatMessage: Message, LanguageModelDataPart } = this.vscode;
+    const [rest, [answer, results]] = [asked.slice(0, -2), asked.slice(-2)];
+    // without its marker, from which the server would go on with all of the conversation
+    const plain = answer.content.filter(part => LanguageModelDataPart === undefined || !(part instanceof LanguageModelDataPart));
+    const last = [Message.Assistant(plain), results];
+    try {
+      const { text } = await this.#answer(model, [...rest, Message.User(SUMMARISE)], [], token);
+      this.log.debug(`${rest.length - messages.length} messages summarised`);
+      return text.trim() ? [...messages, Message.User(`The work so far, summarised:\n${text}`), ...last] : asked;
+    } catch (error) {
+      this.log.debug(`the summary failed: ${error.message}`);
+      return asked;
     }
   }
 
@@ -89,6 +132,12 @@ class Agent {
   }
 }
 
+/** Whether the user wants the model to go on after so many rounds. */
+async function goesOn(vscode, rounds) {
+  const question = `The model has called tools in ${rounds} rounds. Go on?`;
+  return (await vscode.window.showInformationMessage(question, 'Go On', 'Stop')) === 'Go On';
+}
+
 /** Answers in the chat as `@openresponses`, with the tools that the request names (`#tool`), else with all. */
 function participant(vscode, agent) {
   const { LanguageModelChatMessage: Message } = vscode;
@@ -116,10 +165,12 @@ function participant(vscode, agent) {
       toolInvocationToken: request.toolInvocationToken,
       onText: text => stream.markdown(text),
       onCall: name => stream.progress(`Running ${name}…`),
+      onContext: full => stream.progress(`${Math.round(full * 100)} % of the context is used.`),
+      onLimit: round => goesOn(vscode, round),
     });
     if (end === 'limit') stream.markdown(`\n\nStopped after ${rounds} rounds of tool calls.`);
     return { metadata: { end, rounds } };
   };
 }
 
-module.exports = { Agent, participant };
+module.exports = { Agent, goesOn, participant };

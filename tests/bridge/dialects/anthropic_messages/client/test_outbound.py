@@ -136,7 +136,6 @@ def test_e8_a_failure_is_an_error_event_and_closes_nothing():
     [
         ("overloaded_error", None, "overloaded_error"),
         ("server_is_overloaded", "server_error", "overloaded_error"),
-        ("context_length_exceeded", None, "invalid_request_error"),
         (None, "invalid_request_error", "invalid_request_error"),
         ("weird", "too_many_requests", "rate_limit_error"),
         ("weird", "odd", "api_error"),
@@ -145,6 +144,41 @@ def test_e8_a_failure_is_an_error_event_and_closes_nothing():
 )
 def test_errors_are_named_in_anthropics_words(code, kind, expected):
     assert error_body(code, kind, "m") == {"type": "error", "error": {"type": expected, "message": "m"}}
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("All messages together are too long.", "prompt is too long: All messages together are too long."),
+        (
+            "maximum allowed input length of 800 tokens",
+            "prompt is too long: maximum allowed input length of 800 tokens",
+        ),
+        (
+            "exceeded model token limit: 8 (requested: 9)",
+            "prompt is too long: 9 tokens > 8 maximum: exceeded model token limit: 8 (requested: 9)",
+        ),
+        ("Prompt is too long: 9 tokens > 8 maximum", "Prompt is too long: 9 tokens > 8 maximum"),
+        (
+            "input length and `max_tokens` exceed context limit: 5 + 4 > 8",
+            "input length and `max_tokens` exceed context limit: 5 + 4 > 8",
+        ),
+    ],
+)
+def test_an_input_that_is_too_long_is_told_in_the_words_that_clients_shorten_it_for(said, told):
+    code = "context_length_exceeded"
+    assert error_body(code, None, said, 400)["error"] == {"type": "invalid_request_error", "message": told}
+    sent = Sent()
+    sent("text", "x")
+    sent("fail", {"code": code, "message": said})
+    assert sent.chunks[-1]["error"] == {"type": "invalid_request_error", "message": told}
+
+
+def test_a_request_with_too_many_bytes_keeps_its_words_and_one_with_too_many_tokens_does_not():
+    code = "context_length_exceeded"
+    body = error_body(code, "request_too_large", "Too many bytes", 413)
+    assert body["error"] == {"type": "request_too_large", "message": "Too many bytes"}
+    assert error_body(code, "tokens", "Too large", 413)["error"]["message"] == "prompt is too long: Too large"
 
 
 def test_the_type_of_the_error_event_counts_when_the_code_says_nothing():
@@ -403,11 +437,9 @@ def test_items_that_have_no_block_are_losses():
 def test_extension_events_that_are_not_anthropics_are_ignored():
     sent = Sent()
     sent("extension_event", "openai:progress", {"x": 1})
-    sent("extension_event", "anthropic:container", {"container": {"id": "c"}})
-    sent("extension_event", "anthropic:container", {"container": "odd"})
-    assert sent.end()["container"] == {"id": "c"}
+    sent.end()
     ignored = [case.where for case in sent.outbound.diagnostics if case.kind == "ignored"]
-    assert ignored == ["event.openai:progress", "event.anthropic:container"]
+    assert ignored == ["event.openai:progress"]
 
 
 def test_events_of_other_servers_without_meaning_here_say_nothing():

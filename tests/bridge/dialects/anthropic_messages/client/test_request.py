@@ -355,12 +355,8 @@ def one(block):
         (one({"text": "x"}), "messages[0].content[0].type"),
         (one({"type": "text"}), "messages[0].content[0].text"),
         (one({"type": "image"}), "messages[0].content[0].source"),
-        (
-            one({"type": "image", "source": {"type": "file", "file_id": "f"}}),
-            "messages[0].content[0].source.type",
-        ),
         (one({"type": "image", "source": {"type": "base64"}}), "messages[0].content[0].source.data"),
-        (one({"type": "document", "source": {"type": "content"}}), "messages[0].content[0].source.type"),
+        (one({"type": "document", "source": {}}), "messages[0].content[0].source.type"),
         (one({"type": "tool_use", "id": "a", "name": "f"}), "messages[0].content[0].input"),
         (one({"type": "tool_result"}), "messages[0].content[0].tool_use_id"),
         (one({"type": "tool_result", "tool_use_id": "a", "content": 7}), "messages[0].content[0].content"),

@@ -203,16 +203,19 @@ def test_input_given_whole_at_the_start_is_used_when_no_delta_comes():
     assert calls(run(start(), block, pieces, closed(0), stop("tool_use")))[0][2] == '{"b":2}'
 
 
-def test_a_call_that_never_got_a_name_is_the_upstreams_failure():
+def test_a_call_that_never_got_a_name_leaves_the_message_incomplete():
     fed = run(start(), text(0, "a"), tool(1, "t1", "", '{"a":1}'), stop("tool_use"))
-    assert fed.response.status == "failed"
-    assert fed.response.error.code == "bridge.stream.incomplete_tool_call"
+    assert fed.response.status == "incomplete"
+    assert fed.response.incomplete_details.reason == "incomplete_tool_call"
     assert fed.response.output_text == "a"
 
 
-def test_fields_of_a_call_that_have_no_place_are_reported():
+def test_n1_fields_of_a_call_that_have_no_place_stand_beside_it():
     block = opened(0, "tool_use", id="t1", name="f", input={}, caller={"type": "direct"})
-    assert run(start(), block, closed(0), stop("tool_use")).notes("loss") == ["tool_use.caller"]
+    fed = run(start(), block, closed(0), stop("tool_use"))
+    (call,) = fed.output
+    assert call["openresponses-bridge:native"] == {"anthropic": {"caller": {"type": "direct"}}}
+    assert fed.notes("loss") == []
 
 
 # ── order ────────────────────────────────────────────────────────────────────────────────────────────

@@ -55,8 +55,11 @@ def test_a_citation_of_a_search_result_with_an_address_is_a_url_citation():
 @pytest.mark.parametrize(
     ("citation", "where"),
     [
-        ({"type": "char_location", "document_index": 0}, "citation.char_location"),
-        ({"type": "search_result_location", "source": "a file"}, "citation.search_result_location"),
+        ({"type": "char_location", "document_index": 0}, "annotation.anthropic:char_location"),
+        (
+            {"type": "search_result_location", "source": "a file"},
+            "annotation.anthropic:search_result_location",
+        ),
         (None, "citation.None"),
     ],
 )

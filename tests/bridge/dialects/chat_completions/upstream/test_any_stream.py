@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from openresponses_bridge.protocol.codec import encode
 from tests.support.chat import DONE, Ran, calls, chunk, frame, run
-from tests.support.judge import judge
+from tests.support.reference_validator import judge
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-3, 3) | st.sampled_from(["", "0", "stop", "{}", "<think>", "x"]),

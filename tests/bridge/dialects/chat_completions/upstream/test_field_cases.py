@@ -213,7 +213,7 @@ ERRORS: list[tuple[Any, tuple[str, str]]] = [
     ({"error": {"type": "server_error", "message": "oops", "code": None}}, ("server_error", "oops")),
     ({"error": {"status": "UNAVAILABLE", "message": "busy"}}, ("UNAVAILABLE", "busy")),
     ({"error": "it broke"}, ("upstream_error", "it broke")),
-    ({"error": ["?"]}, ("upstream_error", "the upstream reported an error without a message")),
+    ({"error": ["?"]}, ("upstream_error", "?")),
     ({"error": 500, "choices": "?"}, ("upstream_error", "500")),
     ({"error": {"error": {"message": "within", "code": "x"}}}, ("x", "within")),
     ({"error": {"a": 1}}, ("upstream_error", "the upstream reported an error without a message")),

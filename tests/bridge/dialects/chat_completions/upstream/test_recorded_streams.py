@@ -10,7 +10,7 @@ from openresponses_bridge.protocol.codec import encode
 from openresponses_bridge.protocol.content import OutputTextContent, RefusalContent
 from openresponses_bridge.protocol.items import Message, ReasoningItem
 from tests.support.chat import Ran, run
-from tests.support.judge import judge
+from tests.support.reference_validator import judge
 from tests.support.shared import shared_root
 
 _ROOT = shared_root()

@@ -192,11 +192,13 @@ IN_CHUNK: dict[str, Any] = {
     "search_results": [{"url": "https://a.example"}],
     "web_search": [{"link": "https://a.example"}],
     "x_groq": {"usage": USAGE},
+    "base_resp": {"status_code": 1008, "status_msg": "insufficient balance"},
 }
 IN_CHOICE: dict[str, Any] = {
     "index": 1,
     "delta": {"content": "Ho"},
     "message": {"content": "Something else."},
+    "text": "Something else.",
     "finish_reason": "length",
     "logprobs": {"content": [{"token": "Hi", "logprob": -0.1, "bytes": None, "top_logprobs": []}]},
     "usage": USAGE,
@@ -211,6 +213,7 @@ IN_DELTA: dict[str, Any] = {
     "reasoning_content": "hm",
     "reasoning_text": "hm",
     "reasoning_opaque": "x",
+    "thinking_blocks": [{"type": "thinking", "thinking": "hm", "signature": "s"}],
     "reasoning_details": [{"type": "reasoning.text", "text": "hm"}],
     "refusal": "No.",
     "function_call": {"name": "g", "arguments": "{}"},

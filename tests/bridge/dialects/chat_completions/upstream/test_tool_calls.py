@@ -266,9 +266,10 @@ def test_repeated_call_is_dropped_with_a_repair() -> None:
     assert ran.repairs == ["tool_calls: the whole arguments came again, dropped"]
 
 
-def test_text_behind_whole_arguments_stays_with_its_call() -> None:
+def test_arguments_that_begin_again_as_others_make_their_call_incomplete() -> None:
     ran = stopped(calls(part(A, name="get", id="call_a", index=0)), calls(part('{"x', id="call_a", index=0)))
-    assert ran.calls == [("call_a", "get", A + '{"x')]
+    assert ran.calls == [("call_a", "get", A)]
+    assert (ran.status, ran.output[0].status) == ("incomplete", "incomplete")  # type: ignore[union-attr]
 
 
 def test_fragment_without_anything_to_follow_is_a_call_without_a_name() -> None:

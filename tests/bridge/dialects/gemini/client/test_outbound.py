@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from openresponses_bridge.diagnostics import Diagnostics
+from openresponses_bridge.dialects.base import envelope_in, open_reasoning
 from openresponses_bridge.dialects.gemini import (
     Candidates,
     Inbound,
@@ -18,7 +19,6 @@ from openresponses_bridge.dialects.gemini import (
     error_body,
     from_gemini,
 )
-from openresponses_bridge.dialects.gemini.client.reasoning import envelope_in, open_reasoning
 from openresponses_bridge.emitter.machine import ResponseStreamStateMachine
 from openresponses_bridge.protocol.codec import encode
 from openresponses_bridge.protocol.content import UrlCitation
@@ -36,9 +36,10 @@ SEALER = Sealer()
 
 
 def sent(data: bytes) -> list[Json]:
-    """The chunks of a stream; an error stands without a frame around it."""
+    """The chunks of a stream."""
     frames = data.decode().split("\n\n")
     assert frames.pop() == ""
+    assert all(frame.startswith("data: ") for frame in frames)
     return [json.loads(frame.removeprefix("data: ")) for frame in frames]
 
 
@@ -211,11 +212,13 @@ def test_ends(reason: str, finish: str) -> None:
     assert run.end(reason)["candidates"][0]["finishReason"] == finish
 
 
-def test_a_refusal_before_any_output_is_about_the_prompt() -> None:
+def test_an_answer_that_was_filtered_before_its_text_is_no_blocked_prompt() -> None:
     run = Sent()
+    run("refusal", "Not this.")
     ended = run.end("content_filter")
-    assert ended["promptFeedback"] == {"blockReason": "SAFETY"}
-    assert "candidates" not in ended
+    (candidate,) = ended["candidates"]
+    assert (candidate["finishReason"], candidate["finishMessage"]) == ("SAFETY", "Not this.")
+    assert "promptFeedback" not in ended
 
 
 def test_a_refusal_in_the_model_s_words_is_text() -> None:
@@ -233,18 +236,19 @@ def test_a_refusal_in_the_model_s_words_is_text() -> None:
         ("rate_limit_exceeded", 429, "RESOURCE_EXHAUSTED"),
         ("RESOURCE_EXHAUSTED", 429, "RESOURCE_EXHAUSTED"),
         ("503", 503, "UNAVAILABLE"),
+        ("UNAVAILABLE", 503, "UNAVAILABLE"),
+        ("DEADLINE_EXCEEDED", 504, "DEADLINE_EXCEEDED"),
         ("upstream_cut", 502, "UNAVAILABLE"),
         ("context_length_exceeded", 400, "INVALID_ARGUMENT"),
         ("unheard_of", 500, "INTERNAL"),
         ("", 500, "INTERNAL"),
     ],
 )
-def test_a_failure_is_an_error_without_a_frame(code: str, status: int, named: str) -> None:
+def test_a_failure_is_an_error_in_a_frame(code: str, status: int, named: str) -> None:
     run = Sent()
     run("text", "So")
     events = run.machine.fail(ErrorPayload("server_error", code, "That is why.", None))
     data = encode_sse([chunk for event in events for chunk in run.outbound.feed(event)])
-    assert data.startswith(b'{"error":')
     error = {"code": status, "message": "That is why.", "status": named, "details": []}
     assert sent(data) == [{"error": error}]
     assert run.outbound.close() == []

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.gemini import Fed, chunk
+from tests.support.gemini import CheckedGemini, chunk
 
 HI = {"text": "Hi"}
 REASONS = {
@@ -42,37 +42,37 @@ REASONS = {
 }
 
 
-def end(fed: Fed) -> tuple[str, str | None]:
+def end(fed: CheckedGemini) -> tuple[str, str | None]:
     error, details = fed.response.error, fed.response.incomplete_details
     return fed.status, error.code if error else details.reason if details else None
 
 
 @pytest.mark.parametrize(("reason", "expected"), REASONS.items(), ids=str)
 def test_every_finish_reason_is_told_as_what_it_is(reason: Any, expected: tuple[str, str | None]) -> None:
-    assert end(Fed([chunk(HI), chunk(finish=reason)])) == expected
-    assert end(Fed([chunk(HI, finish=reason)])) == expected
+    assert end(CheckedGemini([chunk(HI), chunk(finish=reason)])) == expected
+    assert end(CheckedGemini([chunk(HI, finish=reason)])) == expected
 
 
 @pytest.mark.parametrize("reason", [[], {}, True, 1.5, ""])
 def test_a_finish_reason_of_another_type_is_none(reason: Any) -> None:
-    fed = Fed([chunk(HI, finish=reason)])
+    fed = CheckedGemini([chunk(HI, finish=reason)])
     assert end(fed) == ("failed", "upstream_cut")
     assert "finishReason" in "".join(fed.notes("loss"))
 
 
 def test_what_the_server_says_about_a_refusal_is_one() -> None:
-    fed = Fed([chunk(HI, finish="SAFETY", finishMessage="Not that.")], wire="openai")
+    fed = CheckedGemini([chunk(HI, finish="SAFETY", finishMessage="Not that.")], wire="openai")
     assert [part["type"] for part in fed.output[0]["content"]] == ["output_text", "refusal"]
-    failed = Fed([chunk(finish="MALFORMED_FUNCTION_CALL", finishMessage="Malformed: f(")])
+    failed = CheckedGemini([chunk(finish="MALFORMED_FUNCTION_CALL", finishMessage="Malformed: f(")])
     assert failed.error == ("malformed_function_call", "Malformed: f(")
 
 
 @pytest.mark.parametrize("reason", ["SAFETY", "OTHER", "BLOCKLIST", "MODEL_ARMOR", 1, 4, "A_NEW_ONE"])
 def test_a_blocked_prompt_is_filtered(reason: Any) -> None:
     frame = {"promptFeedback": {"blockReason": reason, "safetyRatings": []}}
-    fed = Fed([frame])
+    fed = CheckedGemini([frame])
     assert (end(fed), fed.output) == (("incomplete", "content_filter"), [])
-    said = Fed([{"promptFeedback": {"blockReason": reason, "blockReasonMessage": "No."}}])
+    said = CheckedGemini([{"promptFeedback": {"blockReason": reason, "blockReasonMessage": "No."}}])
     assert said.output[0]["content"] == [{"type": "refusal", "refusal": "No."}]
 
 
@@ -87,12 +87,12 @@ def test_a_blocked_prompt_is_filtered(reason: Any) -> None:
     ],
 )
 def test_an_answer_with_nothing_in_it_is_a_failure(frames: list[Any]) -> None:
-    status, code = end(Fed(frames))
+    status, code = end(CheckedGemini(frames))
     assert (status, code) == ("failed", "upstream_empty" if frames else "upstream_cut")
 
 
 def test_a_stream_that_ends_without_a_finish_reason_was_cut() -> None:
-    fed = Fed([chunk(HI), chunk({"text": " there"})])
+    fed = CheckedGemini([chunk(HI), chunk({"text": " there"})])
     assert fed.error == ("upstream_cut", "the upstream's stream was cut after 2 frames")
 
 
@@ -101,16 +101,16 @@ def test_errors_are_told_whatever_they_stand_in(wrapped: bool) -> None:
     error = {"error": {"code": 499, "message": "The operation was cancelled.", "status": "CANCELLED"}}
     frame = json.dumps([error] if wrapped else error).encode()
     for before in ([], [chunk(HI)], [chunk(HI, finish="STOP")]):
-        assert Fed([*before, frame]).error == ("CANCELLED", "The operation was cancelled.")
-    assert Fed([b'{"error":{"code":429}}']).error[0] == "429"
-    assert Fed([b'{"error":"down"}']).error == ("upstream_error", "down")
+        assert CheckedGemini([*before, frame]).error == ("CANCELLED", "The operation was cancelled.")
+    assert CheckedGemini([b'{"error":{"code":429}}']).error[0] == "429"
+    assert CheckedGemini([b'{"error":"down"}']).error == ("upstream_error", "down")
 
 
 def test_a_server_that_stops_with_each_chunk_goes_on() -> None:
     frames = [chunk({"text": "First "}, finish="STOP"), chunk({"text": "Second"}, finish="STOP")]
-    fed = Fed(frames)
+    fed = CheckedGemini(frames)
     assert (fed.status, fed.response.output_text) == ("completed", "First Second")
-    filtered = Fed([*frames, chunk(finish="SAFETY"), chunk(finish="STOP")])
+    filtered = CheckedGemini([*frames, chunk(finish="SAFETY"), chunk(finish="STOP")])
     assert end(filtered) == ("incomplete", "content_filter")
 
 
@@ -121,13 +121,13 @@ CALL = {"functionCall": {"name": "f", "args": {"a": 1}}}
     ("reason", "status"), [("STOP", "completed"), ("MAX_TOKENS", "incomplete"), ("SAFETY", "incomplete")]
 )
 def test_a_call_is_whole_if_the_model_stopped_by_itself(reason: str, status: str) -> None:
-    fed = Fed([chunk(CALL, finish=reason)])
+    fed = CheckedGemini([chunk(CALL, finish=reason)])
     assert fed.output[0]["status"] == status
-    assert Fed([chunk(CALL), chunk(finish=reason)]).output[0]["status"] == "completed"
+    assert CheckedGemini([chunk(CALL), chunk(finish=reason)]).output[0]["status"] == "completed"
 
 
 def test_a_call_that_was_not_offered_is_never_whole() -> None:
-    fed = Fed([chunk(CALL, finish="UNEXPECTED_TOOL_CALL")])
+    fed = CheckedGemini([chunk(CALL, finish="UNEXPECTED_TOOL_CALL")])
     assert (fed.status, fed.output[0]["status"]) == ("failed", "incomplete")
 
 
@@ -153,11 +153,14 @@ def test_the_last_full_counts_are_the_usage(
     counts: list[dict[str, Any]], expected: tuple[int, int, int, int]
 ) -> None:
     frames = [chunk(HI, usage=each) for each in counts] + [chunk(finish="STOP")]
-    usage = Fed(frames).response.usage
+    usage = CheckedGemini(frames).response.usage
     assert usage is not None
     reasoning, cached = usage.output_tokens_details.reasoning_tokens, usage.input_tokens_details.cached_tokens
     assert (usage.input_tokens, usage.output_tokens, reasoning, cached) == expected
 
 
 def test_counts_of_nothing_are_no_usage() -> None:
-    assert Fed([chunk(HI, usage={"trafficType": "ON_DEMAND"}), chunk(finish="STOP")]).response.usage is None
+    assert (
+        CheckedGemini([chunk(HI, usage={"trafficType": "ON_DEMAND"}), chunk(finish="STOP")]).response.usage
+        is None
+    )

@@ -7,15 +7,16 @@ from typing import Any
 
 import pytest
 
+from openresponses_bridge.dialects.base import native_of
 from openresponses_bridge.dialects.gemini.upstream.arguments import DEEPEST
-from tests.support.gemini import Fed, chunk, parts_of
+from tests.support.gemini import CheckedGemini, chunk, parts_of
 
 STOP = chunk(finish="STOP")
 SIGNED = {"thoughtSignature": "CvgCAb4+9vup"}
 
 
 def outputs(*parts: Any, finish: str = "STOP") -> list[Any]:
-    return Fed([chunk(*parts), chunk(finish=finish)], wire="openai").output
+    return CheckedGemini([chunk(*parts), chunk(finish=finish)], wire="openai").output
 
 
 def test_thoughts_are_summaries_and_texts_are_one_message() -> None:
@@ -28,13 +29,13 @@ def test_thoughts_are_summaries_and_texts_are_one_message() -> None:
 
 def test_parallel_calls_have_the_signature_of_the_first_before_them() -> None:
     calls = [{"functionCall": {"name": name, "args": {}, "id": name}} for name in ("a", "b")]
-    fed = Fed([chunk(calls[0] | SIGNED, calls[1]), STOP], wire="openai")
+    fed = CheckedGemini([chunk(calls[0] | SIGNED, calls[1]), STOP], wire="openai")
     assert [item["type"] for item in fed.output] == ["reasoning", "function_call", "function_call"]
     assert fed.returned() == [calls[0] | SIGNED, calls[1]]
 
 
 def test_a_call_is_one_delta_and_one_end() -> None:
-    fed = Fed([chunk({"functionCall": {"name": "f", "args": {"a": [1.5, None, "x"]}}}), STOP])
+    fed = CheckedGemini([chunk({"functionCall": {"name": "f", "args": {"a": [1.5, None, "x"]}}}), STOP])
     kinds = [event.type for event in fed.events if "function_call_arguments" in event.type]
     assert kinds == ["response.function_call_arguments.delta", "response.function_call_arguments.done"]
     assert json.loads(fed.output[0]["arguments"]) == {"a": [1.5, None, "x"]}
@@ -42,7 +43,7 @@ def test_a_call_is_one_delta_and_one_end() -> None:
 
 def test_an_image_is_an_item_that_goes_back_with_its_signature() -> None:
     image = {"inlineData": {"mimeType": "image/png", "data": "iVBORw0="}} | SIGNED
-    fed = Fed([chunk({"text": "Here:"}, image), STOP], wire="openai")
+    fed = CheckedGemini([chunk({"text": "Here:"}, image), STOP], wire="openai")
     assert [item["type"] for item in fed.output] == ["message", "reasoning", "image_generation_call"]
     assert (fed.output[2]["result"], fed.output[2]["output_format"]) == ("iVBORw0=", "png")
     assert fed.returned() == [{"text": "Here:"}, image]
@@ -61,7 +62,7 @@ def test_an_image_is_an_item_that_goes_back_with_its_signature() -> None:
     ids=lambda part: next(iter(part)),
 )
 def test_what_only_gemini_has_goes_back_as_it_came(part: dict[str, Any]) -> None:
-    fed = Fed([chunk(part | SIGNED, part), STOP])
+    fed = CheckedGemini([chunk(part | SIGNED, part), STOP])
     assert [item["type"] for item in fed.output] == [f"gemini:{next(iter(part))}"] * 2
     assert fed.returned() == [part | SIGNED, part]
 
@@ -87,10 +88,21 @@ def test_arguments_in_pieces_are_built(end: list[bytes]) -> None:
         partial(piece("$.operations[1].on", boolValue=True), piece("$['a key'].x", nullValue="NULL_VALUE")),
         partial(piece('$["b"]', stringValue="")),
     ]
-    (call,) = Fed([BEGUN, *frames, *end, STOP]).output
+    (call,) = CheckedGemini([BEGUN, *frames, *end, STOP]).output
     assert (call["call_id"], call["status"]) == ("a", "completed")
     built = {"operations": [{"price": 0.5, "name": "Test"}, {"on": True}], "a key": {"x": None}, "b": ""}
     assert json.loads(call["arguments"]) == built
+
+
+@pytest.mark.parametrize("empty", [chunk({"text": ""}), chunk({"text": "", "thought": True}), chunk({})])
+def test_a_part_that_says_nothing_ends_no_call(empty: bytes) -> None:
+    pieces = [
+        partial(piece("$.a", stringValue="x", willContinue=True)),
+        empty,
+        partial(piece("$.a", stringValue="y")),
+    ]
+    (call,) = CheckedGemini([BEGUN, empty, *pieces, empty, chunk({"functionCall": {}}), STOP]).output
+    assert (call["call_id"], call["status"], call["arguments"]) == ("a", "completed", '{"a":"xy"}')
 
 
 @pytest.mark.parametrize(
@@ -111,7 +123,7 @@ def test_arguments_in_pieces_are_built(end: list[bytes]) -> None:
     ],
 )
 def test_a_piece_without_a_place_cuts_the_call(wrong: Any) -> None:
-    fed = Fed([BEGUN, partial(piece("$.s", stringValue="kept")), partial(wrong), STOP])
+    fed = CheckedGemini([BEGUN, partial(piece("$.s", stringValue="kept")), partial(wrong), STOP])
     call = fed.output[0]
     assert (call["status"], json.loads(call["arguments"])["s"]) == ("incomplete", "kept")
     assert fed.notes("loss") == ["functionCall.partialArgs: a piece has no place in the arguments"]
@@ -119,7 +131,9 @@ def test_a_piece_without_a_place_cuts_the_call(wrong: Any) -> None:
 
 def test_a_call_is_ended_by_what_follows_it() -> None:
     other = {"functionCall": {"name": "g", "args": {"b": 2}}}
-    fed = Fed([BEGUN, partial(piece("$.a", numberValue=1)), chunk(other), BEGUN, chunk({"text": "x"}), STOP])
+    fed = CheckedGemini(
+        [BEGUN, partial(piece("$.a", numberValue=1)), chunk(other), BEGUN, chunk({"text": "x"}), STOP]
+    )
     called = [(item["name"], item["arguments"]) for item in fed.output if item["type"] == "function_call"]
     assert called == [("f", '{"a":1}'), ("g", '{"b":2}'), ("f", "{}")]
 
@@ -160,9 +174,9 @@ def at(path: str, value: Any) -> Any:
 @pytest.mark.parametrize("odd", ODD, ids=repr)
 @pytest.mark.parametrize("path", PLACES)
 def test_odd_types_break_nothing(path: str, odd: Any) -> None:
-    """`Fed` holds every event to the laws."""
+    """`CheckedGemini` holds every event to the laws."""
     for wire in ("openai", "openresponses"):
-        fed = Fed([chunk({"text": "A"}), at(path, odd), STOP], wire=wire)
+        fed = CheckedGemini([chunk({"text": "A"}), at(path, odd), STOP], wire=wire)
         assert fed.status in ("completed", "failed", "incomplete")
 
 
@@ -170,7 +184,7 @@ def test_halves_of_a_pair_in_two_chunks_are_one_character() -> None:
     halves = [
         json.dumps({"candidates": [{"content": {"parts": [{"text": half}]}}]}) for half in "\ud83d\ude42"
     ]
-    fed = Fed([half.encode() for half in halves] + [STOP])
+    fed = CheckedGemini([half.encode() for half in halves] + [STOP])
     assert fed.response.output_text == "🙂"
 
 
@@ -180,7 +194,7 @@ def test_thousands_of_parts_and_calls_are_read() -> None:
     texts: list[Any] = [{"text": str(n), "thought": n % 2 == 0} | SIGNED for n in range(1_000)]
     texts = [part if part["thought"] else {k: v for k, v in part.items() if k != "thought"} for part in texts]
     frames = [chunk(*calls, *texts), STOP]
-    assert Fed(frames).returned() == parts_of(frames)
+    assert CheckedGemini(frames).returned() == parts_of(frames)
 
 
 def test_deep_arguments_are_kept_or_the_answer_fails() -> None:
@@ -190,12 +204,12 @@ def test_deep_arguments_are_kept_or_the_answer_fails() -> None:
     (call,) = outputs({"functionCall": {"name": "f", "args": {"deep": deep}}})
     assert json.loads(call["arguments"]) == {"deep": deep}
     nested = b'{"candidates":[{"content":{"parts":[{"functionCall":{"name":"f","args":%b%b}}]}}]}'
-    fed = Fed([nested % (b'{"a":' * 50_000, b"}" * 50_000), STOP])
+    fed = CheckedGemini([nested % (b'{"a":' * 50_000, b"}" * 50_000), STOP])
     assert fed.status == "failed"
 
 
 def test_other_candidates_are_losses() -> None:
-    fed = Fed([chunk({"text": "A"}), chunk({"text": "B"}, index=1), STOP])
+    fed = CheckedGemini([chunk({"text": "A"}), chunk({"text": "B"}, index=1), STOP])
     assert fed.response.output_text == "A"
     assert fed.notes("loss") == ["candidates: candidate 1 of several, only the first is kept"]
 
@@ -203,7 +217,7 @@ def test_other_candidates_are_losses() -> None:
 def test_log_probabilities_come_with_the_text() -> None:
     token = {"token": "Hi", "logProbability": -0.1, "tokenId": 1}
     result = {"chosenCandidates": [token], "topCandidates": [{"candidates": [token, {"token": "Ho"}]}]}
-    (message,) = Fed([chunk({"text": "Hi"}, logprobsResult=result), STOP], wire="openai").output
+    (message,) = CheckedGemini([chunk({"text": "Hi"}, logprobsResult=result), STOP], wire="openai").output
     (logprob,) = message["content"][0]["logprobs"]
     assert (logprob["token"], logprob["logprob"], len(logprob["top_logprobs"])) == ("Hi", -0.1, 1)
 
@@ -221,7 +235,10 @@ def test_sources_are_at_characters_though_they_are_told_in_bytes() -> None:
             {"segment": {"startIndex": 3, "endIndex": 10_000}, "groundingChunkIndices": [0]},
         ],
     }
-    fed = Fed([chunk({"text": text}), chunk(finish="STOP", groundingMetadata=grounding)], wire="openai")
+    fed = CheckedGemini(
+        [chunk({"text": text}), chunk(finish="STOP", groundingMetadata=grounding)], wire="openai"
+    )
     (cited,) = fed.output[0]["content"][0]["annotations"]
     assert text[cited["start_index"] : cited["end_index"]] == "Paris"
-    assert len(fed.notes("loss")) == 2
+    assert fed.notes("loss") == []
+    assert native_of(fed.response, "gemini")["groundingMetadata"] == grounding

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from openresponses_bridge.dialects.gemini import GeminiOptions, to_gemini
-from openresponses_bridge.dialects.gemini.carried import CarriedFields
+from openresponses_bridge.dialects.gemini.carried import CarriedFields, CarriedPart
 from openresponses_bridge.dialects.gemini.signatures import Signed, seal_signatures
 from openresponses_bridge.errors import InvalidRequestError
 from openresponses_bridge.protocol.codec import decode_request
@@ -359,7 +359,7 @@ def test_what_a_client_of_this_api_has_brought_is_restored() -> None:
         body={"cachedContent": "cachedContents/1"},
         generation={"thinkingConfig": {"thinkingBudget": 7}, "responseModalities": ["TEXT"]},
         tool_config={"functionCallingConfig": {"streamFunctionCallArguments": True}},
-        parts={"0.0": {"videoMetadata": {"fps": 1}}},
+        parts={"0.0": CarriedPart("text", {}, {"partMetadata": {"a": 1}})},
         items=1,
     )
     item = {"role": "user", "content": [{"type": "input_text", "text": "Hi"}]}
@@ -375,7 +375,7 @@ def test_what_a_client_of_this_api_has_brought_is_restored() -> None:
     assert list(diagnostics) == []
     assert body["cachedContent"] == "cachedContents/1"
     assert body["generationConfig"] == carried.generation
-    assert body["contents"][0]["parts"] == [{"text": "Hi", "videoMetadata": {"fps": 1}}]
+    assert body["contents"][0]["parts"] == [{"text": "Hi", "partMetadata": {"a": 1}}]
     assert body["toolConfig"] == {
         "functionCallingConfig": {"mode": "AUTO", "streamFunctionCallArguments": True}
     }

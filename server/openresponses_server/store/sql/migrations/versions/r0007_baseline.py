@@ -121,7 +121,8 @@ def _usage() -> None:
 
 
 def _compress_large_columns() -> None:
-    """With lz4 where PostgreSQL has it: pglz, its default, is what storing a large response costs most."""
+    """Compress with lz4 where PostgreSQL has it: pglz, its default, is what storing a large response costs
+    most."""
     connection = op.get_bind()
     if connection.dialect.name == "postgresql" and "lz4" in (connection.scalar(_METHODS) or ()):
         for table, column in _LARGE:
@@ -139,6 +140,6 @@ def _counts() -> list[sa.Column[int]]:
 
 
 def _index(name: str, table: str, columns: list[str], where: str | None = None) -> None:
-    """Of the rows for which `where` holds."""
+    """Create an index of the rows for which `where` holds."""
     given = None if where is None else sa.text(where)
     op.create_index(name, table, columns, sqlite_where=given, postgresql_where=given)

@@ -1,0 +1,247 @@
+"""The arguments of a call as they stream, without what servers put around them or send twice.
+
+Servers send `{}` in the place of arguments that follow, begin them once more after a part of them, repeat
+all so far with each piece, put a token of the model's own before them, and close more brackets than were
+open. What was passed on can't be taken back, and the pieces passed on have to add up to the arguments: so
+`{}` waits for what follows, what comes again is compared with what was passed on, and of it the rest is
+passed on. A call that begins again as something else is `broken`.
+"""
+
+from __future__ import annotations
+
+import re
+from io import StringIO
+from typing import Final
+
+from openresponses_bridge.calls.json_text import JsonState, Nesting, json_state, same_json
+from openresponses_bridge.diagnostics import Diagnostics
+
+_WHERE: Final = "tool_call.arguments"
+DIFFER: Final = "they came again and differ from those that were sent: incomplete"
+"""Of arguments that were sent, and are not all of them."""
+_DROPPED: Final = "what stood in their place or before them was dropped"
+_MOST_BEGINNINGS: Final = 64  # brackets of a text that is not JSON at which its arguments may begin again
+BRACKETS: Final = frozenset("{}[] \t\n\r")
+"""A piece of arguments that begins with none of these goes on what came before."""
+_LONGEST_TOKEN: Final = 40
+# what may stand before the arguments: an empty object in their place, a token of the model's own
+_PLACEHOLDER: Final = r"\{\s*+\}"
+_TOKEN: Final = r"\[[A-Z_]++\]|<\|[^<>|{}]*+\|>"
+_BEFORE: Final = re.compile(rf"\s*+(?:(?:{_PLACEHOLDER}|{_TOKEN})\s*+)++(?=[{{<\[])")
+_CUT_TOKEN: Final = r"\[[A-Z_]*+|<(?:\|[^<>|{}]*+\|?)?"
+_WAITING: Final = re.compile(rf"\s*+(?:(?:{_PLACEHOLDER}|{_TOKEN})\s*+)*+(?:{_CUT_TOKEN})?\Z")
+_EMPTY: Final = re.compile(_PLACEHOLDER)
+
+
+def may_begin_again(fragment: str) -> bool:
+    """Return whether a piece that begins with one of BRACKETS has to be looked at."""
+    return fragment.lstrip()[:1] in ("{", "}", "[", "]")
+
+
+def is_placeholder(arguments: str) -> bool:
+    """Return whether these arguments may stand for others that follow: an object without content."""
+    return _EMPTY.fullmatch(arguments.strip()) is not None
+
+
+def begin_again_within(text: str) -> bool:
+    """Return whether this text, which is not JSON, is parts of some arguments and then all of them: they
+    began again where more text was possible too, within a string say."""
+    if not text.rstrip().endswith("}"):
+        return False
+    at = text.find("{", 1)
+    for _ in range(_MOST_BEGINNINGS):
+        if at < 0:
+            break
+        before, after = "".join(text[:at].split()), "".join(text[at:].split())
+        if _is_made_of(before, after) and json_state(text[at:]) is JsonState.COMPLETE:
+            return True
+        at = text.find("{", at + 1)
+    return False
+
+
+def _is_made_of(text: str, whole: str) -> bool:
+    """Return whether a text is made of beginnings of another one."""
+    end = at = _agreeing(text, whole)  # beginnings make up the text until there
+    for _ in range(_MOST_BEGINNINGS):
+        if end == len(text):
+            return True
+        at = text.rfind("{", 1, at + 1)  # the next one may begin within what agreed
+        if at < 0:
+            return False
+        length = _agreeing(text[at:], whole)
+        if at + length > end:
+            end = at = at + length
+        else:
+            at -= 1
+    return False
+
+
+def _agreeing(one: str, other: str) -> int:
+    """Return how many characters at their beginning two texts share."""
+    low, high = 0, min(len(one), len(other))
+    while low < high:  # the first `low` are the same
+        middle = (low + high + 1) // 2
+        if one[low:middle] == other[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+class StreamedArguments:
+    """Reads the pieces of one call's arguments. What `feed`, `release` and `end` return is passed on; the
+    caller keeps it in `sent`, to which it gives nothing else. `broken`: the arguments came again, and differ
+    from those that were passed on."""
+
+    __slots__ = (
+        "_again",
+        "_diagnostics",
+        "_differs",
+        "_ended",
+        "_held",
+        "_is_passing",
+        "_nesting",
+        "_read",
+        "_size",
+        "broken",
+    )
+
+    def __init__(self, diagnostics: Diagnostics) -> None:
+        self._diagnostics = diagnostics
+        self.broken = False
+        self._held = ""  # not passed on yet
+        self._again: list[str] | None = None  # arguments that came again, as long as they may be those sent
+        self._size = 0  # of them, in characters
+        self._differs = False  # they are not those sent
+        self._nesting = Nesting()
+        self._read = 0  # characters of `sent` that it has seen
+        self._ended = self._is_passing = False
+
+    @property
+    def held(self) -> str:
+        """The text that waits for the next piece."""
+        return self._held
+
+    @property
+    def is_plain(self) -> bool:
+        """A piece that does not begin again may be passed on without asking."""
+        return self._again is None and not self._held
+
+    def release(self) -> str:
+        """Pass on what waits."""
+        held, self._held = self._held, ""
+        return held
+
+    def go_on(self) -> None:
+        """Pass on whatever comes: it goes on what came before, which is not kept any more."""
+        self._is_passing = True
+
+    def feed(self, fragment: str, sent: StringIO) -> str:
+        """The next piece; returns what can be passed on now."""
+        if self._is_passing:
+            return fragment
+        if self._again is not None:
+            return self._feed_again(fragment, sent)
+        if not sent.tell():
+            return self._begin(self._held + fragment)
+        if self._held:
+            return self._go_on(self.release(), fragment, sent)
+        return self._follow(fragment, sent) if may_begin_again(fragment) else fragment
+
+    def end(self, sent: StringIO) -> str:
+        """End the arguments and return the rest to pass on."""
+        if self._ended:
+            return ""
+        self._ended = True
+        held = self.release()
+        if held and sent.tell():  # the object that came last is within those before it, or all of them again
+            return self._rest(held, sent.getvalue()) or ""
+        if self._again is not None:
+            self._compare("".join(self._again), sent.getvalue())
+        if (empty := _EMPTY.search(held)) is not None and held.strip() != empty[0]:
+            self._repair(_DROPPED)
+            return empty[0]
+        return held
+
+    def _begin(self, text: str) -> str:
+        """Begin to pass text on: nothing was passed on so far."""
+        if len(text) <= _LONGEST_TOKEN and text.strip() and _WAITING.match(text):
+            self._held = text
+            return ""
+        self._held = ""
+        if (before := _BEFORE.match(text)) is not None:
+            self._repair(_DROPPED)
+            return text[before.end() :]
+        return text
+
+    def _follow(self, fragment: str, sent: StringIO) -> str:
+        """A piece that begins with a bracket, behind others."""
+        nesting, first = self._look(sent), fragment.lstrip()[0]
+        if nesting.closed_once:
+            if first in "}]":
+                self._repair("brackets that were not open were closed, dropped")
+                return ""
+            return self._begin_again(fragment, sent)
+        if first != "{":
+            return fragment
+        if not (nesting.in_string or nesting.takes_object):
+            return self._begin_again(fragment, sent)
+        # where it may be a value: only if it is all that was sent, from the beginning
+        if len(fragment) <= sent.tell() or not fragment.startswith(sent.getvalue()):
+            return fragment
+        if nesting.in_string:
+            goes_on = json_state(sent.getvalue() + fragment) is not JsonState.MALFORMED
+            return fragment if goes_on else self._begin_again(fragment, sent)
+        if json_state(fragment) is not JsonState.COMPLETE:
+            return fragment
+        self._held = fragment
+        return ""
+
+    def _go_on(self, held: str, fragment: str, sent: StringIO) -> str:
+        """Return what to pass on, after an object that may be a value or all arguments again."""
+        if fragment.startswith(held):
+            return self._begin_again(fragment, sent)
+        return held + fragment
+
+    def _look(self, sent: StringIO) -> Nesting:
+        if self._read != sent.tell():
+            sent.seek(self._read)
+            self._nesting.feed(sent.read())
+            self._read = sent.tell()
+        return self._nesting
+
+    def _begin_again(self, fragment: str, sent: StringIO) -> str:
+        self._again, self._size, self._differs = [], 0, False
+        return self._feed_again(fragment, sent)
+
+    def _feed_again(self, fragment: str, sent: StringIO) -> str:
+        assert self._again is not None
+        self._again.append(fragment)
+        self._size += len(fragment)
+        if self._differs or self._size < sent.tell():
+            return ""
+        text, whole = "".join(self._again), sent.getvalue()
+        self._again = [text]
+        rest = self._rest(text, whole)
+        if rest is None:
+            self._differs = True
+            return ""
+        self._again = None
+        return rest
+
+    def _rest(self, text: str, sent: str) -> str | None:
+        """Return what the arguments that came again have beyond those that were sent; None if they differ."""
+        if not text.startswith(sent):
+            return None
+        self._repair("they came again from their beginning, the rest was added")
+        return text[len(sent) :]
+
+    def _compare(self, text: str, sent: str) -> None:
+        if sent.startswith(text.strip()) or same_json(text, sent):
+            self._repair("they came again, dropped")
+            return
+        self.broken = True
+        self._diagnostics.warning(_WHERE, DIFFER)
+
+    def _repair(self, what: str) -> None:
+        self._diagnostics.repair(_WHERE, what)

@@ -1,0 +1,118 @@
+"""Fields of an upstream that only clients of its own API know, on their way to them (law N1).
+
+Requests carry such fields in `CreateResponse.native`, answers in `Response.native` and errors in
+`ErrorPayload.native`: there an inbound puts them, of answers with `ResponseStream.native`, in the form of its
+API, and the outbound of the same dialect takes them out. To any other they are losses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, Final
+
+from msgspec import UNSET
+
+from openresponses_bridge.diagnostics import LONGEST_SHOWN, Diagnostics
+from openresponses_bridge.errors import BridgeError
+from openresponses_bridge.protocol.beyond import bounded_fields
+from openresponses_bridge.protocol.codec import with_whole_characters
+from openresponses_bridge.protocol.items import Item
+from openresponses_bridge.protocol.request import CreateResponse
+from openresponses_bridge.protocol.response import (
+    NATIVE,
+    PROTOCOL,
+    ErrorPayload,
+    Native,
+    Response,
+    ResponseError,
+)
+
+Said = Response | ResponseError | ErrorPayload | BridgeError | Item
+
+
+def native_of(said: Said, dialect: str) -> dict[str, Any]:
+    """Return what an upstream of this dialect said besides; {} if there is nothing. It may be anything that
+    is JSON."""
+    found = _native(said).get(dialect)
+    return found if isinstance(found, dict) else {}
+
+
+def _native(said: Said) -> dict[str, Any]:
+    if isinstance(said, Response | ResponseError | ErrorPayload | BridgeError):
+        return said.native or {}
+    found = (getattr(said, "extra", UNSET) or {}).get(NATIVE)
+    return found if isinstance(found, dict) else {}
+
+
+def dialect_of(request: CreateResponse) -> str:
+    """The dialect in which a client made its request."""
+    return request.native.dialect if request.native is not UNSET else PROTOCOL
+
+
+def object_in(fields: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """The object of this name; {} if it is not one."""
+    found = fields.get(name)
+    return found if isinstance(found, dict) else {}
+
+
+def report_native(said: Response, dialect: str, diagnostics: Diagnostics) -> None:
+    """Report what upstreams of other dialects said besides, in the answer or its error, for a client of this
+    one: each a loss."""
+    for where in _foreign(said, dialect):
+        diagnostics.loss(where, "is not known to the client")
+    for where in _foreign(said.error, dialect) if said.error is not None else ():
+        diagnostics.loss(f"error.{where}", "is not known to the client")
+    for item in said.output:
+        for where in _foreign(item, dialect):
+            diagnostics.loss(f"{item.type}.{where}", "is not known to the client")
+
+
+def _foreign(said: Said, dialect: str) -> Iterator[str]:
+    for name, fields in _native(said).items():
+        if name != dialect and isinstance(fields, dict):
+            yield from _names(fields)
+
+
+def _names(fields: dict[str, Any]) -> Iterator[str]:
+    for name, value in fields.items():
+        if name == TIER:
+            continue
+        inner = value if isinstance(value, dict) and value else {"": value}
+        yield from (f"{name[:LONGEST_SHOWN]}.{each[:LONGEST_SHOWN]}".rstrip(".") for each in inner)
+
+
+def other_fields(received: Mapping[str, Any], read: Collection[str]) -> dict[str, Any]:
+    """The fields of an upstream's object that say something and that are not among those that were read."""
+    return {name: value for name, value in received.items() if value is not None and name not in read}
+
+
+TIER: Final = "service_tier"
+"""Where `Response.native` has the service tier as the upstream called it; `Response.service_tier` has the
+protocol's name for it, for all other clients."""
+_NOT_TOLD: Final = frozenset({"auto", "default"})
+
+
+def tier_for(
+    said: Response, dialect: str, diagnostics: Diagnostics, names: Mapping[str, str] | None = None
+) -> Any:
+    """The service tier in the names of a client's dialect, by the protocol's: without `names` it has the
+    same. As an upstream of this dialect called it, whatever that was. None where none but the default is
+    known, or the dialect has no name for it, which is a loss."""
+    own = native_of(said, dialect).get(TIER)
+    tier = said.service_tier
+    if own is not None or tier in _NOT_TOLD:
+        return own
+    if names is None or tier in names:
+        return tier if names is None else names[tier]
+    diagnostics.loss(TIER, f"{tier[:LONGEST_SHOWN]!r} is not known to the client")
+    return None
+
+
+ERROR_FIELDS: Final = frozenset({"type", "code", "message", "param"})
+"""The fields of an error that every API has a place for."""
+
+
+def native_error(dialect: str, fields: Mapping[str, Any], read: Collection[str] = ERROR_FIELDS) -> Native:
+    """The value of `ErrorPayload.native` for an upstream's error, of which these fields were read."""
+    kept, _ = bounded_fields(with_whole_characters(other_fields(fields, read)))
+    return {dialect: kept} if kept else UNSET

@@ -1,0 +1,268 @@
+"""An upstream's error in whatever form it comes: one reading for refusals and for frames, of every dialect.
+
+Servers and gateways put what went wrong under many names and into each other: an error around an error, JSON
+within a text, a list of what is wrong with each field. The innermost words and codes count, since what
+surrounds them says only that something went wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from openresponses_bridge.dialects.base.failures import LONGEST_NAME, NO_MESSAGE, UPSTREAM_ERROR, failure
+from openresponses_bridge.dialects.base.native import native_error
+from openresponses_bridge.dialects.base.refusals import cause_of, code_for
+from openresponses_bridge.errors import WireError
+from openresponses_bridge.protocol.codec import decode_json
+from openresponses_bridge.protocol.response import ErrorPayload
+from openresponses_bridge.sse import SSEDecoder
+from openresponses_bridge.text import repair_surrogates
+
+
+class ReportedError(NamedTuple):
+    """The facts in an upstream's failure. A fact that it does not give is None."""
+
+    message: str | None = None
+    type: str | None = None
+    code: str | None = None
+    param: str | None = None
+    fields: Mapping[str, Any] = {}
+    """The object with the innermost words."""
+
+    @property
+    def codes(self) -> tuple[str | None, ...]:
+        """Its codes, which programs read."""
+        return (self.code, self.type, *_reasons(self.fields))
+
+
+LONGEST_MESSAGE: Final = 4000
+"""Characters of a message that are kept."""
+_DEEPEST: Final = 16  # errors within errors
+_MOST_ENTRIES: Final = 8  # of a list of what is wrong
+_MOST_STEPS: Final = 16  # of the path to a field
+_LONGEST_STEP: Final = 100
+_MOST_FRAMES: Final = 100
+_HOLDERS: Final = ("error", "errors", "base_resp", "response")
+_MESSAGES: Final = (
+    "message",
+    "detail",
+    "error_msg",
+    "error_message",
+    "errorMessage",
+    "error_description",
+    "status_msg",
+    "msg",
+    "Message",
+    "reason",
+    "title",
+)
+_CODES: Final = ("code", "error_code", "errorCode", "status_code")
+_STATUS: Final = "status"  # a status of HTTP or Google's, or whether a response has failed
+_NUMBERED: Final = frozenset({*_CODES, _STATUS})
+_FRAMES: Final = frozenset({"error", "response.failed", "response.error"})  # types of frames, not of errors
+_TYPES: Final = ("type", "error_type", "__type")
+_SAYS_SO: Final = frozenset(
+    {"error_msg", "error_message", "errorMessage", "error_code", "detail", "error_description"}
+)
+"""Fields that only an error has."""
+_BEGINS_JSON: Final = ("{", "[")
+_SSE_FIELDS: Final = (b"data:", b"event:", b"error:", b":", b"id:")
+_RAW: Final = "raw"  # OpenRouter: what the provider has answered, as text
+
+
+def reported_error(value: Any) -> ReportedError | None:
+    """The error in the value of some JSON, None if it reports none: the body of a refusal, or of a
+    failed answer."""
+    found = _read(value, _DEEPEST)
+    return found if found is not None and (found.message or found.code or found.type) else None
+
+
+def reported_in(body: bytes, *, within_answer: bool = False) -> ReportedError | None:
+    """The same for bytes: JSON, or server-sent events of which one reports it. `within_answer`: they may be
+    no error at all."""
+    try:
+        value = decode_json(body)
+        found = reported_error(value)
+        if within_answer and found is not None and found.message is None:
+            return found if isinstance(value, dict) and any(map(value.get, _HOLDERS)) else None
+        return found
+    except WireError:
+        if not body.lstrip().startswith(_SSE_FIELDS):
+            return None
+    decoder = SSEDecoder()
+    try:
+        frames = [*decoder.feed(body), *decoder.close()][:_MOST_FRAMES]
+    except WireError:
+        return None
+    for frame in frames:
+        try:
+            value = decode_json(frame.data)
+        except WireError:
+            continue
+        found = error_in_frame(value, frame.event) if within_answer else reported_error(value)
+        if found is not None:
+            return found
+    return None
+
+
+def error_in_frame(value: Any, event: str = "") -> ReportedError | None:
+    """The error that a frame of a stream reports, in the form of any dialect; None if it is another frame.
+    `event` is the name of its SSE event."""
+    if isinstance(value, list) and value:
+        value = value[0]
+    if not isinstance(value, dict):
+        return None
+    response = value.get("response")
+    holder = response if isinstance(response, dict) else value
+    is_error = (
+        bool(holder.get("error") or holder.get("errors"))
+        or (holder.get("base_resp") is not None and has_failed(holder["base_resp"]))
+        or "error" in (value.get("type"), value.get("object"), event)
+        or not _SAYS_SO.isdisjoint(holder)
+        or ("message" in holder and not _NUMBERED.isdisjoint(holder))
+        or (isinstance(message := holder.get("message"), dict) and bool(message.get("error")))
+    )
+    return (reported_error(holder) or ReportedError()) if is_error else None
+
+
+def payload_of(error: Any, dialect: str = "") -> ErrorPayload:
+    """An error that an upstream reported, in any form, as the failure of its response: with the code that
+    clients know for an input that is too long. Clients of the `dialect` get its other fields, too."""
+    found = reported_error(error) or ReportedError()
+    message = found.message or NO_MESSAGE
+    known = cause_of(None, found.codes, message)
+    code = code_for(found.code or found.type, known)
+    unnamed = failure(UPSTREAM_ERROR, message)
+    return replace(
+        unnamed,
+        type=found.type or unnamed.type,
+        code=code or unnamed.code,
+        param=found.param,
+        native=native_error(dialect, found.fields) if dialect else UNSET,
+    )
+
+
+def _read(value: Any, left: int) -> ReportedError | None:
+    if left == 0:
+        return None
+    if isinstance(value, list):
+        return _listed(value, left)
+    if isinstance(value, str | int) and not isinstance(value, bool):
+        return _said(str(value), left)
+    if not isinstance(value, dict):
+        return None
+    kind = _name(value, _TYPES)
+    own = ReportedError(
+        None, None if kind in _FRAMES else kind, _code_of(value), _name(value, ("param",)), value
+    )
+    inner = _within(value, left)
+    if inner is None:
+        return own
+    return ReportedError(
+        inner.message,
+        inner.type or own.type,
+        inner.code or own.code,
+        inner.param or own.param,
+        inner.fields or own.fields,
+    )
+
+
+def _within(value: Mapping[str, Any], left: int) -> ReportedError | None:
+    """Return what the object says, by the first of its fields that says something."""
+    metadata = value.get("metadata")
+    raw = _read(metadata.get(_RAW), left - 1) if isinstance(metadata, dict) else None
+    if raw is not None and raw.message:
+        return raw
+    held = None
+    for name in _HOLDERS:
+        inner = value.get(name)
+        if name == "base_resp" and not has_failed(inner):
+            continue
+        if name == "response" and not isinstance(inner, dict):
+            continue  # a text that is an answer
+        found = _read(inner, left - 1)
+        if found is not None and found.message:
+            return found
+        held = held or found
+    for name in _MESSAGES:
+        inner = value.get(name)
+        if name == "title" and value.get("detail"):
+            continue
+        found = _said(inner, left) if isinstance(inner, str) else _read(inner, left - 1)
+        if found is not None and found.message:
+            return found if held is None else held._replace(message=found.message)
+    return held
+
+
+def _said(text: str, left: int) -> ReportedError | None:
+    """A text, or the error in it where it is JSON."""
+    given = text.strip()
+    if given.startswith(_BEGINS_JSON) and left > 1:
+        try:
+            found = _read(decode_json(repair_surrogates(given)), left - 1)
+        except WireError:
+            found = None
+        if found is not None and found.message:
+            return found
+    return ReportedError(repair_surrogates(text[:LONGEST_MESSAGE])) if given else None
+
+
+def _listed(values: list[Any], left: int) -> ReportedError | None:
+    """A list of errors: those of fields (FastAPI, Mistral) become one text, of others the first counts."""
+    first = next((each for each in values[:_MOST_ENTRIES] if isinstance(each, dict | list | str)), None)
+    if not (isinstance(first, dict) and isinstance(first.get("loc"), list)):
+        return None if first is None else _read(first, left - 1)
+    texts = []
+    for each in values[:_MOST_ENTRIES]:
+        if isinstance(each, dict):
+            where, what = _path(each.get("loc")), each.get("msg")
+            if isinstance(what, str) and what:
+                texts.append(f"{where}: {what}" if where else what)
+    if not texts:
+        return None
+    message = repair_surrogates("; ".join(texts)[:LONGEST_MESSAGE])
+    return ReportedError(message, _name(first, _TYPES), None, _path(first.get("loc")) or None, first)
+
+
+def _path(loc: Any) -> str:
+    """The place of a field, without the part of the request that it is in."""
+    steps = [str(each)[:_LONGEST_STEP] for each in loc[:_MOST_STEPS]] if isinstance(loc, list) else []
+    if steps[:1] == ["body"]:
+        del steps[0]
+    return repair_surrogates(".".join(steps))
+
+
+def _code_of(value: Mapping[str, Any]) -> str | None:
+    """Return the error's code: a word rather than a number, as `status` says more than `code` at Google."""
+    given = [name for each in _CODES if (name := _name(value, (each,))) is not None]
+    status = _name(value, (_STATUS,))
+    if status is not None and status.upper() == status:
+        given.append(status)
+    words = (each for each in given if not each.lstrip("-").isdecimal())
+    return next(words, given[0] if given else None)
+
+
+def _name(value: Mapping[str, Any], names: tuple[str, ...]) -> str | None:
+    for each in names:
+        found = value.get(each)
+        if isinstance(found, str | int) and not isinstance(found, bool) and found != "":
+            return repair_surrogates(str(found)[:LONGEST_NAME])
+    return None
+
+
+def has_failed(base_resp: Any) -> bool:
+    """Return whether MiniMax's status, which every answer of it has, is that of a failure."""
+    return isinstance(base_resp, dict) and base_resp.get("status_code") not in (None, 0, "0", "")
+
+
+def _reasons(fields: Mapping[str, Any]) -> tuple[str, ...]:
+    """The reasons that Google gives in the details."""
+    details = fields.get("details")
+    if not isinstance(details, list):
+        return ()
+    given = (each.get("reason") for each in details[:_MOST_ENTRIES] if isinstance(each, dict))
+    return tuple(each[:LONGEST_NAME] for each in given if isinstance(each, str))

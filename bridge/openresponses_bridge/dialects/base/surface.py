@@ -1,0 +1,334 @@
+"""A client's API over HTTP: its paths, the places of its clients' keys, how requests are read and answers and
+errors are encoded.
+
+It is said once, in the folder of its dialect (`Dialect.surface`). The server and a backend of one's own read
+it there and add the I/O.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from enum import StrEnum
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple, Protocol
+
+from msgspec import Struct
+
+from openresponses_bridge.calls.identity import ToolIdentityMap
+from openresponses_bridge.diagnostics import Diagnostics
+from openresponses_bridge.dialects.base.native import native_of
+from openresponses_bridge.errors import BridgeError, HttpError
+from openresponses_bridge.models.information import EnrichedModelData
+from openresponses_bridge.protocol.codec import encode, plain
+from openresponses_bridge.protocol.events import Event
+from openresponses_bridge.protocol.request import CreateResponse
+from openresponses_bridge.protocol.response import ErrorBody, ErrorPayload, Response
+from openresponses_bridge.protocol.usage import Usage
+from openresponses_bridge.seal import Sealer
+from openresponses_bridge.sse import encode_comment
+
+SSE_TYPE: Final = b"text/event-stream; charset=utf-8"
+KEEP_ALIVE: Final = encode_comment("keep-alive")
+KEEP_ALIVE_EVENT: Final = "openresponses-bridge:keepalive"
+"""The type of the event for clients of the protocol that drop comments."""
+_EMPTY: Final[Mapping[str, str]] = MappingProxyType({})
+_PARAMETER: Final = re.compile(r"\{(\w+)\}")
+
+
+class Asks(StrEnum):
+    """The kinds of a path."""
+
+    ANSWER = "answer"
+    TOKENS = "tokens"
+    """The number of tokens of a request."""
+    MODELS = "models"
+    MODEL = "model"
+    STORED = "stored answer"
+    """An answer that is stored, whole or its stream again."""
+    CANCEL = "cancellation"
+    """The end of an answer that is being made."""
+    DELETE = "deletion"
+    """That a stored answer is deleted."""
+
+
+_METHODS: Final = {
+    Asks.ANSWER: "POST",
+    Asks.TOKENS: "POST",
+    Asks.MODELS: "GET",
+    Asks.MODEL: "GET",
+    Asks.STORED: "GET",
+    Asks.CANCEL: "POST",
+    Asks.DELETE: "DELETE",
+}
+
+
+class Parameter(Struct, frozen=True):
+    """One parameter of a path or a query."""
+
+    name: str
+    description: str
+    schema: dict[str, Any]
+    place: str = "query"
+
+
+class Description(Struct, frozen=True, kw_only=True):
+    """The description of a path in an OpenAPI document."""
+
+    id: str
+    summary: str
+    request: type[Any] | None = None
+    answer: type[Any] | None = None
+    """The JSON answer."""
+    many: bool = False
+    """It is an array of these."""
+    text: str = ""
+    """The content type of an answer that is not JSON."""
+    events: str = ""
+    """The description of a streamed answer."""
+    parameters: tuple[Parameter, ...] = ()
+    """Of the query."""
+    examples: dict[str, Any] = {}
+
+
+class SurfacePath(Struct, frozen=True, kw_only=True, dict=True):
+    """One path of an API."""
+
+    path: str
+    """With parameters, such as `{model}`, whose value may have slashes; `{id}` is the id of a stored
+    answer."""
+    asks: Asks = Asks.ANSWER
+    stream: bool | None = None
+    """Answers are streamed, or never are; None: the body says it."""
+    description: Description | None = None
+
+    @property
+    def method(self) -> str:
+        return _METHODS[self.asks]
+
+    @cached_property
+    def pattern(self) -> re.Pattern[str]:
+        """Matches a path of it, with a group for each parameter."""
+        pieces = _PARAMETER.split(self.path)
+        named = [f"(?P<{piece}>.*)" if at % 2 else re.escape(piece) for at, piece in enumerate(pieces)]
+        return re.compile("".join(named), re.DOTALL)
+
+
+class KeyPlace(NamedTuple):
+    """A place of a client's key: a header in lower case, what comes before the key there, and a parameter of
+    the address, "" if there is none."""
+
+    header: str
+    prefix: str = ""
+    query: str = ""
+
+
+class RequestHead(Struct, frozen=True, kw_only=True):
+    """A request without its body, and the knowledge of the server that it reached."""
+
+    stream: bool | None = None
+    """As in `SurfacePath`."""
+    fields: Mapping[str, str] = _EMPTY
+    """The parameters of its path."""
+    query: Mapping[str, str] = _EMPTY
+    headers: Mapping[str, str] = _EMPTY
+    """By their names in lower case."""
+    sealer: Sealer
+    """Opens what clients were given sealed."""
+    is_model: Callable[[str], bool] = lambda _name: False
+    """Return whether there is a model of exactly this name."""
+
+
+class FormContext(Struct, frozen=True, kw_only=True):
+    """The facts about an answer, besides its request, that its form depends on. They are known when the
+    answer begins: an upstream has accepted then."""
+
+    so_far: Callable[[], Response]
+    """Return the response so far, of several choices the first one's."""
+    sealer: Sealer
+    """Seals what clients carry between turns."""
+    identities: ToolIdentityMap | None = None
+    """Restores the names of tools, where the events do not have the client's."""
+    text_after_tools: bool = True
+    """Text that comes after a tool call is for clients of Chat Completions too."""
+    input_tokens: Callable[[], int] = lambda: 0
+    """Return an estimate of the input's tokens."""
+    usage_at_start: Callable[[], Usage | None] = lambda: None
+    """Return the usage that was reported before the answer began."""
+    trace: Callable[[str], None] | None = None
+    """Takes a line about each event, without content."""
+
+
+EncodeEvents = Callable[[Sequence[Event]], bytes]
+EncodeResponses = Callable[..., bytes | None]
+"""Encodes the ended response of each choice, one argument each; None if the API has only an error for it."""
+
+
+class AnswerForm(Protocol):
+    """The encoding of one answer."""
+
+    stream_type: bytes
+    """The content type of a stream."""
+    is_protocol: bool
+    """A stream has the events as they are, server-sent: where they were encoded before, that is sent."""
+    single_reasoning_form: bool
+    """There is one field for reasoning: `whole` is given the first of its forms only."""
+
+    @property
+    def encoders(self) -> Sequence[EncodeEvents]:
+        """One for the events of each choice."""
+        ...
+
+    def end(self) -> bytes:
+        """Return the end of a stream, behind the events of all choices."""
+        ...
+
+    @property
+    def whole(self) -> EncodeResponses:
+        """Encodes an answer that is not streamed."""
+        ...
+
+
+class Continuation(NamedTuple):
+    """The rest of a conversation, after the last part that a stored response has answered."""
+
+    request: CreateResponse
+    """With that response's id."""
+    losses: Diagnostics
+    before: str
+    """The digest of the conversation before."""
+    digest: Callable[[Sequence[Any]], str]
+    """Return the digest of items."""
+
+
+class Asked(Struct, frozen=True, kw_only=True):
+    """A client's request, read."""
+
+    request: CreateResponse
+    form: Callable[[FormContext], AnswerForm]
+    losses: Diagnostics | None = None
+    """Losses of the translation; None for the protocol's own API, which needs none."""
+    choices: int = 1
+    input_param: str = "input"
+    """The path of the input in the client's own request."""
+    schema_param: str = "text.format.schema"
+    """The path of the output's schema there."""
+    continuation: Continuation | None = None
+    """The same request as the continuation of a stored response, which is tried first."""
+
+
+class TokenCount(Struct, frozen=True, kw_only=True):
+    """The counting of a request's tokens."""
+
+    read: Callable[[bytes, RequestHead], tuple[CreateResponse, Diagnostics]]
+    """Return the request and its losses. Raises InvalidRequestError with `param`."""
+    answer: Callable[[int], Any]
+    """Return the number in the form of the API."""
+    input_param: str
+    """As in `Asked`."""
+
+
+class ModelList(Struct, frozen=True, kw_only=True):
+    """The list of models."""
+
+    page: Callable[[Sequence[EnrichedModelData], RequestHead], Any]
+    """Return the models that the query asks for. Raises InvalidRequestError with `param`."""
+    model: Callable[[EnrichedModelData, str], Any]
+    """Return one model, for a client that calls it so."""
+    named: Callable[[str, RequestHead], str] = lambda name, _head: name
+    """Return the name here of the model that this client calls so."""
+
+
+class ResumedStream(Struct, frozen=True, kw_only=True):
+    """The stream of a stored response, again."""
+
+    after: int
+    """The number of the last event that the client has seen; -1 if it has seen none."""
+    param: str
+    """The parameter that says so."""
+    form: Callable[[FormContext], AnswerForm]
+    """The form is fed all events, and encodes those that the client has not seen."""
+
+
+class StoredAnswers(Struct, frozen=True, kw_only=True):
+    """The stored responses of an API, which are also made in the background."""
+
+    resumed: Callable[[RequestHead], ResumedStream | None]
+    """Return the stream that is asked for; None if a response is asked for whole. Raises InvalidRequestError
+    with `param`."""
+    whole: Callable[[Response, FormContext], bytes]
+    """Encode a response as it ended or so far, also one that failed."""
+    deleted: Callable[[str], bytes]
+    """Encode the answer to the deletion of the response with this id."""
+
+
+class LimitState(Struct, frozen=True):
+    """The state of one limit of one key."""
+
+    name: str
+    """`requests` or `tokens`."""
+    limit: int
+    """How many a minute."""
+    left: int
+    """How many are left."""
+    reset: float
+    """Seconds until all are left again."""
+
+
+def openai_limit_headers(state: LimitState, _now: float) -> Iterator[tuple[str, str]]:
+    """`x-ratelimit-…`; `reset` is a duration as `1m3s`, to milliseconds below a minute."""
+    yield f"x-ratelimit-limit-{state.name}", str(state.limit)
+    yield f"x-ratelimit-remaining-{state.name}", str(state.left)
+    yield f"x-ratelimit-reset-{state.name}", _duration(state.reset)
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 1:
+        return f"{math.ceil(seconds * 1000)}ms"
+    minutes, rest = divmod(math.ceil(seconds), 60)
+    return f"{minutes}m{rest}s" if minutes else f"{rest}s"
+
+
+def protocol_error(error: BridgeError, dialect: str) -> bytes:
+    """Encode a refusal in the protocol's form, with what an upstream of this dialect said besides."""
+    body = ErrorBody(ErrorPayload(error.error_type, error.code, error.message, error.param))
+    given = native_of(error, dialect)
+    return encode(plain(body) | {"error": given | plain(body.error)} if given else body)
+
+
+class Surface(Struct, frozen=True, kw_only=True):
+    """One API of clients."""
+
+    paths: Sequence[SurfacePath]
+    prefixes: Sequence[str] = ()
+    """All paths that begin so are of this API, for the form of errors, whether they are served or not."""
+    keys: Sequence[KeyPlace]
+    """The places of its clients' keys, the usual one first."""
+    recognises: Callable[[Mapping[str, str]], bool] = lambda _headers: False
+    """Return whether headers are those of its clients, at a path that several APIs have."""
+    read: Callable[[bytes, RequestHead], Asked]
+    """Decode a request. Raises InvalidRequestError with `param`."""
+    error: Callable[[BridgeError], bytes]
+    """Encode the body of a refusal."""
+    error_type: type[Any] = ErrorBody
+    """That body, for the OpenAPI document."""
+    count: TokenCount | None = None
+    models: ModelList | None = None
+    stored: StoredAnswers | None = None
+    keep_alive: bytes = KEEP_ALIVE
+    """Bytes that clients skip in a stream, between its frames."""
+    limit_headers: Callable[[LimitState, float], Iterator[tuple[str, str]]] = openai_limit_headers
+    """Return the headers that name one limit of a key; the second argument is the time (Unix seconds)."""
+    request_id_header: str | None = None
+    """Has the id of a request too, besides `x-request-id`."""
+    needs_client: bool = False
+    """A stored response is cancelled when its client leaves; one that nothing can refer to is not stored."""
+    stores_if_possible: bool = False
+    """Responses are stored unless the request says not to; without a store that works they are not."""
+    leaving_cancels: bool = False
+    """Clients cancel by disconnecting, even a response that is stored."""
+    cannot_continue: Callable[[str, Mapping[str, str]], HttpError] | None = None
+    """Return the refusal, with this message and to a client with these headers, over which clients send the
+    whole conversation instead of continuing a stored response."""

@@ -1,0 +1,23 @@
+"""Amazon Bedrock's Converse API."""
+
+from openresponses_bridge.dialects.bedrock_converse.dialect import DIALECT
+from openresponses_bridge.dialects.bedrock_converse.event_stream import (
+    EventStreamDecoder,
+    Message,
+    encode_event,
+    encode_message,
+)
+from openresponses_bridge.dialects.bedrock_converse.options import ConverseOptions
+from openresponses_bridge.dialects.bedrock_converse.upstream.inbound import Inbound
+from openresponses_bridge.dialects.bedrock_converse.upstream.request import to_converse
+
+__all__ = [
+    "DIALECT",
+    "ConverseOptions",
+    "EventStreamDecoder",
+    "Inbound",
+    "Message",
+    "encode_event",
+    "encode_message",
+    "to_converse",
+]

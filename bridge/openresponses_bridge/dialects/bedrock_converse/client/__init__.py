@@ -1,0 +1,1 @@
+"""The client's side: we answer a client of Converse."""

@@ -1,0 +1,53 @@
+"""Reasoning and citations on their way through a client: sealed as they came, so that they go back to the
+byte. A signature belongs to the very text that it came with, and redacted content can only be sent back."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from openresponses_bridge.errors import WireError
+from openresponses_bridge.protocol.codec import decode_json, encode
+from openresponses_bridge.seal import Sealer, SealError
+
+REASONING: Final = "bedrock-reasoning"
+FOREIGN: Final = "responses-reasoning"
+_CITATION: Final = "bedrock-citation"
+
+
+def seal_reasoning(sealer: Sealer, content: dict[str, Any]) -> str:
+    """The value of a `reasoningContent` block as `encrypted_content`."""
+    return sealer.seal(encode(content), REASONING)
+
+
+def open_reasoning(sealer: Sealer, sealed: str) -> dict[str, Any] | None:
+    """Return the value of the block; None for any other text, and for what can't be opened here."""
+    return _opened(sealer, sealed, REASONING)
+
+
+def seal_foreign(sealer: Sealer, fields: dict[str, Any]) -> str:
+    """Another upstream's reasoning, for a field in which Converse keeps opaque text."""
+    return sealer.seal(encode(fields), FOREIGN)
+
+
+def open_foreign(sealer: Sealer, sealed: str) -> dict[str, Any] | None:
+    """Return the fields of that reasoning; None as above."""
+    return _opened(sealer, sealed, FOREIGN)
+
+
+def seal_citation(sealer: Sealer, citation: dict[str, Any]) -> str:
+    """A citation as the API gave it."""
+    return sealer.seal(encode(citation), _CITATION)
+
+
+def open_citation(sealer: Sealer, sealed: str) -> dict[str, Any] | None:
+    """Return the citation; None as above."""
+    return _opened(sealer, sealed, _CITATION)
+
+
+def _opened(sealer: Sealer, sealed: str, kind: str) -> dict[str, Any] | None:
+    try:
+        found = sealer.open(sealed)
+        value = decode_json(found.payload)
+    except (SealError, WireError):
+        return None
+    return value if found.kind == kind and isinstance(value, dict) else None

@@ -1,0 +1,1 @@
+"""We are the client of a model that speaks this."""

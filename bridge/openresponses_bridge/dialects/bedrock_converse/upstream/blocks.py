@@ -1,0 +1,271 @@
+"""The content blocks of an incoming message, from start to stop, with a class for each kind."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any, Final, Protocol
+
+from openresponses_bridge.dialects.base import extension
+from openresponses_bridge.dialects.bedrock_converse.reasoning import seal_citation, seal_reasoning
+from openresponses_bridge.dialects.bedrock_converse.types import SLUG
+from openresponses_bridge.emitter.stream import ResponseStream
+from openresponses_bridge.errors import WireError
+from openresponses_bridge.protocol.codec import decode_json, encode
+from openresponses_bridge.protocol.content import Annotation, UrlCitation
+from openresponses_bridge.protocol.events import Event
+from openresponses_bridge.protocol.unknown import UnknownAnnotation, UnknownItem
+from openresponses_bridge.seal import Sealer
+
+_TOOL_USE, _TEXT, _CITATION, _REASONING = "toolUse", "text", "citation", "reasoningContent"
+_REDACTED: Final = "redactedContent"
+
+
+class MessageContext:
+    """What the blocks of one message share."""
+
+    __slots__ = ("calls", "has_output", "machine", "nameless", "position", "sealer", "undecided", "unsigned")
+
+    def __init__(self, machine: ResponseStream, sealer: Sealer) -> None:
+        self.machine = machine
+        self.sealer = sealer
+        self.position = 0  # length of the text so far, in code points
+        self.calls = 0
+        self.has_output = False
+        self.nameless = False  # a call had no name, and was left out
+        # the call that ended without arguments: the next block shows whether it had none or was cut (law E6)
+        self.undecided: int | None = None
+        self.unsigned = False  # reasoning ended without its signature, so that its item is still open
+
+    def close_open(self) -> list[Event]:
+        """Close what was left open: another block begins, so it is whole."""
+        events: list[Event] = []
+        if self.unsigned:
+            self.unsigned = False
+            events += self.machine.block_done()
+        if self.undecided is not None:
+            index, self.undecided = self.undecided, None
+            events += self.machine.tool_call_done(index)
+        return events
+
+    def lost(self, where: str, value: Any) -> list[Event]:
+        """Report a value that can't be read, or is in no place of its own."""
+        self.machine.diagnostics.loss(where, f"can't be read: {type(value).__name__}")
+        return []
+
+
+class Block(Protocol):
+    """Translates one open block."""
+
+    def feed(self, kind: str, value: Any) -> list[Event]:
+        """Translate a delta of this kind."""
+        ...
+
+    def stop(self) -> list[Event]:
+        """The block has ended."""
+        ...
+
+
+class TextBlock:
+    """Visible text. Its citations are sent at its end, when their range is known."""
+
+    __slots__ = ("_citations", "_context", "_start")
+
+    def __init__(self, context: MessageContext) -> None:
+        self._context = context
+        self._citations: list[Any] = []
+        self._start = context.position
+
+    def feed(self, kind: str, value: Any) -> list[Event]:
+        if kind == _TEXT and isinstance(value, str):
+            if not value:
+                return []
+            self._context.has_output = True
+            self._context.position += len(value)
+            return self._context.machine.text(value)
+        if kind == _CITATION and isinstance(value, dict):
+            self._citations.append(value)
+            return []
+        return self._context.lost(f"text.{kind[:64]}", value)
+
+    def stop(self) -> list[Event]:
+        context = self._context
+        if self._citations and context.position == self._start:
+            context.machine.diagnostics.loss("citation", "without text")
+            return []
+        return [
+            event
+            for given in self._citations
+            for event in context.machine.annotation(self._annotation(given))
+        ]
+
+    def _annotation(self, given: dict[str, Any]) -> Annotation:
+        """A citation of a web page in the protocol's words; another one as it came."""
+        location = given.get("location")
+        web = location.get("web") if isinstance(location, dict) else None
+        url = web.get("url") if isinstance(web, dict) else None
+        start, end = self._start, self._context.position
+        if not isinstance(url, str) or not url.startswith(("http://", "https://")):
+            place = {"start_index": start, "end_index": end}
+            return UnknownAnnotation({"type": f"{SLUG}citation", **place, "citation": given})
+        sealed = seal_citation(self._context.sealer, given)
+        return UrlCitation(url, start, end, str(given.get("title") or ""), sealed)
+
+
+class ReasoningBlock:
+    """Reasoning with its signature, or redacted content, without which it can't be sent back."""
+
+    __slots__ = ("_context", "_redacted", "_signature", "_text")
+
+    def __init__(self, context: MessageContext) -> None:
+        self._context = context
+        self._text: list[str] = []
+        self._signature: list[str] = []
+        self._redacted: list[str] = []
+
+    def feed(self, kind: str, value: Any) -> list[Event]:
+        if kind != _REASONING or not isinstance(value, dict):
+            return self._context.lost(f"reasoningContent.{kind[:64]}", value)
+        events: list[Event] = []
+        inner = value.get("reasoningText")
+        for name, said in (inner if isinstance(inner, dict) else value).items():
+            if said is None or name == "reasoningText":
+                continue
+            if not isinstance(said, str):
+                self._context.lost(f"reasoningContent.{name[:64]}", said)
+            elif name == _TEXT and said:
+                self._text.append(said)
+                self._context.position = 0
+                events += self._context.machine.reasoning(said)
+            elif name in ("signature", _REDACTED):
+                (self._signature if name == "signature" else self._redacted).append(said)
+        if isinstance(inner, dict) and isinstance(value.get(_REDACTED), str):
+            self._redacted.append(value[_REDACTED])
+        return events
+
+    def stop(self) -> list[Event]:
+        context, machine = self._context, self._context.machine
+        signature = "".join(self._signature)
+        if self._redacted and not self._text:
+            sealed = seal_reasoning(context.sealer, {_REDACTED: joined(self._redacted)})
+        elif signature:
+            content = {"text": "".join(self._text), "signature": signature}
+            sealed = seal_reasoning(context.sealer, {"reasoningText": content})
+        else:
+            context.has_output = context.has_output or bool(self._text)
+            context.unsigned = bool(self._text)
+            return []
+        context.has_output = True
+        context.position = 0
+        return machine.reasoning_encrypted(sealed) + machine.block_done()
+
+
+def joined(pieces: list[str]) -> str:
+    """Bytes that came in several pieces, each in base64, as one. What is not base64 is joined as it is."""
+    if len(pieces) == 1:
+        return pieces[0]
+    try:
+        whole = b"".join(base64.b64decode(piece, validate=True) for piece in pieces)
+    except ValueError:
+        return "".join(pieces)
+    return base64.b64encode(whole).decode()
+
+
+class CallBlock:
+    """A call of one of the client's tools."""
+
+    __slots__ = ("_context", "_fragments", "_given", "_index", "_named")
+
+    def __init__(self, context: MessageContext) -> None:
+        self._context = context
+        self._index = context.calls
+        self._fragments = False
+        self._named = False
+        self._given: Any = None
+        context.calls += 1
+        context.position = 0
+        context.has_output = True
+
+    def begin(self, start: dict[str, Any]) -> list[Event]:
+        """Begin with the fields of the call; of a whole answer they have its input, too."""
+        name, call_id = start.get("name"), start.get("toolUseId")
+        if not isinstance(name, str) or not name:
+            self._context.nameless = True
+            self._context.machine.diagnostics.loss("toolUse", "a call without a name")
+            return []
+        self._named = True
+        self._given = start.get("input")
+        own = call_id if isinstance(call_id, str) and call_id else None
+        return self._context.machine.tool_call(self._index, own, name)
+
+    def feed(self, kind: str, value: Any) -> list[Event]:
+        given = value.get("input") if kind == _TOOL_USE and isinstance(value, dict) else None
+        if given is not None and not isinstance(given, str):
+            given = encode(given).decode()  # servers of others send it parsed
+        if given is None:
+            return self._context.lost(f"toolUse.{kind[:64]}", value)
+        if not self._named or not given:
+            return []
+        self._fragments = self._fragments or not given.isspace()
+        return self._context.machine.tool_call(self._index, None, None, given)
+
+    def stop(self) -> list[Event]:
+        if not self._named:
+            return []
+        if not self._fragments and self._given is not None:
+            return self.feed(_TOOL_USE, {"input": self._given or "{}"}) + self.stop()
+        if not self._fragments:
+            self._context.undecided = self._index
+            return []
+        return self._context.machine.tool_call_done(self._index)
+
+
+class RawBlock:
+    """A block of the server's own: a tool that it ran, its result, an image. It becomes an extension item
+    that holds the block as a whole answer would have it."""
+
+    __slots__ = ("_block", "_context", "_input", "_kind", "_pieces")
+
+    def __init__(self, context: MessageContext, kind: str) -> None:
+        self._context = context
+        self._kind = kind
+        self._block: Any = None
+        self._input: list[str] = []
+        self._pieces: list[Any] = []
+        context.has_output = True
+        context.position = 0
+
+    def begin(self, value: Any) -> list[Event]:
+        """Begin with this value: of a whole answer, all of it."""
+        self._block = dict(value) if isinstance(value, dict) else value
+        return []
+
+    def feed(self, kind: str, value: Any) -> list[Event]:
+        if kind != self._kind:
+            return self._context.lost(f"{self._kind[:64]}.{kind[:64]}", value)
+        if isinstance(value, list):
+            self._pieces += value
+        elif isinstance(value, dict) and isinstance(value.get("input"), str):
+            self._input.append(value["input"])
+        elif isinstance(value, dict):
+            self._block = {**(self._block if isinstance(self._block, dict) else {}), **value}
+        else:
+            return self._context.lost(self._kind[:64], value)
+        return []
+
+    def stop(self) -> list[Event]:
+        status = "completed"
+        if isinstance(self._block, dict) and self._pieces:
+            self._block.setdefault("content", self._pieces)
+        if isinstance(self._block, dict) and self._input:
+            try:
+                self._block["input"] = decode_json("".join(self._input))
+            except WireError:
+                status = "incomplete"
+                self._context.machine.diagnostics.loss(
+                    f"{self._kind[:64]}.input", "cut or malformed, left out"
+                )
+        own = self._block.get("toolUseId") if isinstance(self._block, dict) else None
+        named = f"{own}_result" if self._kind == "toolResult" else own
+        item_id = str(named) if isinstance(own, str) else ""
+        fields = {"type": extension(SLUG, self._kind), "id": item_id, "status": status}
+        return self._context.machine.item(UnknownItem({**fields, "block": {self._kind: self._block}}))

@@ -1,0 +1,101 @@
+"""The end of an answer: its usage, its stop reason, what only clients of this API know of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from openresponses_bridge.diagnostics import Diagnostics
+from openresponses_bridge.dialects.base import TIER, failure, object_in, other_fields
+from openresponses_bridge.emitter.failures import outcome
+from openresponses_bridge.protocol.response import ErrorPayload
+from openresponses_bridge.protocol.usage import Usage
+
+_FAILED: Final = {
+    "malformed_model_output": "the upstream's model made an answer that could not be read",
+    "malformed_tool_use": "the upstream's model made a tool call that could not be read",
+}
+_EXPRESSED: Final = frozenset(
+    {"end_turn", "max_tokens", "stop_sequence", "tool_use", "content_filtered", *_FAILED}
+)
+"""Stop reasons that are as good in the protocol's words."""
+STOP_REASON: Final = "stopReason"
+METADATA: Final = frozenset({"usage", "metrics", "trace", "performanceConfig", "serviceTier"})
+_ADDITIONAL: Final = "additionalModelResponseFields"
+_COUNTS: Final = (
+    "inputTokens",
+    "outputTokens",
+    "totalTokens",
+    "cacheReadInputTokens",
+    "cacheWriteInputTokens",
+)
+
+
+def usage_of(usage: Mapping[str, Any], diagnostics: Diagnostics) -> Usage | None:
+    """Return the usage; None if nothing was counted. Converse counts cached input beside `inputTokens`, the
+    protocol within it."""
+    counts: dict[str, int] = {}
+    for name in _COUNTS:
+        count = usage.get(name)
+        if type(count) is int and count >= 0:
+            counts[name] = count
+        elif count is not None:
+            diagnostics.repair(f"usage.{name}", "can't be a count, left out")
+    if not counts:
+        return None
+    read, written = counts.get("cacheReadInputTokens", 0), counts.get("cacheWriteInputTokens", 0)
+    return Usage.of(
+        counts.get("inputTokens", 0) + read + written,
+        counts.get("outputTokens", 0),
+        cached_tokens=read,
+        cache_write_tokens=written,
+    )
+
+
+class Ending:
+    """What was said of the end: `reason` is the stop reason, None until one came; `failure` its error."""
+
+    __slots__ = ("_native", "failure", "reason")
+
+    def __init__(self) -> None:
+        self.reason: str | None = None
+        self.failure: ErrorPayload | None = None
+        self._native: dict[str, Any] = {}
+
+    @property
+    def is_whole(self) -> bool:
+        """True if the model ended by itself, so that its open items are whole."""
+        return self.failure is None and outcome(self.reason)[0] is None
+
+    def stop(self, said: Mapping[str, Any]) -> None:
+        """Keep the reason of a `messageStop`, or a whole answer, and its fields of the model's own."""
+        reason = said.get(STOP_REASON)
+        if isinstance(reason, str) and reason:
+            self.reason = reason
+            if reason in _FAILED:
+                self.failure = failure(reason, _FAILED[reason])
+            elif reason not in _EXPRESSED:
+                self._native[STOP_REASON] = reason
+        if said.get(_ADDITIONAL) is not None:
+            self._native[_ADDITIONAL] = said[_ADDITIONAL]
+
+    @property
+    def sequence(self) -> str:
+        """The stop sequence that was met, where the model says it among its own fields."""
+        found = object_in(self._native, _ADDITIONAL).get("stop_sequence")
+        return found if isinstance(found, str) else ""
+
+    def about(self, metadata: Mapping[str, Any]) -> str | None:
+        """Keep what the metadata say besides the counts; return the service tier."""
+        rest = other_fields({name: metadata.get(name) for name in METADATA}, ("usage", "serviceTier"))
+        usage = other_fields(object_in(metadata, "usage"), _COUNTS)
+        self._native |= rest | ({"usage": usage} if usage else {})
+        tier = object_in(metadata, "serviceTier").get("type")
+        if not isinstance(tier, str):
+            return None
+        self._native[TIER] = tier
+        return tier
+
+    def native(self) -> dict[str, Any]:
+        """The value of `ResponseStream.native`."""
+        return self._native

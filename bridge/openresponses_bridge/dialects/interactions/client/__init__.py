@@ -1,0 +1,1 @@
+"""The bridge answers a client of the Interactions API."""

@@ -1,0 +1,1 @@
+"""The bridge is a client of a server with the Interactions API."""

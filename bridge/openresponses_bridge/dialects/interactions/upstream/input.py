@@ -1,0 +1,248 @@
+"""Input items → steps, and the system instruction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from openresponses_bridge.calls.call_ids import sent_call_id
+from openresponses_bridge.calls.identity import ToolIdentityMap
+from openresponses_bridge.calls.json_text import WRAPPED, is_wrapped, tool_input
+from openresponses_bridge.calls.presentation import CallView, OutputView, pair
+from openresponses_bridge.diagnostics import Diagnostics
+from openresponses_bridge.dialects.base import (
+    CONTINUE,
+    CONTINUED,
+    Entry,
+    before_own,
+    invalid,
+    object_in,
+    searched,
+    views_of,
+)
+from openresponses_bridge.dialects.interactions import types as t
+from openresponses_bridge.dialects.interactions.carried import CarriedFields, place
+from openresponses_bridge.dialects.interactions.hosted import steps_of
+from openresponses_bridge.dialects.interactions.options import InteractionsOptions
+from openresponses_bridge.dialects.interactions.signatures import CALL, open_signature
+from openresponses_bridge.dialects.interactions.types import Json
+from openresponses_bridge.dialects.interactions.upstream.media import ContentEncoder
+from openresponses_bridge.errors import InvalidRequestError
+from openresponses_bridge.seal import Sealer
+
+_SYSTEM: Final = ("system", "developer")
+_IMAGE: Final = "image_generation_call"
+
+
+class InputBuilder:
+    """Builds the steps from the entries of a request. The outputs of calls come directly behind the calls,
+    wherever they were in the input."""
+
+    def __init__(
+        self,
+        entries: Sequence[Entry],
+        identities: ToolIdentityMap,
+        sealer: Sealer,
+        options: InteractionsOptions,
+        carried: CarriedFields,
+        diagnostics: Diagnostics,
+    ) -> None:
+        self._entries = entries
+        self._sealer = sealer
+        self._carried = carried
+        self._diagnostics = diagnostics
+        self._before = before_own(entries, carried.items)
+        if self._before is None and carried.parts:
+            diagnostics.loss("steps", "the client's own fields are of another conversation, left out")
+        self._encoder = ContentEncoder(options, diagnostics)
+        self._views = views_of(entries, identities)
+        self._answers = pair(self._views, lambda index: entries[index].param)
+        self._open: list[tuple[CallView, str, int]] = []  # calls, their ids as sent, the indexes of outputs
+        self._begun = False  # whether there was any message but system messages
+        self._steps: list[Json] = []
+        self._signature = ""  # of the next call
+        self.system: list[str] = []
+
+    def build(self, instructions: str | None) -> list[Json]:
+        """The steps; afterwards `system` is complete too. Raises InvalidRequestError."""
+        if instructions:
+            self.system.append(instructions)
+        for index, entry in enumerate(self._entries):
+            view = self._views[index]
+            if isinstance(view, CallView):
+                self._call(view, index)
+            elif not isinstance(view, OutputView):
+                _HANDLERS.get(entry.item.type, InputBuilder._other)(self, entry.item, index)
+        self._answer()
+        steps = self._steps
+        if steps and steps[-1]["type"] == t.MODEL:
+            self._diagnostics.repair("input", CONTINUED)
+            steps.append({"type": t.USER, "content": [{"type": "text", "text": CONTINUE}]})
+        return steps
+
+    def _own(self, index: int, number: int | None = None) -> Json:
+        """The fields that the client's own step or content had and the protocol does not have."""
+        if self._before is None:
+            return {}
+        return self._carried.parts.get(place(index - self._before, number), {})
+
+    def _contents(self, content: Any, index: int, field: str) -> list[Json]:
+        """The contents of a message or an output; empty texts are left out."""
+        if isinstance(content, str):
+            return [{"type": "text", "text": content}] if content else []
+        at = self._entries[index].at(field)
+        made = []
+        for number, each in enumerate(content):
+            found = self._encoder.content(each, f"{at}[{number}]")
+            if found is not None:
+                own = dict(self._own(index, number))
+                had_data = own.pop("data", None) is not None
+                if "data" in found and not had_data:  # it was fetched meanwhile
+                    own.pop("uri", None)
+                made.append({**found, **own})
+        return made
+
+    def _message(self, item: Any, index: int) -> None:
+        contents = self._contents(item.content, index, "content")
+        if not contents:
+            self._diagnostics.ignored("message", "empty, left out")
+            return
+        if item.role in _SYSTEM:
+            self._instruct(contents, index)
+            return
+        self._begun = True
+        if getattr(item, "phase", None):
+            self._diagnostics.loss("message.phase", "Interactions knows no phases")
+        if item.role == "assistant":
+            self._output(contents, self._own(index), joins=False)
+        else:
+            self._answer()
+            self._steps.append({"type": t.USER, "content": contents} | self._own(index))
+
+    def _instruct(self, contents: list[Json], index: int) -> None:
+        """A message of the system: at the head it is the system's, later a reminder of the user's."""
+        texts = [each["text"] for each in contents if each["type"] == "text"]
+        if len(texts) < len(contents):
+            self._diagnostics.loss("message.system", "only its text has a place in the system instruction")
+        if not self._begun:
+            self.system += texts
+            return
+        where = self._entries[index].where
+        self._diagnostics.repair(where, "a later system message, sent as a reminder of the user's")
+        self._answer()
+        said = "<system-reminder>\n" + "\n\n".join(texts) + "\n</system-reminder>"
+        self._steps.append({"type": t.USER, "content": [{"type": "text", "text": said}]})
+
+    def _output(self, contents: list[Json], own: Json, *, joins: bool) -> None:
+        """Contents of the model's. Media stand in one step with what is beside them."""
+        last = self._steps[-1] if self._steps else {}
+        if last.get("type") == t.MODEL and not own:
+            before = last["content"][-1].get("type")
+            if joins or before != "text":
+                last["content"] += contents
+                return
+        self._steps.append({"type": t.MODEL, "content": contents} | own)
+
+    def _call(self, call: CallView, index: int) -> None:
+        answer = self._answers[index]
+        entry = self._entries[index]
+        if answer is None:
+            self._diagnostics.loss(entry.where, "a call that was cut and never run, left out")
+            return
+        given = tool_input(call.arguments)
+        if is_wrapped(given, call.arguments):
+            self._diagnostics.repair(f"{entry.where}.arguments", WRAPPED)
+        call_id = sent_call_id(call.call_id, None, self._diagnostics, entry.where)
+        step: Json = {"type": t.CALL, "id": call_id, "name": call.name, "arguments": given}
+        signature, self._signature = self._signature, ""
+        step |= {"signature": signature} if signature else {}
+        self._steps.append(step | self._own(index))
+        self._begun = True
+        self._open.append((call, call_id, answer))
+
+    def _answer(self) -> None:
+        """Someone else than the model speaks: first all open calls are answered."""
+        for call, call_id, answer in self._open:
+            output = self._views[answer]
+            assert isinstance(output, OutputView)
+            said: Any = output.output
+            if not isinstance(said, str):
+                said = self._contents(said, answer, "output")
+            step: Json = {"type": t.RESULT, "call_id": call_id, "name": call.name, "result": said}
+            failed = {"is_error": True} if output.failed else {}
+            self._steps.append(step | failed | self._own(answer))
+        self._open = []
+
+    def _reasoning(self, item: Any, index: int) -> None:
+        encrypted, where = item.encrypted_content, self._entries[index].where
+        if (of_call := open_signature(self._sealer, encrypted, CALL)) is not None:
+            self._signature = of_call
+            return
+        signature = open_signature(self._sealer, encrypted)
+        if signature is None:
+            what = "encrypted reasoning of another upstream, or of another key"
+            if not encrypted:
+                what = "reasoning without a signature of this API can't be sent back"
+            self._diagnostics.loss(where, what)
+            return
+        self._begun = True
+        texts = [part.text for part in item.content or item.summary if getattr(part, "text", "")]
+        step: Json = {"type": t.THOUGHT}
+        if texts:
+            step["summary"] = [{"type": "text", "text": text} for text in texts]
+        self._steps.append(step | ({"signature": signature} if signature else {}) | self._own(index))
+
+    def _compaction(self, item: Any, index: int) -> None:
+        raise InvalidRequestError(
+            InvalidRequestError.UNSUPPORTED,
+            "a compaction must be opened before it is sent to a server of the Interactions API",
+            param=self._entries[index].param,
+        )
+
+    def _reference(self, item: Any, index: int) -> None:
+        raise invalid(self._entries[index].param, f"the item {item.id!r} is not known here")
+
+    def _skip(self, _item: Any, _index: int) -> None:
+        """Skip the tools that the input declares: they are already among the request's tools."""
+
+    def _searched(self, _item: Any, index: int) -> None:
+        self._diagnostics.ignored(self._entries[index].where, "a tool search that the server ran itself")
+
+    def _other(self, item: Any, index: int) -> None:
+        raw = getattr(item, "raw", {})
+        kind, result = item.type.removeprefix("openai:"), raw.get("result")
+        if kind == _IMAGE and isinstance(result, str) and result:
+            form = raw.get("output_format")
+            media = form if isinstance(form, str) and form else "png"
+            image = {"type": "image", "mime_type": f"image/{media}", "data": result}
+            self._begun = True
+            self._output([object_in(raw, t.STEPS) | image], {}, joins=True)
+            return
+        steps = steps_of(item) if isinstance(raw.get(t.STEPS), list) else None
+        if steps is not None:
+            self._begun = True
+            for step in steps:
+                contents = step.get("content")
+                if step.get("type") == t.MODEL and isinstance(contents, list) and contents:
+                    self._output(list(contents), {}, joins=True)
+                else:
+                    self._steps.append(step)
+            return
+        found = searched(item)
+        if found is None:
+            self._diagnostics.loss(f"item.{item.type[:64]}", "Interactions has no such step")
+            return
+        self._diagnostics.loss(self._entries[index].where, "a search, sent as text")
+        self._begun = True
+        self._output([{"type": "text", "text": found.text()}], {}, joins=False)
+
+
+_HANDLERS: Final[dict[str, Callable[[InputBuilder, Any, int], None]]] = {
+    "message": InputBuilder._message,
+    "reasoning": InputBuilder._reasoning,
+    "compaction": InputBuilder._compaction,
+    "item_reference": InputBuilder._reference,
+    "additional_tools": InputBuilder._skip,
+    "tool_search_call": InputBuilder._searched,
+    "tool_search_output": InputBuilder._skip,
+}

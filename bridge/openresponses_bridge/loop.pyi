@@ -1,0 +1,1 @@
+from openresponses_agent.loop import *  # noqa: F403

@@ -1,0 +1,1 @@
+from openresponses_agent.prompt import *  # noqa: F403

@@ -1,0 +1,1 @@
+from openresponses_agent.prompt.raw import *  # noqa: F403

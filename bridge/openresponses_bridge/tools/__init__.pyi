@@ -1,0 +1,1 @@
+from openresponses_agent.tools import *  # noqa: F403

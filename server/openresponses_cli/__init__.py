@@ -1,0 +1,1 @@
+"""The command line: commands and their views, the agent in the terminal, coding agents, pytest's plugin."""

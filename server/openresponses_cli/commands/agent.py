@@ -1,0 +1,304 @@
+"""`agent`: a model does a task with tools in one folder, in the terminal."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from openresponses_bridge.text import printable
+from openresponses_cli.commands.flags import (
+    ASKED,
+    config_flag,
+    exit_unreadable,
+    naming_flags,
+    upstream_flags,
+    usage_error,
+    write_json,
+)
+from openresponses_cli.commands.serve import fields_of
+from openresponses_cli.commands.terminal import end_with_reader
+
+if TYPE_CHECKING:
+    from openresponses_agent.tools.registry import ToolRegistry
+    from openresponses_cli.agents.call_log import CallLog
+    from openresponses_cli.agents.running import JournalFile, TaskResult
+    from openresponses_cli.agents.tools.folder import Folder
+    from openresponses_server.settings import Settings
+
+_ANSWERED, _NOT_ANSWERED, _CANCELLED = 0, 1, 130
+
+
+@click.command()
+@click.argument("task", required=False, default="")
+@click.option(
+    "--folder",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    default=".",
+    help="Where the built-in tools work, and nowhere else (default: the current one).",
+)
+@click.option("--tools", metavar="MODULE:REGISTRY", help="A ToolRegistry of your own instead of those tools.")
+@click.option(
+    "--without",
+    "disabled",
+    multiple=True,
+    metavar="NAME|TAG",
+    help="Leave out this tool, or those with this tag (read, edit, shell): not offered and not run.",
+)
+@click.option(
+    "--attach",
+    "attach",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    multiple=True,
+    metavar="FILE",
+    help="Show the model this file or image; one in the folder can be named in TASK: #file:PATH.",
+)
+@click.option(
+    "--open", "open_files", multiple=True, metavar="FILE", help="Name this file as open in the system text."
+)
+@click.option(
+    "--modified", multiple=True, metavar="FILE", help="Name this file as changed in the system text."
+)
+@click.option(
+    "--system",
+    type=click.File(encoding="utf-8", errors="replace"),
+    metavar="FILE",
+    help="Read the system text from this file (default: that of a coding assistant).",
+)
+@click.option("--note", "notes", multiple=True, metavar="TEXT", help="A line for the system text.")
+@click.option(
+    "--web-search", is_flag=True, help="Let the model search the web, by its upstream or the config's search."
+)
+@click.option(
+    "--mcp",
+    "mcp_servers",
+    multiple=True,
+    metavar="NAME",
+    help="Offer the tools of this MCP server of the config; each call asks you first.",
+)
+@click.option(
+    "--max-tool-calls",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Calls of the web search and MCP servers for each answer (default: the config's).",
+)
+@config_flag
+@upstream_flags(ASKED)
+@click.option("--yes", is_flag=True, help="Allow every call without asking.")
+@click.option(
+    "--limit",
+    type=click.IntRange(min=1),
+    default=25,
+    show_default=True,
+    metavar="ROUNDS",
+    help="Rounds of tool calls before you are asked whether to go on.",
+)
+@click.option("--stop", is_flag=True, help="Stop at the limit instead of asking.")
+@click.option(
+    "--max-prompt-tokens",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Summarise the conversation to stay within this many (default: the model's known limit).",
+)
+@click.option("--condense", is_flag=True, help="Summarise by the beginnings of messages, without the model.")
+@click.option(
+    "--repair/--no-repair",
+    default=True,
+    help="Whether tool arguments that are not valid JSON are repaired (default: yes).",
+)
+@click.option(
+    "--log-calls",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Append a line of JSON to this file as each call of a tool begins and ends.",
+)
+@click.option(
+    "--resume",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Record the run in this file and resume what it has; without TASK, its last task.",
+)
+@click.option(
+    "--stateful",
+    is_flag=True,
+    help="Store each round's response (in the config's store, else in memory) and continue it.",
+)
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print rounds and results as one JSON object at the end."
+)
+def command(
+    task: str, folder: Path, tools: str | None, resume: Path | None, as_json: bool, **flags: Any
+) -> None:
+    """Have a model do TASK with tools that read, change and search files and run commands.
+
+    Commands are run, and files that are there are changed, only after you have allowed it. Exit code 0: the
+    model answered, 1: it did not (a limit, a failure, a cut answer), 2: something given is wrong, 130: it was
+    cancelled.
+    """
+    from openresponses_bridge.errors import BridgeError
+    from openresponses_server.settings import SettingsError
+
+    if not task.strip() and resume is None:
+        raise click.UsageError("TASK is missing")
+    try:
+        settings, given = _settings(**flags)
+        with naming_flags(flags["config"], given), ExitStack() as open_until_the_end:
+            inside = _folder(open_until_the_end, folder)
+            registry = _tools(tools, inside)
+            _check_names(registry, flags["disabled"])
+            _check_servers(settings, flags["mcp_servers"])
+            journal = _journal(open_until_the_end, resume)
+            if not task.strip() and journal is not None and not journal.entries:
+                exit_unreadable(f"{resume}: it has no task to resume")
+            call_log = _call_log(open_until_the_end, flags["log_calls"])
+            for kept in (journal, call_log):
+                if kept is not None:
+                    inside.hide(kept.fileno())
+            done = _run(task.strip(), settings, registry, inside, journal, call_log, as_json, flags)
+    except SettingsError as error:
+        raise usage_error(error) from error
+    except BridgeError as error:
+        exit_unreadable(printable(error.message))
+    except OSError as error:
+        exit_unreadable(f"{error.filename or resume}: {error.strerror or error}")
+    except KeyboardInterrupt:
+        sys.exit(_CANCELLED)
+    if as_json:
+        write_json(done.as_json())
+    sys.exit({"done": _ANSWERED, "cancelled": _CANCELLED}.get(done.result.end, _NOT_ANSWERED))
+
+
+def _run(
+    query: str,
+    settings: Settings,
+    registry: ToolRegistry,
+    folder: Folder,
+    journal: JournalFile | None,
+    call_log: CallLog | None,
+    as_json: bool,
+    flags: dict[str, Any],
+) -> TaskResult:
+    import asyncio
+
+    import structlog
+
+    from openresponses_agent.loop import ToolCallLimitBehavior
+    from openresponses_cli.agents.running import Task, run_task
+    from openresponses_cli.agents.screen import OutputStream, Screen
+    from openresponses_cli.agents.task_context import attachments_of, global_context
+
+    # failures are shown as the run's end; a log line would break the display
+    structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
+    task = Task(
+        query,
+        flags["model"],
+        registry,
+        folder.shown_as,
+        journal,
+        yes=flags["yes"],
+        limit=flags["limit"],
+        limit_behavior=ToolCallLimitBehavior.STOP if flags["stop"] else ToolCallLimitBehavior.CONFIRM,
+        max_prompt_tokens=flags["max_prompt_tokens"],
+        stateful=flags["stateful"],
+        disabled=flags["disabled"],
+        system=None if flags["system"] is None else flags["system"].read(),
+        repair=flags["repair"],
+        model_summaries=not flags["condense"],
+        attachments=attachments_of(query, folder, flags["attach"]),
+        global_context=global_context(
+            folder,
+            folder.shown_as,
+            open_files=flags["open_files"],
+            modified_files=flags["modified"],
+            notes=flags["notes"],
+        ),
+        call_log=call_log,
+        hosted_tools=_hosted_tools(flags["web_search"], flags["mcp_servers"]),
+        max_tool_calls=flags["max_tool_calls"],
+    )
+    end_with_reader()
+    screen = Screen(OutputStream(highlight=False, stderr=as_json), quiet=as_json)
+    return asyncio.run(run_task(task, settings, screen))
+
+
+def _settings(
+    config: Path | None,
+    upstream: str | None,
+    dialect: str | None,
+    model: str | None,
+    api_key_env: str | None,
+    stateful: bool,
+    **_others: Any,
+) -> tuple[Settings, dict[str, Any]]:
+    """The settings, with those that flags gave. Nothing is stored unless `stateful`."""
+    from openresponses_cli.commands.startup import check_upstreams
+    from openresponses_server.settings import load_settings
+
+    named = model if upstream is not None else None  # else it is a model of the config, or the demo model
+    fields = fields_of(upstream, dialect, named, api_key_env, config)
+    kept = {} if stateful else {"store": "memory://"}
+    with naming_flags(config, fields):
+        settings = load_settings(config, **fields, **kept, event_log="memory://")
+        check_upstreams(settings, model)
+    return settings, fields
+
+
+def _folder(opened: ExitStack, path: Path) -> Folder:
+    from openresponses_cli.agents.tools.folder import Folder
+
+    inside = Folder(path)
+    opened.callback(inside.close)
+    return inside
+
+
+def _tools(tools: str | None, inside: Folder) -> ToolRegistry:
+    from openresponses_cli.agents.running import load_registry
+    from openresponses_cli.agents.tools import sample_tools
+
+    if tools is None:
+        return sample_tools(inside)
+    here = str(Path.cwd())
+    sys.path.append(here)  # at the end: a file in the folder must not shadow a module
+    try:
+        return load_registry(tools)
+    except ValueError as error:
+        raise click.UsageError(f"--tools: {error}") from error
+    finally:
+        sys.path.remove(here)  # the model can write there
+
+
+def _check_names(registry: ToolRegistry, disabled: tuple[str, ...]) -> None:
+    known = {name for tool in registry for name in (tool.name, *tool.tags)}
+    for name in disabled:
+        if name not in known:
+            raise click.UsageError(f"--without: there is no tool and no tag {name!r}")
+
+
+def _check_servers(settings: Settings, names: tuple[str, ...]) -> None:
+    known = [each.name for each in settings.mcp_servers]
+    for name in names:
+        if name not in known:
+            listed = ", ".join(map(repr, known)) or "none"
+            raise click.UsageError(f"--mcp: the config has no MCP server {name!r} (it has: {listed})")
+
+
+def _hosted_tools(web_search: bool, mcp_servers: tuple[str, ...]) -> tuple[dict[str, Any], ...]:
+    """The declarations. An MCP server's say nothing of approvals, so that all calls need one."""
+    found: list[dict[str, Any]] = [{"type": "web_search"}] if web_search else []
+    found += [{"type": "mcp", "server_label": name} for name in dict.fromkeys(mcp_servers)]
+    return tuple(found)
+
+
+def _call_log(opened: ExitStack, path: Path | None) -> CallLog | None:
+    from openresponses_cli.agents.call_log import CallLog
+
+    return None if path is None else opened.enter_context(CallLog(path))
+
+
+def _journal(opened: ExitStack, resume: Path | None) -> JournalFile | None:
+    from openresponses_cli.agents.running import JournalFile
+
+    return None if resume is None else opened.enter_context(JournalFile(resume))

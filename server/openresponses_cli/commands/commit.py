@@ -1,0 +1,64 @@
+"""The commit that a program was made of, for `--version`.
+
+Only files are read, and only when somebody asks: no program is started, and no start of a server pays for it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from importlib import metadata
+from pathlib import Path
+from typing import Final
+
+STAMP: Final = Path(__file__).parents[2] / "openresponses_server" / "commit.txt"
+"""What a build writes that has no repository beside it, such as that of an image."""
+_COMMIT: Final = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
+_LONGEST: Final = 1 << 20  # bytes of a file that is read
+
+
+def commit_of(distribution: str, stamp: Path = STAMP) -> str | None:
+    """Return the commit: of the build's stamp, else of the repository that pip installed from, else of the
+    checkout that the program is run from. None for a release from an index, whose tag says it."""
+    return _checked(_read(stamp)) or _installed(distribution) or _checked_out(Path(__file__).resolve())
+
+
+def _installed(distribution: str) -> str | None:
+    try:
+        origin = json.loads(metadata.distribution(distribution).read_text("direct_url.json") or "{}")
+        return _checked(str(origin["vcs_info"]["commit_id"]))
+    except (ValueError, KeyError, TypeError, metadata.PackageNotFoundError):
+        return None
+
+
+def _checked_out(file: Path) -> str | None:
+    """Return what HEAD leads to in the repository of this file; None where there is none, or no commit."""
+    root = next((each for each in file.parents if (each / ".git").exists()), None)
+    if root is None or not (root / "server" / "openresponses_cli").is_dir():
+        return None
+    folder = root / ".git"
+    if folder.is_file():  # of a worktree: a line that names its folder
+        folder = root / _read(folder).removeprefix("gitdir:").strip()
+    head = _read(folder / "HEAD").strip()
+    if not head.startswith("ref:"):
+        return _checked(head)
+    name = head.removeprefix("ref:").strip()
+    common = folder / (_read(folder / "commondir").strip() or ".")
+    for each in (folder, common):
+        if found := _checked(_read(each / name)):
+            return found
+    rows = (row.split() for row in _read(common / "packed-refs").splitlines())
+    return next((_checked(row[0]) for row in rows if row[1:] == [name]), None)
+
+
+def _checked(text: str) -> str | None:
+    return text.strip() if _COMMIT.fullmatch(text.strip()) else None
+
+
+def _read(path: Path) -> str:
+    """Return the text of a file; an empty one where there is none, or it can't be read."""
+    try:
+        with path.open("rb") as opened:
+            return opened.read(_LONGEST).decode("utf-8", "replace")
+    except (OSError, ValueError):
+        return ""

@@ -1,0 +1,23 @@
+"""`completion`: the script with which a shell completes commands and flags."""
+
+from __future__ import annotations
+
+import click
+
+_PROGRAM = "openresponses-bridge"
+_VARIABLE = "_OPENRESPONSES_BRIDGE_COMPLETE"
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.pass_context
+def command(context: click.Context, shell: str) -> None:
+    """Print what makes SHELL complete commands, flags and their values: put
+    `eval "$(openresponses-bridge completion bash)"` into ~/.bashrc or, with zsh, ~/.zshrc; for fish write it
+    to ~/.config/fish/completions/openresponses-bridge.fish.
+    """
+    from click.shell_completion import get_completion_class
+
+    found = get_completion_class(shell)
+    assert found is not None
+    click.echo(found(context.find_root().command, {}, _PROGRAM, _VARIABLE).source(), nl=False)

@@ -1,0 +1,157 @@
+"""`config check`: the settings that `serve` would use, and where each value comes from; `config schema`: what
+they may be, for editors; `models sync`: a part of them from a file."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from openresponses_bridge.text import printable
+from openresponses_cli.commands.flags import (
+    exit_unreadable,
+    naming_flags,
+    output_file,
+    print_deprecated,
+    write,
+)
+from openresponses_cli.commands.serve import check_settings, checked_settings, fields_of
+from openresponses_cli.commands.serve import command as serve
+
+
+@click.group()
+def command() -> None:
+    """Look at what `serve` would run with, and at what it may be."""
+
+
+@command.command("check", params=list(serve.params))
+@click.argument(
+    "file", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="[FILE]"
+)
+@click.option("--all", "everything", is_flag=True, help="Print the defaults too.")
+@click.pass_context
+def check(context: click.Context, /, file: Path | None, everything: bool, **flags: Any) -> None:
+    """Say whether `serve` can run with these settings, and print those that are not defaults, as TOML, with
+    the place that each comes from: a line of FILE (or of --config), a flag, an environment variable or a
+    profile. Secrets are not shown.
+
+    It takes the flags of `serve`. It connects to nothing. Exit code 0: these settings can be used, 1: they
+    can't, and what is wrong is named.
+    """
+    from openresponses_cli.commands.effective import ValueSources, shown
+    from openresponses_server.settings import SettingsError
+
+    config: Path | None = file or flags["config"]
+    try:
+        with naming_flags(config, fields := fields_of(**flags | {"config": config})):
+            settings = checked_settings(config, fields)
+            check_settings(settings)
+    except SettingsError as error:
+        click.echo(str(error), err=True)
+        sys.exit(1)
+    print_deprecated(config)
+    places = ValueSources(config, _flags(context))
+    rest = "" if everything else "; what follows differs from the defaults, --all prints those too"
+    click.echo(f"# OK: serve can run with these settings{rest}")
+    for line in shown(settings, places, everything=everything):
+        click.echo(line)
+
+
+@command.command("schema")
+@click.argument("kind", type=click.Choice(["config", "profile", "models"]), default="config")
+def schema(kind: Any) -> None:
+    """Print the JSON schema of a file: the configuration of `serve` (config), a file in the folder of
+    `profiles` (profile), or the one of `models_file` (models). Editors complete and check a TOML file by the
+    schema that its first line names, `#:schema bridge.schema.json` in what `init` writes.
+    """
+    from openresponses_cli.commands.schemas import printed
+
+    write(printed(kind))
+
+
+def _flags(context: click.Context) -> dict[str, str]:
+    """Parameter → the flag or variable that gave it."""
+    found = {}
+    for option in serve.params:
+        source = context.get_parameter_source(str(option.name))
+        if source is ParameterSource.COMMANDLINE:
+            found[str(option.name)] = option.opts[0]
+        elif source is ParameterSource.ENVIRONMENT:
+            found[str(option.name)] = str(option.envvar)
+    return found
+
+
+@click.group()
+def models() -> None:
+    """Keep what the server knows of models up to date."""
+
+
+@models.command()
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+@click.option(
+    "--into",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default=Path("models.toml"),
+    help="The file that is written. [default: models.toml]",
+)
+@click.option(
+    "--provider",
+    "providers",
+    multiple=True,
+    help="Take this provider's models, before those of the next one. [default: the makers of models]",
+)
+def sync(file: Path, into: Path, providers: tuple[str, ...]) -> None:
+    """Write limits, abilities, levels of effort and prices from FILE, an `api.json` of models.dev that you
+    have, into a file that the setting `models_file` names; print what changes. Models that FILE does not have
+    stay. A price of nothing is left out: it says that a plan includes the model, or that nobody knows.
+
+    Nothing is fetched. Exit code 0: it is written or was up to date, 2: a file can't be used.
+    """
+    from openresponses_server.settings import SettingsError
+    from openresponses_server.upstreams import catalog
+
+    try:
+        before = catalog.read_models(into) if into.exists() else {}
+        if not file.is_file():
+            exit_unreadable(printable(f"{file}: it is not there, or not a file"))
+        if file.stat().st_size > catalog.MOST_DUMP_BYTES:
+            exit_unreadable(printable(f"{file}: it has more than {catalog.MOST_DUMP_BYTES} bytes"))
+        found = catalog.dumped_models(file.read_bytes(), providers or catalog.MAKERS)
+    except SettingsError as error:
+        exit_unreadable(printable(str(error)))
+    except catalog.UnusableDump as error:
+        exit_unreadable(printable(f"{file}: {error}"))
+    except OSError as error:
+        exit_unreadable(printable(f"{file}: {error.strerror or error}"))
+    after = before | found
+    if len(after) > catalog.MOST_DUMPED:
+        exit_unreadable(printable(f"{into} would have more than {catalog.MOST_DUMPED} models"))
+    changed = [name for name in sorted(found) if before.get(name) != found[name]]
+    for name in changed:
+        click.echo(printable(_change(name, before.get(name), found[name])))
+    if changed or not into.exists():
+        with output_file(into, replace=True) as write_to:
+            write_to(catalog.written_models(after))
+    same = len(found) - len(changed)
+    click.echo(printable(f"{into}: {len(changed)} written, {same} as before, {len(after)} in all"))
+
+
+def _change(name: str, before: Any, after: Any) -> str:
+    now = _facts(after)
+    if before is None:
+        return f"+ {name}: {', '.join(f'{field} {fact}' for field, fact in now.items() if fact is not None)}"
+    pairs = ((field, old, now[field]) for field, old in _facts(before).items())
+    return f"~ {name}: {', '.join(f'{field} {old} → {new}' for field, old, new in pairs if old != new)}"
+
+
+def _facts(model: Any) -> dict[str, Any]:
+    from msgspec import to_builtins
+
+    from openresponses_server.settings.files import as_toml
+
+    facts = {field: getattr(model, field) for field in model.__struct_fields__}
+    price = facts["price"]
+    return facts | {"price": None if price is None else as_toml(to_builtins(price))}

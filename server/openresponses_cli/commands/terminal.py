@@ -1,0 +1,100 @@
+"""Standard output and error as commands write to them: any character in any encoding, and a reader that may
+leave."""
+
+from __future__ import annotations
+
+import codecs
+import io
+import os
+import sys
+from typing import Final
+
+SPELLINGS: Final = {
+    "→": "->",
+    "←": "<-",
+    "⇒": "=>",
+    "✓": "+",
+    "✗": "x",
+    "○": "o",
+    "■": "#",
+    "▶": ">",
+    "▸": ">",
+    "❯": ">",
+    "↻": "@",
+    "↪": ">",
+    "…": "...",
+    "·": "-",
+    "🔧": "*",
+}
+"""The characters that commands print beyond ASCII, as they are printed where the encoding lacks them."""
+_HANDLER: Final = "openresponses_bridge.spelled"
+
+
+def _spelled(error: UnicodeError) -> tuple[str, int]:
+    """An error handler of codecs: our own characters are spelled, others are escaped as in JSON."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    lacking = error.object[error.start : error.end]
+    return "".join(SPELLINGS.get(sign) or _escaped(sign) for sign in lacking), error.end
+
+
+def _escaped(sign: str) -> str:
+    units = sign.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
+
+
+codecs.register_error(_HANDLER, _spelled)
+
+
+class PreparedStream(io.TextIOWrapper):
+    """A text stream of the process that goes on without its reader: what is written after that is dropped,
+    unless `ends` is set, with which it raises BrokenPipeError."""
+
+    ends = False
+
+    def write(self, text: str) -> int:
+        """Write the text, or drop it."""
+        try:
+            return super().write(text)
+        except BrokenPipeError:
+            if self.ends:
+                raise
+            drop_output(self)
+            return len(text)
+
+    def flush(self) -> None:
+        """Send what was written, or drop it."""
+        try:
+            super().flush()
+        except BrokenPipeError:
+            if self.ends:
+                raise
+            drop_output(self)
+
+
+def end_with_reader() -> None:
+    """Let this command end when the reader of its output leaves, since what it does costs money."""
+    if isinstance(sys.stdout, PreparedStream):
+        sys.stdout.ends = True
+
+
+def drop_output(stream: io.TextIOWrapper | None = None) -> None:
+    """Drop what is still written to this stream, by default standard output: its reader has left."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, (stream or sys.stdout).fileno())
+    os.close(nowhere)
+
+
+def prepare_output() -> None:
+    """Replace the process's standard output and error with streams that print every character and outlive
+    their reader. Streams that were closed before its start lead nowhere."""
+    sys.stdin = sys.stdin or _nowhere("r")
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name) or _nowhere("w")
+        if isinstance(stream, io.TextIOWrapper):
+            encoding, by_line, at_once = stream.encoding, stream.line_buffering, stream.write_through
+            setattr(sys, name, PreparedStream(stream.detach(), encoding, _HANDLER, None, by_line, at_once))
+
+
+def _nowhere(mode: str) -> io.TextIOWrapper:
+    return io.TextIOWrapper(open(os.devnull, f"{mode}b"), "utf-8")

@@ -1,0 +1,1 @@
+from openresponses_cli.pytest_plugin import *  # noqa: F403

@@ -1,0 +1,292 @@
+"""The calls of hosted tools in an answer: kept back from the machine, with the end of the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple, Protocol
+
+from msgspec import Struct, field
+
+from openresponses_bridge.calls.identity import ToolIdentityMap, ToolKind
+from openresponses_bridge.emitter.arguments import usage_of
+from openresponses_bridge.emitter.failures import outcome
+from openresponses_bridge.emitter.stopping import STOP_SEQUENCE
+from openresponses_bridge.emitter.stream import CallFragment, ItemHoldingFilter, ResponseStream
+from openresponses_bridge.emitter.tool_call import is_another
+from openresponses_bridge.protocol.content import LogProb
+from openresponses_bridge.protocol.events import Event
+from openresponses_bridge.protocol.hosted import PROGRESS_EVENTS
+from openresponses_bridge.protocol.ids import prefix_of
+from openresponses_bridge.protocol.items import FunctionCall, Item
+from openresponses_bridge.protocol.unknown import Extra
+from openresponses_bridge.protocol.usage import Usage, latest
+from openresponses_bridge.random_ids import random_id
+from openresponses_server.hosted.base import HostedCall, HostedTool
+from openresponses_server.runs.answers import AnswerLog
+from openresponses_server.runs.schema_workers import SchemaCheck
+
+_MOST_ARGUMENTS: Final = 1_000_000  # characters of a call; what follows is dropped, so that it is malformed
+
+
+class HostedNames(Struct, frozen=True):
+    """The functions of hosted tools that one request shows the model."""
+
+    tools: Mapping[str, tuple[HostedTool, str]]
+    """The name that the model is shown → the tool, and the name that the tool itself has for it."""
+    identities: ToolIdentityMap
+    excluded: frozenset[str] = frozenset()
+    """Those of them that the request leaves out: they run if they were approved, and are else not called."""
+
+    def find(self, upstream_name: str) -> str | None:
+        """The shown name of the function that the model calls by this name; None for a client's."""
+        identity = self.identities.resolve(upstream_name)
+        if identity is not None:
+            ours = identity.kind is ToolKind.FUNCTION and identity.namespace is None
+            return identity.name if ours and self._is_called(identity.name) else None
+        return upstream_name if self._is_called(upstream_name) else None
+
+    def _is_called(self, name: str) -> bool:
+        return name in self.tools and name not in self.excluded
+
+
+class CallsToRun(NamedTuple):
+    """The calls of hosted tools in one answer, by the names that the model was shown."""
+
+    calls: list[HostedCall]
+
+
+class Condensed(NamedTuple):
+    """The summary of a conversation, or why there is none: one of the two is empty."""
+
+    summary: str
+    why: str = ""
+
+
+Unsettled = SchemaCheck | CallsToRun | Condensed
+"""What has to be judged, run or continued before a response can end."""
+
+
+class EndHolder(Protocol):
+    """Keeps back the end of the output while there is a `question`, until `settle` is called, with the
+    judge's objection or None, and returns the last events."""
+
+    @property
+    def question(self) -> Unsettled | None: ...
+
+    def settle(self, objection: str | None) -> list[Event]: ...
+
+
+class AnswerHolder(EndHolder, Protocol):
+    """Holds an answer to its format."""
+
+    def corrected(self, objection: str) -> list[Any] | None:
+        """The items that ask for another answer in the place of this one, which has met this objection; None
+        if this one is final."""
+        ...
+
+
+class _KeptCall(Struct):
+    """A call at an upstream's index. `name` is that of a hosted function, None for a client's call or until
+    the name has come; `said` is the name as it came."""
+
+    id: str
+    name: str | None = None
+    said: str = ""
+    is_known: bool = False
+    done: bool = False
+    size: int = 0
+    pieces: list[str] = field(default_factory=list)
+    waiting: list[CallFragment] = field(default_factory=list)
+
+
+class HostedStream(ItemHoldingFilter):
+    """Keeps back the calls of hosted tools, and the end of an answer that has some: `question` then has the
+    calls. `judged` is the filter behind it that may have a question of its own."""
+
+    def __init__(
+        self, stream: ResponseStream, names: HostedNames, judged: AnswerHolder | None, answers: AnswerLog
+    ) -> None:
+        super().__init__(stream)
+        self._names = names
+        self._judged = judged
+        self._answers = answers
+        self._calls: dict[int, _KeptCall] = {}
+        self._kept: list[_KeptCall] = []  # of hosted tools, in order
+        self._asked: CallsToRun | Condensed | None = None
+        self._reason: str | None = None
+        self._deferred: str | None = None
+        self._opening: Sequence[Mapping[str, Any]] = ()
+
+    @property
+    def question(self) -> Unsettled | None:
+        if self._asked is not None:
+            return self._asked
+        return None if self._judged is None else self._judged.question
+
+    def settle(self, objection: str | None) -> list[Event]:
+        """End the response: the calls were answered and nothing is asked again, or it was judged."""
+        if self._asked is not None:
+            self._asked = None
+            return super().finish(self._reason)
+        return [] if self._judged is None else self._judged.settle(objection)
+
+    def corrected(self, objection: str) -> list[Any] | None:
+        """As in `AnswerHolder`."""
+        return None if self._judged is None else self._judged.corrected(objection)
+
+    def open_with(self, items: Sequence[Mapping[str, Any]]) -> None:
+        """Begin the output with these whole items."""
+        self._opening = items
+
+    def condensed(self, found: Condensed, usage: Usage | None) -> None:
+        """An answer was the summary of a conversation, or should have been."""
+        self._asked, self._answers.reported = found, usage
+
+    def next_answer(self) -> None:
+        """Begin another answer."""
+        super().next_answer()
+        self._asked = None
+        self._calls.clear()
+        self._expected = None
+        self._answers.reported = None
+
+    def start(self) -> list[Event]:
+        events = super().start()
+        for item in self._opening:
+            events += self._whole(item)
+        if self._opening:
+            super().next_answer()  # the model's begins behind them
+        return events
+
+    def _whole(self, item: Mapping[str, Any]) -> list[Event]:
+        kind = str(item["type"])
+        began = f"response.{kind}.in_progress"
+        if began not in PROGRESS_EVENTS:
+            return self.run_item(item)[0]
+        empty = {name: [] if isinstance(value, list) else value for name, value in item.items()}
+        events, item_id = self.announce_item(empty)
+        events += super().item_event(item_id, began, {})
+        verb = "failed" if item.get("error") else "completed"
+        events += super().item_event(item_id, f"response.{kind}.{verb}", {})
+        return events + super().item({**item, "id": item_id})
+
+    # What the rounds add to the output; it does not pass through the filters before this one.
+    def run_item(self, item: Mapping[str, Any]) -> tuple[list[Event], str]:
+        """A whole item of the server's own, which may have an id; its events and its id."""
+        item_id = str(item.get("id") or random_id(prefix_of(str(item["type"]))))
+        return super().item({**item, "id": item_id}), item_id
+
+    def announce_item(self, item: Mapping[str, Any]) -> tuple[list[Event], str]:
+        """An item that `super().item` with its id completes, and that may have one; its events and its id."""
+        item_id = str(item.get("id") or random_id(prefix_of(str(item["type"]))))
+        return self._stream.item_added({**item, "id": item_id}), item_id
+
+    def complete_item(self, item: Mapping[str, Any]) -> list[Event]:
+        """The announced item with this id is done."""
+        return super().item(item)
+
+    # What comes from the upstream.
+    def tool_call(
+        self,
+        index: int = 0,
+        id: str | None = None,
+        name: str | None = None,
+        arguments: str | None = None,
+        type: str = "function",
+        namespace: str | None = None,
+    ) -> list[Event]:
+        self.require("tool_call")
+        call = self._calls.get(index)
+        if call is None or is_another(call.id, call.said, call.done, id or "", name or ""):
+            call = self._calls[index] = _KeptCall(id or "")
+        call.id, call.said = call.id or id or "", call.said or name or ""
+        fragment = CallFragment(id, name, arguments, type, namespace)
+        if not call.is_known:
+            call.waiting.append(fragment)
+            if not name:
+                return []
+            call.is_known = True
+            if type == "function" and not namespace:
+                call.name = self._names.find(name)
+            if call.name is not None:
+                self._kept.append(call)
+                self._expected = None
+            waiting, call.waiting = call.waiting, []
+        else:
+            waiting = [fragment]
+        events: list[Event] = []
+        for each in waiting:
+            if call.name is None:
+                events += self._flush() + super().tool_call(index, *each)
+            elif (piece := each.arguments) and call.size <= _MOST_ARGUMENTS:
+                call.pieces.append(piece)
+                call.size += len(piece)
+        return events
+
+    def tool_call_done(self, index: int, *, cut: bool = False) -> list[Event]:
+        self.require("tool_call_done")
+        call = self._calls.get(index)
+        if call is None or call.name is None:
+            return super().tool_call_done(index, cut=cut)
+        call.done = True
+        return []
+
+    def item_extra(self, extra: Extra, index: int | None = None) -> list[Event]:
+        call = None if index is None else self._calls.get(index)
+        return [] if call is not None and call.name is not None else super().item_extra(extra, index)
+
+    def item(self, item: Item | Mapping[str, Any]) -> list[Event]:
+        call = _whole_call(item)
+        name = None if call is None else self._names.find(call.name)
+        if call is None or name is None:
+            return self._flush() + super().item(item)
+        self.require("item")
+        self._expected = None
+        self._kept.append(_KeptCall(call.call_id, name, call.name, True, True, 0, [call.arguments]))
+        return []
+
+    def text(self, delta: str, logprobs: Sequence[LogProb | Mapping[str, Any]] | None = None) -> list[Event]:
+        return self._flush() + super().text(delta, logprobs)
+
+    def annotation(self, annotation: Any) -> list[Event]:
+        return self._flush() + super().annotation(annotation)
+
+    def usage(self, usage: Usage | Mapping[str, Any]) -> list[Event]:
+        """Within one answer the last report counts; `AnswerLog.settle` makes the sum over all."""
+        self.require("usage")
+        self._answers.reported = latest(self._answers.reported, usage_of(usage, self.diagnostics))
+        return super().usage(usage)
+
+    def defer_finish(self, reason: str | None) -> list[Event]:
+        self._deferred = reason
+        return super().defer_finish(reason)
+
+    def finish(self, reason: str | None = None, *, incomplete: bool = False) -> list[Event]:
+        """Finish like the machine, unless there are calls to run. Those of an answer that was cut are not
+        run."""
+        self.require("finish")
+        events: list[Event] = []
+        for index, call in self._calls.items():
+            for each in call.waiting:
+                events += super().tool_call(index, *each)
+        kept, self._kept = self._kept, []
+        cut = incomplete or outcome(reason or self._deferred)[0] is not None
+        if not kept or cut or reason == STOP_SEQUENCE:
+            return events + super().finish(reason, incomplete=incomplete)
+        self._reason = reason
+        self._asked = CallsToRun(
+            [HostedCall(each.id, each.name or "", "".join(each.pieces)) for each in kept]
+        )
+        return events
+
+
+def _whole_call(item: Item | Mapping[str, Any]) -> FunctionCall | None:
+    if isinstance(item, FunctionCall):
+        return None if item.namespace else item
+    if not isinstance(item, Mapping) or item.get("type") != "function_call" or item.get("namespace"):
+        return None
+    given = [item.get(name) for name in ("call_id", "name", "arguments")]
+    if not all(isinstance(each, str) for each in given):
+        return None
+    call_id, name, arguments = map(str, given)
+    return FunctionCall("", call_id, name, arguments, "completed")

@@ -1,0 +1,31 @@
+"""What the fields of settings are: the strings below their declarations."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from itertools import pairwise
+from textwrap import dedent
+
+from msgspec import Struct
+
+
+def described(kind: type[Struct]) -> dict[str, str]:
+    """Return the explanation of each field: the string below its declaration, here or in what it derives
+    from. KeyError names a field without one."""
+    (base,) = kind.__bases__
+    (declared,) = ast.parse(dedent(inspect.getsource(kind))).body
+    assert isinstance(declared, ast.ClassDef)
+    found = {} if base is Struct else described(base)
+    found |= {
+        field.target.id: " ".join(below.value.value.split())
+        for field, below in pairwise(declared.body)
+        if isinstance(field, ast.AnnAssign)
+        and isinstance(field.target, ast.Name)
+        and isinstance(below, ast.Expr)
+        and isinstance(below.value, ast.Constant)
+        and isinstance(below.value.value, str)
+    }
+    if missing := [name for name in kind.__struct_fields__ if not found.get(name)]:
+        raise KeyError(f"{kind.__name__} does not say what {', '.join(missing)} is")
+    return found

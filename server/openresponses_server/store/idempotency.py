@@ -1,0 +1,41 @@
+"""Keys under which clients send a request, so that one that is sent again gets the response that there is."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Final
+
+from msgspec import Struct
+
+KEPT: Final = 86_400.0
+"""Seconds for which a key stands for its first request."""
+
+
+class IdempotencyKey(Struct, frozen=True):
+    """A key of one owner as it is stored: its `name` is a digest of both, `request` one of what was asked.
+    It holds until `until` (Unix seconds), unless its response fails, is deleted or expires before."""
+
+    name: str
+    request: str
+    until: float
+
+    @classmethod
+    def of(cls, key: str, owner: str, body: bytes, now: float) -> IdempotencyKey:
+        """Return this owner's key, sent now with a request of this body."""
+        name = hashlib.sha256(f"{owner}\0{key}".encode("utf-8", "surrogatepass")).hexdigest()
+        return cls(name, hashlib.sha256(body).hexdigest(), now + KEPT)
+
+
+class KeyedResponse(Struct, frozen=True):
+    """The response that a key stands for, and the digest of its request."""
+
+    response_id: str
+    request: str
+
+
+class KeyTaken(Exception):
+    """The key stands for another response."""
+
+    def __init__(self, found: KeyedResponse) -> None:
+        super().__init__(f"the key stands for {found.response_id}")
+        self.found = found

@@ -1,0 +1,890 @@
+"""Event logs in files of this machine, a file per run: every process of the machine reads what one appends,
+while it does, and after it was killed.
+
+A file is appended to by a plain call, so that the kernel has the frames when it returns; a power cut may lose
+them, with `fsync` those of the last seconds. Who acquires a log appends a mark, after which its former
+writer's next record stands elsewhere than it was meant to: the writer notices, and so do readers. Who waits
+for a log says so to its writer, which then sends a message when it has appended: nobody polls.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import re
+import secrets
+import stat
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+from typing import Final, ParamSpec, TypeVar
+
+import structlog
+
+from openresponses_server.settings.data_folder import make_private
+from openresponses_server.store.frames import Frames, joined
+from openresponses_server.store.logs.base import (
+    CHUNK_BYTES,
+    LIFETIME,
+    LINGER,
+    MARKED,
+    Appender,
+    Failed,
+    LogError,
+    LogGap,
+    LogGone,
+)
+from openresponses_server.store.logs.file_records import HEAD_BYTES, Kind, Record, RecordReader, head_of
+from openresponses_server.store.pipes import Pipes
+from openresponses_server.store.presence import make_own_folder
+
+_MAX_LOG_BYTES: Final = 32 * 1024 * 1024
+_MAX_BYTES: Final = 256 * 1024 * 1024
+_STEP: Final = 64 * 1024  # bytes of a log after which the bounds are looked at
+_VERSION: Final = "1"
+_ACQUIRING: Final = frozenset({Kind.ACQUIRED, Kind.CLOSED, Kind.DISCARDED})
+_EVENTS: Final = "events"  # the folder of the logs in the one that processes share
+_EARLIER: Final = ".1"  # ends the name of the file before
+_DRAFT: Final = ".new"
+_SWEPT_EVERY: Final = 60.0  # seconds between two looks for what others have left
+_LEFT_FOR: Final = 60.0  # seconds without an append after which a closed log counts as left
+_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,128}")
+_FLAGS: Final = os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+_APPENDING: Final = os.O_RDWR | os.O_APPEND | _FLAGS
+_CHANGED: Final = "changed"
+_WATCH: Final = "watch"
+_UNWATCH: Final = "unwatch"
+_MOUNTS: Final = Path("/proc/self/mountinfo")
+_log = structlog.get_logger(__name__)
+_NETWORK: Final = re.compile(
+    r"nfs4?|cifs|smb\w*|9p|afs|ceph|lustre|beegfs|gpfs|ocfs2|gfs2?|glusterfs|fuse\.(sshfs|glusterfs|ceph.*|s3fs|rclone)"
+)
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def file_name(run_id: str) -> str:
+    """The name of a run's file: its id, if that can be one."""
+    return run_id if _NAME.fullmatch(run_id) else sha256(run_id.encode()).hexdigest()
+
+
+class _Written:
+    """A log that this process appends to."""
+
+    __slots__ = (
+        "acquired",
+        "at",
+        "counted",
+        "earlier",
+        "file",
+        "followed",
+        "generation",
+        "last",
+        "limit",
+        "run_id",
+        "watchers",
+    )
+
+    def __init__(
+        self, run_id: str, file: int, at: int, generation: int = 0, *, acquired: bool = False
+    ) -> None:
+        self.run_id = run_id
+        self.file = file
+        """Its descriptor; -1 when nothing more is appended here."""
+        self.at = at
+        """The position of the next record, if nobody else appends."""
+        self.last = -1
+        self.generation = generation
+        self.limit = _STEP
+        """The position from which on the bounds are looked at."""
+        self.counted = at
+        """How much of it is in the sum of all logs, without `earlier`."""
+        self.earlier = 0
+        """The bytes of the file before, which is deleted first."""
+        self.acquired = acquired
+        """Another process opened it, and its readers wait for messages of that one."""
+        self.followed = acquired
+        """Somebody may read along."""
+        self.watchers: set[str] = set()
+        """The other processes in which somebody does."""
+
+    def release(self) -> None:
+        """Append nothing more."""
+        if self.file >= 0:
+            os.close(self.file)
+            self.file = -1
+
+
+class _Followed:
+    """A log that readers of this process wait in."""
+
+    __slots__ = ("changed", "readers", "writer")
+
+    def __init__(self) -> None:
+        self.changed = asyncio.Event()
+        self.readers = 0
+        self.writer: str | None = None
+        """The other process, which sends this one a message when it has appended."""
+
+    def wake(self) -> None:
+        self.changed.set()
+        self.changed = asyncio.Event()
+
+
+class _DiskSync:
+    """Writes these logs, in this folder, to the disk every so many seconds, on a thread: a power cut then
+    loses no more than was appended since. One that takes longer is not overtaken by the next."""
+
+    def __init__(self, seconds: float, folder: Path, logs: Mapping[str, _Written]) -> None:
+        self._seconds = seconds
+        self._folder = folder
+        self._logs = logs
+        self._synced: dict[str, tuple[int, int]] = {}
+        """Name → the file that was written to the disk, and up to which position."""
+        self._timer: asyncio.TimerHandle | None = None
+        self._has_failed = False
+
+    def begin(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(self._seconds, self._sync)
+
+    def end(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _sync(self) -> None:
+        now = {name: (each.generation, each.at) for name, each in self._logs.items() if each.file >= 0}
+        dirty = [name for name, position in now.items() if self._synced.get(name) != position]
+        if not dirty:
+            self._synced = now
+            self.begin()
+            return
+        files: list[int] = []
+        try:  # of its own: a log may be closed meanwhile
+            files += (os.dup(self._logs[name].file) for name in dirty)
+        except OSError as error:
+            _close_all(files)
+            self._report(error)
+            self.begin()
+            return
+        loop = asyncio.get_running_loop()
+        work = loop.run_in_executor(None, _write_to_disk, files, self._folder)
+        work.add_done_callback(partial(self._end_sync, now))
+
+    def _end_sync(self, now: dict[str, tuple[int, int]], work: asyncio.Future[OSError | None]) -> None:
+        error = None if work.cancelled() else work.result()
+        if error is None:
+            self._synced = now
+        self._report(error)
+        if self._timer is not None:
+            self.begin()
+
+    def _report(self, error: OSError | None) -> None:
+        """Log a failure, once until the logs are written to the disk again."""
+        if error is not None and not self._has_failed:
+            _log.warning(
+                "event_log.not_synced", folder=str(self._folder), reason=error.strerror or str(error)
+            )
+        self._has_failed = error is not None
+
+
+def _write_to_disk(files: list[int], folder: Path) -> OSError | None:
+    """Write these files to the disk and close them, then their names in the folder. Returns the first error;
+    one file's keeps no other from the disk."""
+    write = getattr(os, "fdatasync", os.fsync)  # macOS has the second only
+    failed: OSError | None = None
+    try:
+        for file in files:
+            try:
+                write(file)
+            except OSError as error:
+                failed = failed or error
+        names = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(names)
+        finally:
+            os.close(names)
+    except OSError as error:
+        failed = failed or error
+    finally:
+        _close_all(files)
+    return failed
+
+
+def _close_all(files: list[int]) -> None:
+    for file in files:
+        os.close(file)
+
+
+class FileLog:
+    """Logs in `folder`, of which `process` writes its own.
+
+    A log keeps at least its last half of `max_log_bytes`. When all of a process have more than `max_bytes`,
+    the closed ones are deleted first, then the older halves of the others, the largest first. A closed log is
+    deleted after `linger` seconds, or by any other process if this one stops before. With `fsync` they are
+    written to the disk every so many seconds.
+    """
+
+    at_hand = True
+    shared = True
+
+    def __init__(
+        self,
+        folder: Path,
+        process: str | None = None,
+        *,
+        fsync: float | None = None,
+        linger: float = LINGER,
+        max_log_bytes: int = _MAX_LOG_BYTES,
+        max_bytes: int = _MAX_BYTES,
+        lifetime: float = LIFETIME,
+        marked: float = MARKED,
+    ) -> None:
+        self.pipes = Pipes(folder, process or secrets.token_hex(8))
+        self.pipes.handlers[_CHANGED] = self._hear
+        self.pipes.handlers[_WATCH] = self._add_watcher
+        self.pipes.handlers[_UNWATCH] = self._remove_watcher
+        self.folder = folder
+        self._events = folder / _EVENTS
+        self._linger = linger
+        self._marked = marked
+        self._lifetime = lifetime
+        self._max_log_bytes = max_log_bytes
+        self._max_bytes = max_bytes
+        self._written: dict[str, _Written] = {}
+        self._disk_sync = None if fsync is None else _DiskSync(fsync, self._events, self._written)
+        self._followed: dict[str, _Followed] = {}
+        self._left: dict[str, tuple[int, asyncio.TimerHandle]] = {}
+        """Closed and discarded logs: their bytes, and the timer that deletes them."""
+        self._bytes = 0
+        self._changed: dict[str, _Written] = {}  # since the loop's last turn
+        self._sweeping: asyncio.TimerHandle | None = None
+        self._ready = False
+
+    async def check(self) -> None:
+        self._make_folders()
+
+    def listen(self) -> None:
+        """Receive what other processes say. Raises LogError."""
+        if self._ready:
+            return
+        self._make_folders()
+        try:
+            self.pipes.open()
+        except OSError as error:
+            raise self._unusable(error) from error
+        self._ready = True
+        self._sweeping = asyncio.get_running_loop().call_later(_SWEPT_EVERY, self._sweep_soon)
+        if self._disk_sync is not None:
+            self._disk_sync.begin()
+
+    async def open(self, run_id: str) -> None:
+        self.listen()
+        name = file_name(run_id)
+        self._evict(name)
+        if name in self._written:
+            self._release(self._written[name])
+        try:
+            file = self._begin(run_id, self._path(name))
+        except FileNotFoundError:  # the folder was deleted
+            self._make_folders()
+            file = self._tried(self._begin, run_id, self._path(name))
+        except OSError as error:
+            raise self._unusable(error) from error
+        log = self._written[name] = _Written(run_id, file, os.lseek(file, 0, os.SEEK_CUR))
+        log.followed = name in self._followed
+        self._bytes += log.at
+
+    async def append(self, run_id: str, frames: Frames) -> None:
+        log = self._written.get(file_name(run_id))
+        if log is None:
+            raise LogGone(run_id)
+        self._add(log, frames)
+
+    def appender(self, run_id: str) -> Appender:
+        return partial(self._add, self._written.get(file_name(run_id)) or _Written(run_id, -1, 0))
+
+    def _add(self, log: _Written, frames: Frames, _failed: Failed | None = None) -> None:
+        data, file = frames.data, log.file
+        head = head_of(Kind.FRAMES, log.at, frames.first, frames.last, data)
+        try:
+            written = os.write(file, head + data)
+            position = os.lseek(file, 0, os.SEEK_CUR)
+        except OSError as error:
+            raise self._not_appended(log, error) from error
+        log.at += written
+        if position != log.at:  # another process has appended, too
+            if _is_acquired(log, position, written):
+                raise self._not_appended(log, None)
+            return self._add(log, frames)
+        if written < HEAD_BYTES + len(data):
+            raise self._not_appended(log, _full())
+        log.last = frames.last
+        if log.followed:
+            self._notify(log)
+        if log.at > log.limit:
+            self._look_at_bounds(log)
+
+    async def read(self, run_id: str, after: int = -1, *, wait: bool = True) -> AsyncIterator[Frames]:
+        name = file_name(run_id)
+        if wait:
+            self.listen()
+        with (
+            _Cursor(run_id, self._path(name), after) as cursor,
+            self._following(name, cursor, wait=wait) as followed,
+        ):
+            while True:
+                changed = followed.changed
+                frames = cursor.next_frames()
+                if frames is not None:
+                    yield frames
+                    if len(frames.data) >= CHUNK_BYTES:  # it is behind: others have their turn
+                        await asyncio.sleep(0)
+                elif cursor.ended or not wait:
+                    return
+                else:
+                    await changed.wait()
+
+    async def acquire(self, run_id: str) -> None:
+        self.listen()
+        name = file_name(run_id)
+        if name in self._written:
+            self._release(self._written[name])
+        log = self._tried(self._acquire, run_id, self._path(name))
+        if log is not None:
+            self._evict(name)
+            self._written[name] = log
+            self._bytes += log.at
+            self._notify(log)
+
+    def leave(self, run_id: str) -> None:
+        log = self._written.get(file_name(run_id))
+        if log is not None:
+            self._release(log)
+
+    async def close(self, run_id: str) -> None:
+        log = self._written.get(file_name(run_id))
+        if log is None or log.file < 0:
+            return
+        ours = self._mark(log, Kind.CLOSED)
+        size = log.at + log.earlier
+        self._release(log)
+        self._notify(log)
+        if ours is None:  # the disk is full
+            self._delete(file_name(run_id))
+        elif ours:
+            self._delete_later(file_name(run_id), size, self._linger)
+
+    async def discard(self, run_id: str) -> None:
+        self.listen()
+        name = file_name(run_id)
+        log = self._written.get(name)
+        if log is not None:
+            self._release(log)
+        self._evict(name)
+        self._tried(self._bury, self._path(name))
+        self._delete_later(name, 0, self._marked)
+        self._wake(name)
+        self.pipes.send_all(_CHANGED, name)
+
+    async def shutdown(self) -> None:
+        if self._disk_sync is not None:
+            self._disk_sync.end()
+        for log in list(self._written.values()):
+            self._release(log)
+        for name in list(self._left):
+            self._evict(name)
+            self._delete(name)
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+        if self._ready:
+            self._ready = False
+            self._notify_all()
+            self.pipes.close()
+        for folder in (self._events, self.folder):
+            with suppress(OSError):  # unless others are there
+                folder.rmdir()
+
+    # files
+
+    def _path(self, name: str) -> Path:
+        return self._events / name
+
+    def _make_folders(self) -> None:
+        try:
+            make_private(self.folder.parent)
+            for folder in (self.folder, self._events):
+                make_own_folder(folder)
+            if not self._ready and (kind := network_file_system(self._events)) is not None:
+                raise OSError(errno.ENOTSUP, f"it is in a network file system ({kind})")
+        except OSError as error:
+            raise self._unusable(error) from error
+
+    def _unusable(self, error: OSError) -> LogError:
+        return LogError("The event log can't be written.", f"{self.folder}: {error.strerror or error}")
+
+    def _tried(self, call: Callable[P, T], *given: P.args, **named: P.kwargs) -> T:
+        try:
+            return call(*given, **named)
+        except OSError as error:
+            raise self._unusable(error) from error
+
+    def _begin(self, run_id: str, path: Path) -> int:
+        """A new file with its first record, in the place of an older one."""
+        while True:
+            try:
+                file = os.open(path, _APPENDING | os.O_CREAT | os.O_EXCL, 0o600)
+                break
+            except FileExistsError:
+                _end_for_good(run_id, path)
+                self._wake(path.name)
+                self.pipes.send_all(_CHANGED, path.name)
+        try:
+            self._write_first(file, 0, -1)
+        except OSError:
+            os.close(file)
+            path.unlink(missing_ok=True)
+            raise
+        return file
+
+    def _write_first(self, file: int, generation: int, last: int) -> None:
+        what = f"{_VERSION} {generation} {self.pipes.process}".encode()
+        _write_whole(file, head_of(Kind.OPENED, 0, last, last, what) + what)
+
+    def _acquire(self, run_id: str, path: Path) -> _Written | None:
+        """The log, whose writer appends nothing more to it that counts; None if there is none."""
+        while True:
+            try:
+                file = os.open(path, _APPENDING)
+            except FileNotFoundError:
+                return None
+            try:
+                opened = _opening_in(file)
+                if opened is None:
+                    os.close(file)
+                    return None
+                log = _Written(run_id, file, 0, opened.generation, acquired=True)
+                while not _mark_end(file, Kind.ACQUIRED, opened.last):
+                    """Its writer appends at the same time."""
+                if os.path.samestat(os.fstat(file), os.stat(path)):  # else it has just moved on
+                    log.at = log.counted = os.lseek(file, 0, os.SEEK_CUR)
+                    return log
+            except OSError:
+                os.close(file)
+                raise
+            os.close(file)
+
+    def _mark(self, log: _Written, kind: Kind) -> bool | None:
+        """Append a mark; returns whether it stands where it was meant to, None if it can't be written."""
+        while True:
+            try:
+                _write_whole(log.file, head_of(kind, log.at, log.last, log.last, b""))
+                position = os.lseek(log.file, 0, os.SEEK_CUR)
+                log.at += HEAD_BYTES
+                if position == log.at:
+                    return True
+                if _is_acquired(log, position, HEAD_BYTES):
+                    return False
+            except OSError:
+                return None
+
+    def _bury(self, path: Path) -> None:
+        """Leave nothing of a log but that it was discarded."""
+        file = os.open(path, _APPENDING | os.O_CREAT, 0o600)
+        try:
+            os.ftruncate(file, 0)
+            path.with_name(f"{path.name}{_EARLIER}").unlink(missing_ok=True)
+            while not _mark_end(file, Kind.DISCARDED, -1):
+                """Its writer appends at the same time."""
+        finally:
+            os.close(file)
+
+    def _delete(self, name: str) -> None:
+        path = self._path(name)
+        for each in (path, path.with_name(f"{name}{_EARLIER}")):
+            with suppress(OSError):
+                each.unlink()
+
+    def _delete_later(self, name: str, size: int, seconds: float) -> None:
+        self._bytes += size
+        timer = asyncio.get_running_loop().call_later(seconds, self._delete_left, name)
+        self._left[name] = size, timer
+        if self._bytes > self._max_bytes:
+            self._make_room()
+
+    def _delete_left(self, name: str) -> None:
+        self._evict(name)
+        self._delete(name)
+
+    def _evict(self, name: str) -> None:
+        size, timer = self._left.pop(name, (0, None))
+        self._bytes -= size
+        if timer is not None:
+            timer.cancel()
+
+    def _release(self, log: _Written) -> None:
+        """Release the log: this process appends nothing more to it."""
+        log.release()
+        name = file_name(log.run_id)
+        if self._written.get(name) is log:
+            del self._written[name]
+            self._bytes -= log.counted + log.earlier
+
+    def _not_appended(self, log: _Written, error: OSError | None) -> Exception:
+        """Return the error for a record that was not appended: LogGone if the log is not this process' any
+        more."""
+        if error is not None and log.file >= 0:
+            return self._unusable(error)
+        self._release(log)
+        return LogGone(log.run_id)
+
+    # bounds
+
+    def _look_at_bounds(self, log: _Written) -> None:
+        self._bytes += log.at - log.counted
+        log.counted = log.at
+        log.limit = log.at + _STEP
+        if log.at > self._max_log_bytes // 2:
+            self._move(log)
+        if self._bytes > self._max_bytes:
+            self._make_room()
+
+    def _move(self, log: _Written) -> None:
+        """Continue in a new file; the one before the present one is deleted. Raises LogGone."""
+        path = self._path(file_name(log.run_id))
+        draft, earlier = (path.with_name(f"{path.name}{end}") for end in (_DRAFT, _EARLIER))
+        try:
+            draft.unlink(missing_ok=True)
+            file = os.open(draft, _APPENDING | os.O_CREAT | os.O_EXCL, 0o600)
+        except OSError:
+            return  # later
+        try:
+            self._write_first(file, log.generation + 1, log.last)
+        except OSError:
+            os.close(file)
+            draft.unlink(missing_ok=True)
+            return
+        try:
+            moved = self._mark(log, Kind.MOVED)
+            if moved:
+                earlier.unlink(missing_ok=True)
+                os.link(path, earlier)
+                draft.rename(path)
+                moved = os.fstat(log.file).st_size == log.at  # else it was acquired meanwhile
+        except OSError:
+            moved = False
+        if not moved:
+            os.close(file)
+            draft.unlink(missing_ok=True)
+            raise self._not_appended(log, None)
+        os.close(log.file)
+        self._bytes -= log.earlier
+        log.file, log.earlier, log.generation = file, log.at, log.generation + 1
+        log.at = log.counted = os.lseek(file, 0, os.SEEK_CUR)
+        self._bytes += log.at
+        log.limit = log.at + _STEP
+        if log.followed:
+            self._notify(log)
+
+    def _make_room(self) -> None:
+        """Delete closed logs, then the older halves of the others, the largest first, until there is some
+        room. If that does not suffice, begin the halves that are deleted next."""
+        wanted = self._max_bytes * 7 // 8
+        for name in list(self._left):
+            if self._bytes <= wanted:
+                return
+            if self._left[name][0]:
+                self._delete_left(name)
+        for log in sorted(self._written.values(), key=lambda each: -each.earlier):
+            if self._bytes <= wanted:
+                return
+            self._bytes -= log.earlier
+            log.earlier = 0
+            path = self._path(file_name(log.run_id))
+            path.with_name(f"{path.name}{_EARLIER}").unlink(missing_ok=True)
+        for log in sorted(self._written.values(), key=lambda each: -each.at)[: 1 + len(self._written) // 4]:
+            if log.file >= 0 and not log.acquired:
+                with suppress(LogGone):  # who appends to it will know
+                    self._move(log)
+
+    def _sweep_soon(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._sweeping = loop.call_later(_SWEPT_EVERY, self._sweep_soon)
+        loop.run_in_executor(None, self._sweep, time.time())
+
+    def _sweep(self, now: float) -> None:
+        """Delete what other processes have left: closed logs, and what nobody has appended to for longer than
+        any run lasts."""
+        with suppress(OSError), os.scandir(self._events) as found:
+            for each in found:
+                with suppress(OSError):
+                    age = now - each.stat(follow_symlinks=False).st_mtime
+                    marked = age > self._marked and _last_mark(self._path(each.name)) == Kind.DISCARDED
+                    closed = age > _LEFT_FOR and _last_mark(self._path(each.name)) == Kind.CLOSED
+                    if closed or marked or age > self._lifetime:
+                        os.unlink(each.path)
+
+    # readers
+
+    @contextmanager
+    def _following(self, name: str, cursor: _Cursor, *, wait: bool) -> Iterator[_Followed]:
+        """Notify a reader of this process of changes."""
+        if not wait:
+            yield _Followed()
+            return
+        followed = self._followed.get(name)
+        if followed is None:
+            followed = self._followed[name] = _Followed()
+        followed.readers += 1
+        if (log := self._written.get(name)) is not None:
+            log.followed = True
+        elif followed.writer != cursor.writer:
+            followed.writer = cursor.writer
+            self.pipes.send(cursor.writer, _WATCH, name, self.pipes.process)
+        try:
+            yield followed
+        finally:
+            followed.readers -= 1
+            if not followed.readers:
+                self._followed.pop(name, None)
+                if followed.writer is not None:
+                    self.pipes.send(followed.writer, _UNWATCH, name, self.pipes.process)
+
+    def _notify(self, log: _Written) -> None:
+        """Notify all readers, once for all that is appended in this turn of the loop."""
+        if not self._changed:
+            asyncio.get_running_loop().call_soon(self._notify_all)
+        self._changed[file_name(log.run_id)] = log
+
+    def _notify_all(self) -> None:
+        changed, self._changed = self._changed, {}
+        for name, log in changed.items():
+            self._wake(name)
+            if log.acquired:  # its readers wait for the writer before
+                self.pipes.send_all(_CHANGED, name)
+            for process in list(log.watchers):
+                if not self.pipes.send(process, _CHANGED, name):
+                    log.watchers.discard(process)
+
+    def _wake(self, name: str) -> None:
+        if (followed := self._followed.get(name)) is not None:
+            followed.wake()
+
+    def _hear(self, words: list[str]) -> None:
+        self._wake(*words)
+
+    def _add_watcher(self, words: list[str]) -> None:
+        name, process = words
+        if (log := self._written.get(name)) is not None:
+            log.followed = True
+            log.watchers.add(process)
+        self.pipes.send(process, _CHANGED, name)  # it may have read before this
+
+    def _remove_watcher(self, words: list[str]) -> None:
+        name, process = words
+        if (log := self._written.get(name)) is not None:
+            log.watchers.discard(process)
+
+
+class _Cursor:
+    """A reader's place in the files of a log. Raises LogGone and LogGap."""
+
+    def __init__(self, run_id: str, path: Path, after: int) -> None:
+        self._run_id = run_id
+        self._path = path
+        self._after = after
+        self._file = -1
+        self._held: Record | None = None
+        self.ended = False
+        """The log is closed, and was read to its end."""
+
+    def __enter__(self) -> _Cursor:
+        try:
+            self._go_to(None)
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+    def next_frames(self) -> Frames | None:
+        """The next frames, some together for a reader that is behind; None if there are none now."""
+        ready: list[Frames] = []
+        size = 0
+        while size < CHUNK_BYTES and not self.ended:
+            record = self._held or self._records.read()
+            self._held = None
+            if record is None:
+                if not ready:
+                    self._check_there()
+                break
+            if record.kind == Kind.FRAMES:
+                rest = Frames(record.first, record.last, record.data).after(self._after)
+                if rest is None:
+                    continue
+                if rest.first == self._after + 1:
+                    self._after = rest.last
+                    ready.append(rest)
+                    size += len(rest.data)
+                    continue
+            if ready:  # first what was complete before
+                self._held = record
+                break
+            self._pass(record)
+        return joined(ready)
+
+    def _pass(self, record: Record) -> None:
+        """Skip a record that ends or interrupts the frames."""
+        if record.kind == Kind.FRAMES:
+            raise LogGap(self._run_id, self._after + 1, record.first)
+        if record.kind == Kind.DISCARDED:
+            raise LogGone(self._run_id)
+        if record.kind == Kind.CLOSED:
+            self.ended = True
+        elif record.kind == Kind.MOVED:
+            self._go_to(self._generation + 1)
+
+    def _check_there(self) -> None:
+        """Check that the file is there: on a full disk, its end may have been deleted with it."""
+        found = os.fstat(self._file)
+        if not found.st_nlink or found.st_size < self._records.at:
+            raise LogGone(self._run_id)
+
+    def _go_to(self, generation: int | None) -> None:
+        """Begin to read the file of that generation, or the one with the next frames."""
+        for _ in range(3):  # they may move meanwhile
+            opened = self._opened(self._path)
+            if opened.generation == generation or (generation is None and opened.last <= self._after):
+                break
+            oldest = opened
+            with suppress(LogGone):
+                earlier = self._opened(self._path.with_name(f"{self._path.name}{_EARLIER}"))
+                if earlier.generation == generation or (generation is None and earlier.last <= self._after):
+                    break
+                oldest = earlier
+        else:
+            raise LogGap(self._run_id, self._after + 1, oldest.last + 1)
+        self._records.seek(self._after)
+
+    def _opened(self, path: Path) -> _Opening:
+        """Open this file, and read how it begins."""
+        self.__exit__()
+        try:
+            self._file = os.open(path, os.O_RDONLY | _FLAGS)
+        except OSError as error:
+            raise LogGone(self._run_id) from error
+        opened = _opening_in(self._file)
+        if opened is None:
+            raise LogGone(self._run_id)
+        self._records = RecordReader(self._file)
+        self._generation = opened.generation
+        self.writer = opened.process
+        return opened
+
+
+class _Opening:
+    """The beginning of a file: which of the log's it is, who writes it, the number before its first."""
+
+    def __init__(self, generation: int, process: str, last: int) -> None:
+        self.generation = generation
+        self.process = process
+        self.last = last
+
+
+def _opening_in(file: int) -> _Opening | None:
+    """The beginning of a file; None where that is not of a log, or of a discarded one."""
+    found = os.fstat(file)
+    if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
+        return None
+    record = RecordReader(file).read()
+    if record is None or record.kind != Kind.OPENED:
+        return None
+    version, _, rest = record.data.decode(errors="replace").partition(" ")
+    generation, _, process = rest.partition(" ")
+    if version != _VERSION or not generation.isdecimal() or not _NAME.fullmatch(process):
+        return None
+    return _Opening(int(generation), process, record.last)
+
+
+def _end_for_good(run_id: str, path: Path) -> None:
+    """End an older log of this name, and delete it. Raises LogGone if it was discarded."""
+    try:
+        file = os.open(path, _APPENDING)
+    except OSError:
+        path.unlink(missing_ok=True)  # it is somebody else's, or no file
+        return
+    try:
+        record = RecordReader(file).read()
+        if record is not None and record.kind == Kind.DISCARDED:
+            raise LogGone(run_id)
+        _mark_end(file, Kind.DISCARDED, -1)
+    finally:
+        os.close(file)
+    path.unlink(missing_ok=True)
+    path.with_name(f"{path.name}{_EARLIER}").unlink(missing_ok=True)
+
+
+def _is_acquired(log: _Written, position: int, written: int) -> bool:
+    """Return True if another process has the log, since what was written last ends here and not at `log.at`.
+    What a former writer has appended too late does not count; behind it, the log goes on."""
+    records = RecordReader(log.file)
+    records.at = log.at - written
+    while (record := records.read()) is not None:
+        if record.kind in _ACQUIRING:
+            return True
+    acquired = position < log.at  # it was discarded
+    log.at = position
+    return acquired
+
+
+def _mark_end(file: int, kind: Kind, last: int) -> bool:
+    """Append a mark at the end of a file that another process may append to; returns whether it counts."""
+    at = os.fstat(file).st_size
+    _write_whole(file, head_of(kind, at, last, last, b""))
+    return os.lseek(file, 0, os.SEEK_CUR) == at + HEAD_BYTES
+
+
+def _write_whole(file: int, data: bytes) -> None:
+    if os.write(file, data) < len(data):
+        raise _full()
+
+
+def _full() -> OSError:
+    return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def _last_mark(path: Path) -> int | None:
+    """The kind of the mark that a file ends with; None if it ends otherwise."""
+    file = os.open(path, os.O_RDONLY | _FLAGS)
+    try:
+        records = RecordReader(file)
+        records.at = max(os.fstat(file).st_size - HEAD_BYTES, 0)
+        record = records.read()
+        return None if record is None or record.kind == Kind.FRAMES else record.kind
+    finally:
+        os.close(file)
+
+
+def network_file_system(folder: Path) -> str | None:
+    """The kind of the network file system that has this folder, as far as the system says it."""
+    if sys.platform != "linux":
+        return None
+    device = folder.stat().st_dev
+    wanted = f"{os.major(device)}:{os.minor(device)}"
+    with suppress(OSError):
+        for line in _MOUNTS.read_text().splitlines():
+            fields, _, rest = line.partition(" - ")
+            kind = rest.partition(" ")[0]
+            if fields.split(" ")[2] == wanted and _NETWORK.fullmatch(kind):
+                return kind
+    return None

@@ -1,0 +1,1 @@
+"""The APIs of clients: what reads a request, has it answered, and sends the answer."""

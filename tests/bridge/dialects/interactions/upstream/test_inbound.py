@@ -1,0 +1,270 @@
+"""Events of the Interactions API → events: whole, streamed, and as upstreams that lie send them."""
+
+import json
+from typing import Any
+
+import pytest
+
+from openresponses_bridge.conformance import StreamValidator
+from openresponses_bridge.dialects.interactions import Inbound
+from openresponses_bridge.emitter.machine import ResponseStreamStateMachine
+from openresponses_bridge.protocol.response import Response
+
+USAGE = {"total_input_tokens": 3, "total_output_tokens": 2, "total_thought_tokens": 4, "total_tokens": 9}
+OUTPUT = {"type": "model_output"}
+HELLO = {"type": "text", "text": "Hello"}
+SIGNED = {"type": "thought_signature", "signature": "s"}
+CONTEXT = {"type": "url_context_call", "arguments": {"urls": ["https://a.example"]}}
+CALL = {"type": "function_call", "id": "c", "name": "f"}
+
+
+def event(kind: str, **fields: Any) -> bytes:
+    return json.dumps({"event_type": kind, **fields}).encode()
+
+
+def created(**fields: Any) -> bytes:
+    return event("interaction.created", interaction={"id": "v1_a", "status": "in_progress", **fields})
+
+
+def completed(status: str = "completed", **fields: Any) -> bytes:
+    return event(
+        "interaction.completed", interaction={"id": "v1_a", "status": status, "usage": USAGE, **fields}
+    )
+
+
+def step(index: int, started: dict[str, Any], *deltas: dict[str, Any]) -> list[bytes]:
+    return [
+        event("step.start", index=index, step=started),
+        *(event("step.delta", index=index, delta=delta) for delta in deltas),
+        event("step.stop", index=index),
+    ]
+
+
+def text(value: str) -> dict[str, Any]:
+    return {"type": "text", "text": value}
+
+
+def read(*frames: bytes, close: bool = True) -> Response:
+    """What these frames say; the stream that they make is valid."""
+    machine = ResponseStreamStateMachine(model="m", wire="openai")
+    inbound, validator = Inbound(machine), StreamValidator()
+    events = [each for frame in frames for each in inbound.feed(frame)]
+    events += inbound.close() if close else []
+    violations = [found for each in events for found in validator.feed(each)]
+    assert [*violations, *validator.close()] == []
+    return machine.snapshot
+
+
+def test_text_thoughts_and_calls() -> None:
+    said = read(
+        created(model="gemini-3"),
+        event("interaction.status_update", interaction_id="v1_a", status="in_progress"),
+        *step(
+            0,
+            {"type": "thought"},
+            {"type": "thought_summary", "content": text("Hm")},
+            {"type": "thought_summary", "content": text(".")},
+            {"type": "thought_signature", "signature": "c2ln"},
+        ),
+        *step(1, OUTPUT, text("Hel"), text("lo")),
+        *step(
+            2,
+            {"type": "function_call", "id": "c1", "name": "look", "arguments": {}},
+            {"type": "arguments_delta", "arguments": '{"a":'},
+            {"type": "arguments_delta", "arguments": " 1}"},
+        ),
+        completed("requires_action"),
+    )
+    thought, message, call = said.output
+    assert (thought.type, thought.summary[0].text) == ("reasoning", "Hm.")  # type: ignore[union-attr]
+    assert (message.type, said.output_text) == ("message", "Hello")
+    assert (call.name, call.arguments, call.status) == ("look", '{"a": 1}', "completed")  # type: ignore[union-attr]
+    assert (said.status, said.upstream_model) == ("completed", "gemini-3")
+    assert said.usage is not None
+    assert (said.usage.input_tokens, said.usage.output_tokens, said.usage.total_tokens) == (3, 6, 9)
+
+
+def test_what_a_step_begins_with_counts() -> None:
+    said = read(
+        created(),
+        *step(
+            0,
+            {"type": "thought", "summary": [text("First.")]},
+            {"type": "thought_signature", "signature": "s"},
+        ),
+        *step(1, {"type": "model_output", "content": [text("Hel")]}, text("lo")),
+        *step(2, {"type": "function_call", "id": "c", "name": "f", "arguments": {"a": 1}}),
+        completed(),
+    )
+    assert said.output[0].summary[0].text == "First."  # type: ignore[union-attr]
+    assert said.output_text == "Hello"
+    assert said.output[2].arguments == '{"a":1}'  # type: ignore[union-attr]
+
+
+def test_a_whole_one_is_read_as_its_stream() -> None:
+    steps = [{"type": "user_input", "content": [text("Hi")]}, {"type": "model_output", "content": [HELLO]}]
+    whole = {"id": "v1_a", "object": "interaction", "status": "completed", "steps": steps, "usage": USAGE}
+    said = read(json.dumps(whole).encode())
+    assert (said.status, said.output_text, len(said.output)) == ("completed", "Hello", 1)
+    listed = read(created(), completed(steps=steps))
+    assert listed.output_text == "Hello"
+
+
+def test_a_search_code_and_a_call_of_a_server_are_items_of_their_own() -> None:
+    said = read(
+        created(),
+        *step(0, {"type": "google_search_call", "id": "s", "arguments": {"queries": ["a", "b"]}}),
+        *step(1, {"type": "google_search_result", "call_id": "s", "result": [{"search_suggestions": "<b>"}]}),
+        *step(2, {"type": "code_execution_call", "id": "x", "arguments": {"code": "1"}}),
+        *step(3, {"type": "code_execution_result", "call_id": "x", "result": "1\n"}),
+        *step(
+            4, {"type": "mcp_server_tool_call", "id": "m", "name": "f", "server_name": "s", "arguments": {}}
+        ),
+        *step(5, {"type": "mcp_server_tool_result", "call_id": "m", "result": "done"}),
+        *step(
+            6,
+            {"type": "url_context_call", "id": "u", "arguments": {}},
+            {"type": "url_context_call", "arguments": {"urls": ["https://a.example"]}},
+        ),
+        *step(7, OUTPUT, HELLO),
+        completed(),
+    )
+    search, code, call, context, message = (
+        each.raw if hasattr(each, "raw") else each for each in said.output
+    )
+    assert (search["type"], search["action"]["queries"]) == ("web_search_call", ["a", "b"])
+    assert (code["type"], code["code"], code["outputs"][0]["logs"]) == ("code_interpreter_call", "1", "1\n")
+    assert (call["type"], call["server_label"], call["output"]) == ("mcp_call", "s", "done")
+    assert context["type"] == "interactions:url_context_call"
+    assert context["interactions:steps"][0]["arguments"] == {"urls": ["https://a.example"]}
+    assert message.type == "message"
+
+
+def test_places_of_citations_are_bytes() -> None:
+    cited = {
+        "type": "url_citation",
+        "url": "https://a.example",
+        "title": "A",
+        "start_index": 3,
+        "end_index": 6,
+    }
+    annotations = {"type": "text_annotation_delta", "annotations": [cited]}
+    said = read(created(), *step(0, OUTPUT, text("é x"), text("yz"), annotations), completed())
+    (citation,) = said.output[0].content[0].annotations  # type: ignore[union-attr]
+    assert (citation.start_index, citation.end_index, citation.title) == (2, 5, "A")
+
+
+@pytest.mark.parametrize(
+    ("status", "ends", "reason"),
+    [
+        ("completed", "completed", None),
+        ("requires_action", "completed", None),
+        ("incomplete", "incomplete", "max_output_tokens"),
+        ("budget_exceeded", "incomplete", "max_output_tokens"),
+        ("requires_continuation", "incomplete", "max_output_tokens"),
+        ("failed", "failed", None),
+        ("a new one", "completed", None),
+    ],
+)
+def test_each_end(status: str, ends: str, reason: str | None) -> None:
+    said = read(created(), *step(0, OUTPUT, HELLO), completed(status))
+    details = said.incomplete_details
+    assert (said.status, details and details.reason) == (ends, reason)
+
+
+def test_one_that_was_cancelled() -> None:
+    assert read(created(), *step(0, OUTPUT, HELLO), completed("cancelled")).status == "cancelled"
+
+
+@pytest.mark.parametrize(
+    "error", [{"code": "429", "message": "Slow."}, "Slow.", {"message": {"a": "Slow."}}, None]
+)
+def test_an_error_in_the_stream_fails_it(error: Any) -> None:
+    said = read(created(), *step(0, OUTPUT, text("Hel")), event("error", error=error))
+    assert (said.status, said.output_text) == ("failed", "Hel")
+    assert said.error is not None
+
+
+def test_a_status_alone_ends_it() -> None:
+    ended = event("interaction.status_update", interaction_id="v1_a", status="budget_exceeded")
+    assert read(created(), *step(0, OUTPUT, HELLO), ended).status == "incomplete"
+
+
+GOOD = [
+    created(),
+    *step(0, {"type": "thought", "summary": [text("Hm.")]}, SIGNED),
+    *step(1, OUTPUT, text("Hel"), text("lo")),
+    *step(2, {"type": "google_search_call", "id": "s", "arguments": {"queries": ["a"]}}),
+    *step(3, {"type": "google_search_result", "call_id": "s", "result": []}),
+    *step(
+        4, {"type": "function_call", "id": "c", "name": "f"}, {"type": "arguments_delta", "arguments": "{}"}
+    ),
+    completed("requires_action"),
+]
+
+
+@pytest.mark.parametrize("kept", range(len(GOOD)))
+def test_cut_behind_each_event(kept: int) -> None:
+    said = read(*GOOD[:kept])
+    assert said.status == "failed"
+    assert said.error is not None
+    assert said.error.code == "upstream_cut"
+
+
+@pytest.mark.parametrize("at", range(len(GOOD) - 1))
+def test_without_each_event(at: int) -> None:
+    assert read(*GOOD[:at], *GOOD[at + 1 :]).status in ("completed", "failed")
+
+
+@pytest.mark.parametrize("at", range(len(GOOD)))
+def test_each_event_twice(at: int) -> None:
+    said = read(*GOOD[: at + 1], *GOOD[at:])
+    assert said.status in ("completed", "failed")
+
+
+@pytest.mark.parametrize("at", range(len(GOOD) - 1))
+def test_two_events_in_the_other_order(at: int) -> None:
+    swapped = [*GOOD[:at], GOOD[at + 1], GOOD[at], *GOOD[at + 2 :]]
+    assert read(*swapped).status in ("completed", "failed")
+
+
+def test_nothing_follows_the_end() -> None:
+    said = read(*GOOD, *step(7, OUTPUT, text("more")), event("error", error={"message": "late"}), completed())
+    assert (said.status, said.output_text) == ("completed", "Hello")
+
+
+@pytest.mark.parametrize("index", [-1, "0", None, 2**70, 1.5, True, [0]])
+def test_an_index_that_is_none_is_repaired(index: Any) -> None:
+    frames = [event("step.start", index=index, step=OUTPUT), event("step.delta", index=index, delta=HELLO)]
+    assert read(created(), *frames, completed()).output_text == "Hello"
+
+
+def test_steps_side_by_side() -> None:
+    starts = [
+        event("step.start", index=n, step={"type": "function_call", "id": f"c{n}", "name": "f"})
+        for n in (0, 1)
+    ]
+    deltas = [
+        event("step.delta", index=n, delta={"type": "arguments_delta", "arguments": piece})
+        for piece in ('{"a"', ": 1}")
+        for n in (0, 1)
+    ]
+    stops = [event("step.stop", index=n) for n in (1, 0)]
+    said = read(created(), *starts, *deltas, *stops, completed("requires_action"))
+    assert [each.arguments for each in said.output] == ['{"a": 1}'] * 2  # type: ignore[union-attr]
+
+
+def test_a_delta_of_another_kind_of_step_is_a_loss() -> None:
+    machine = ResponseStreamStateMachine(model="m")
+    inbound = Inbound(machine)
+    for frame in (created(), *step(0, OUTPUT, {"type": "arguments_delta", "arguments": "{}"}), completed()):
+        inbound.feed(frame)
+    assert [each.where for each in machine.diagnostics.of("loss")] == ["step.delta"]
+
+
+def test_arguments_that_end_early_are_cut() -> None:
+    call = {"type": "function_call", "id": "c", "name": "f"}
+    said = read(
+        created(), *step(0, call, {"type": "arguments_delta", "arguments": '{"a'}), completed("incomplete")
+    )
+    assert (said.status, said.output[0].status) == ("incomplete", "incomplete")  # type: ignore[union-attr]

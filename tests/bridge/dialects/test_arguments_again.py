@@ -1,0 +1,147 @@
+"""Arguments that servers send twice, begin again, parse or leave out, in each dialect that streams them."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from openresponses_bridge.dialects.anthropic_messages import Inbound as AnthropicInbound
+from openresponses_bridge.dialects.chat_completions import Inbound as ChatInbound
+from openresponses_bridge.dialects.responses import Inbound as ResponsesInbound
+from openresponses_bridge.protocol.items import FunctionCall
+from tests.support import anthropic, chat
+from tests.support.checked_inbound import CheckedInbound
+
+HEAD = {"id": "resp_1", "object": "response", "created_at": 1, "model": "m", "output": []}
+ARGUED = "response.function_call_arguments"
+
+
+def chat_frames(*pieces: Any) -> list[Any]:
+    first = chat.calls(chat.part("", name="look", id="call_1", index=0))
+    return [
+        first,
+        *(chat.calls(chat.part(each, index=0)) for each in pieces),
+        chat.chunk("tool_calls"),
+        chat.DONE,
+    ]
+
+
+def anthropic_frames(*pieces: Any) -> list[Any]:
+    return [anthropic.start(), *anthropic.tool(0, "call_1", "look", *pieces), *anthropic.stop("tool_use")]
+
+
+def call_of(arguments: Any, **more: Any) -> dict[str, Any]:
+    named = {"type": "function_call", "id": "fc_1", "call_id": "call_1", "name": "look"}
+    return {**named, "arguments": arguments, "status": "completed", **more}
+
+
+def responses_frames(*pieces: Any, added: Any = "", done: Any = None, item: Any = None) -> list[Any]:
+    place = {"output_index": 0, "item_id": "fc_1"}
+    events: list[dict[str, Any]] = [
+        {"type": "response.created", "response": {**HEAD, "status": "in_progress"}},
+        {
+            "type": "response.output_item.added",
+            "output_index": 0,
+            "item": call_of(added, status="in_progress"),
+        },
+        *({"type": f"{ARGUED}.delta", **place, "delta": each} for each in pieces),
+    ]
+    if done is not None:
+        events.append({"type": f"{ARGUED}.done", **place, "arguments": done})
+    if item is not None:
+        events.append({"type": "response.output_item.done", "output_index": 0, "item": call_of(item)})
+    return [*events, {"type": "response.completed", "response": {**HEAD, "status": "completed"}}]
+
+
+DIALECTS: dict[str, tuple[Callable[..., Any], Callable[..., list[Any]]]] = {
+    "chat": (ChatInbound, chat_frames),
+    "anthropic": (AnthropicInbound, anthropic_frames),
+    "responses": (ResponsesInbound, responses_frames),
+}
+
+
+def read(dialect: str, *pieces: Any, **more: Any) -> tuple[str, list[tuple[str, str, str]]]:
+    """The status, and (name, arguments, status) of each call; deltas add up to what is done."""
+    build, frames = DIALECTS[dialect]
+    fed = CheckedInbound(build, frames(*pieces, **more))
+    calls = [
+        (item.name, item.arguments, item.status) for item in fed.response.output if type(item) is FunctionCall
+    ]
+    return fed.status, calls
+
+
+@pytest.mark.parametrize("dialect", sorted(DIALECTS))
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        ["{}", '{"a":1}'],
+        ['{"a"', ":1", '{"a":1}'],
+        ["{", '{"a":1}'],
+        ['{"a"', '{"a":1', '{"a":1}'],
+        ["[ARGS]", '{"a":1}'],
+        ['{"a":1}', "}"],
+        ['{"a":1}', '{"a":1}'],
+        [{"a": 1}],
+    ],
+)
+def test_n4_each_becomes_the_one_call(dialect: str, pieces: list[Any]) -> None:
+    status, ((name, arguments, ended),) = read(dialect, *pieces)
+    assert (status, name, json.loads(arguments), ended) == ("completed", "look", {"a": 1}, "completed")
+
+
+@pytest.mark.parametrize("dialect", sorted(DIALECTS))
+def test_n4_arguments_that_begin_again_as_others_are_incomplete(dialect: str) -> None:
+    status, calls = read(dialect, '{"a":1,', '{"a": 1, "b": 2}')
+    assert (status, calls) == ("incomplete", [("look", '{"a":1,', "incomplete")])
+
+
+@pytest.mark.parametrize("dialect", sorted(DIALECTS))
+def test_n4_arguments_that_are_not_json_are_never_sent_without_a_diagnostic(dialect: str) -> None:
+    build, frames = DIALECTS[dialect]
+    fed = CheckedInbound(build, frames('{"a"', " 1}"))
+    assert fed.status == "completed"  # they are the model's own words (law E7)
+    assert "tool_call.arguments: not JSON, sent as they are" in fed.notes("warning")
+
+
+@pytest.mark.parametrize("done", [None, '{"a":1}', {"a": 1}])
+@pytest.mark.parametrize("item", [None, '{"a":1}', {"a": 1}])
+@pytest.mark.parametrize("added", ["", "{}", {}, '{"a":1}', {"a": 1}])
+@pytest.mark.parametrize("pieces", [[], ['{"a"', ":1}"], [{"a": 1}]])
+def test_responses_tell_the_same_arguments_in_four_places(
+    pieces: Any, added: Any, item: Any, done: Any
+) -> None:
+    told = [*pieces, *(each for each in (added, item, done) if each and each != "{}")]
+    status, calls = read("responses", *pieces, added=added, done=done, item=item)
+    ((_, arguments, _),) = calls
+    if told and (item or done or pieces):
+        assert (status, json.loads(arguments)) == ("completed", {"a": 1})
+
+
+def test_two_names_under_one_id_are_two_calls() -> None:
+    named = [chat.part('{"a":1}', name=name, id="call_1", index=0) for name in ("look", "find")]
+    fed = CheckedInbound(ChatInbound, [*map(chat.calls, named), chat.chunk("tool_calls"), chat.DONE])
+    assert [item["name"] for item in fed.output] == ["look", "find"]
+    items = [call_of('{"a":1}', name=name) for name in ("look", "find")]
+    ended = [
+        {"type": "response.output_item.done", "output_index": index, "item": item}
+        for index, item in enumerate(items)
+    ]
+    completed = {"type": "response.completed", "response": {**HEAD, "status": "completed"}}
+    fed = CheckedInbound(ResponsesInbound, [*ended, completed])
+    assert [item["name"] for item in fed.output] == ["look", "find"]
+
+
+@pytest.mark.parametrize("first", ["{}", '{"a":1}'])
+def test_an_entry_without_a_name_continues_the_call_before_it(first: str) -> None:
+    named = chat.calls(chat.part(first, name="look", id="call_1", index=0))
+    nameless = chat.calls(chat.part('{"a":1}', index=1))
+    fed = CheckedInbound(ChatInbound, [named, nameless, chat.chunk("tool_calls"), chat.DONE])
+    assert [(item["name"], item["arguments"]) for item in fed.output] == [("look", '{"a":1}')]
+    assert fed.status == "completed"
+
+
+def test_an_empty_object_under_the_same_name_and_id_is_no_call_of_its_own() -> None:
+    parts = [chat.part(each, name="look", id="call_1", index=0) for each in ("{}", '{"a":1}')]
+    fed = CheckedInbound(ChatInbound, [*map(chat.calls, parts), chat.chunk("tool_calls"), chat.DONE])
+    assert [item["arguments"] for item in fed.output] == ['{"a":1}']

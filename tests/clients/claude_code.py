@@ -1,0 +1,30 @@
+"""Claude Code with a home and a folder of its own, over a server."""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+_QUIET = {"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1", "DISABLE_AUTOUPDATER": "1", "IS_SANDBOX": "1"}
+MODEL = "claude-opus-5"
+
+
+def does_the_task(node: Path, folder: Path, base: str, *flags: str, **variables: str) -> dict[str, Any]:
+    """Ask it for "Do the task"; what it prints at its end."""
+    kept = {each: value for each, value in os.environ.items() if not each.startswith(("ANTHROPIC", "CLAUDE"))}
+    given = {**kept, **_QUIET, "HOME": str(folder), "ANTHROPIC_BASE_URL": base, "ANTHROPIC_API_KEY": "none"}
+    program = node / "node_modules" / ".bin" / "claude"
+    done = subprocess.run(
+        [program, "-p", "Do the task", "--output-format", "json", "--model", MODEL, *flags],
+        env=given | variables,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+        stdin=subprocess.DEVNULL,
+    )
+    assert done.stdout, done.stderr[-2000:]
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found

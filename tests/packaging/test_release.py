@@ -1,0 +1,116 @@
+"""What `make release-dry` makes of the changes; the rest of it is run by `make workflows`."""
+
+import json
+import subprocess
+import sys
+import tomllib
+import zipfile
+from importlib.util import module_from_spec, spec_from_file_location
+from typing import Any
+
+import pytest
+
+from tests.support.shared import REPOSITORY
+
+_SPEC = spec_from_file_location("release", REPOSITORY / ".ci/release.py")
+assert _SPEC is not None
+assert _SPEC.loader is not None
+release: Any = module_from_spec(_SPEC)
+_SPEC.loader.exec_module(release)
+
+CHANGES = """\
+# Changelog
+
+## [Unreleased]
+
+- What comes.
+
+## [1.2.0] - 2030-01-31
+
+### Server
+
+- What came.
+
+## [1.1.0] - 2030-01-01
+
+- What was.
+"""
+
+
+def test_the_notes_are_those_of_the_tag() -> None:
+    assert release.notes_of(CHANGES, "1.2.0", "v1.2.0") == "### Server\n\n- What came.\n"
+
+
+def test_without_a_tag_they_are_those_of_what_is_not_released() -> None:
+    assert release.notes_of(CHANGES, "1.2.0", "") == "- What comes.\n"
+
+
+@pytest.mark.parametrize(
+    ("version", "tag", "said"),
+    [
+        ("1.2.0", "v1.2.1", "the tag is v1.2.1, and the version in pyproject.toml 1.2.0"),
+        ("1.2.0", "1.2.0", "the tag is 1.2.0"),
+        ("1.3.0", "v1.3.0", r"CHANGELOG.md has nothing under \[1.3.0\]"),
+    ],
+)
+def test_what_does_not_fit_together_is_not_released(version: str, tag: str, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        release.notes_of(CHANGES, version, tag)
+
+
+@pytest.mark.parametrize(
+    ("variables", "tag"),
+    [
+        ({"GITHUB_REF_TYPE": "tag", "GITHUB_REF_NAME": "v1.2.0"}, "v1.2.0"),
+        ({"GITHUB_REF_TYPE": "branch", "GITHUB_REF_NAME": "v1.2.0"}, ""),
+        ({}, ""),
+    ],
+)
+def test_a_tag_is_that_of_the_workflow(variables: dict[str, str], tag: str) -> None:
+    assert release.tag_of(variables) == tag
+
+
+def test_without_its_tokens_the_extension_is_not_published() -> None:
+    done = subprocess.run(
+        ["make", "extension-publish"],
+        cwd=REPOSITORY,
+        env={"PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode != 0
+    assert "VSCE_PAT and OVSX_PAT are not both set" in done.stderr
+
+
+@pytest.mark.deploy
+@pytest.mark.timeout(600)
+def test_all_that_is_published_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("GITHUB_REF_TYPE", "GITHUB_REF_NAME"):
+        monkeypatch.delenv(name, raising=False)
+    done = subprocess.run(
+        [sys.executable, ".ci/release.py"], cwd=REPOSITORY, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    version = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]["version"]
+    made = sorted(line.split()[1] for line in done.stdout.splitlines())
+    stem = f"dist/openresponses_bridge-{version}"
+    assert made == [
+        "build/release/notes.md",
+        f"build/release/openresponses-{version}.vsix",
+        "build/release/sbom.cdx.json",
+        f"{stem}-py3-none-any.whl",
+        f"{stem}.tar.gz",
+    ]
+    listed = json.loads((REPOSITORY / "build/release/sbom.cdx.json").read_text())
+    pins = dict(
+        line.lower().replace("_", "-").split("==")
+        for line in (REPOSITORY / "constraints.txt").read_text().splitlines()
+        if line[:1] != "#"
+    )
+    found = {each["name"].lower().replace("_", "-"): each["version"] for each in listed["components"]}
+    assert listed["bomFormat"] == "CycloneDX"
+    assert {"msgspec", "starlette", "uvicorn"} <= found.keys()
+    assert {name: pins.get(name) for name in found if name != "openresponses-bridge"} == {
+        name: its for name, its in found.items() if name != "openresponses-bridge"
+    }
+    assert zipfile.is_zipfile(REPOSITORY / f"build/release/openresponses-{version}.vsix")

@@ -1,0 +1,24 @@
+"""Random streams through our own bridge: what comes out is valid, and says what their scripts say."""
+
+from hypothesis import given, settings
+
+from openresponses_bridge.conformance import StreamValidator
+from openresponses_bridge.corpus import differences, report_of
+from openresponses_bridge.dialects import responses
+from openresponses_bridge.sse import SSEDecoder
+from openresponses_bridge.testing import RandomStream, streams
+from tests.support.machines import machine, plain
+from tests.support.scale import FACTOR
+
+
+@given(streams())
+@settings(max_examples=100 * FACTOR)
+def test_a_stream_that_is_sent_on_says_the_same(stream: RandomStream) -> None:
+    """On the same wire, and valid."""
+    made, validator = machine(stream.wire), StreamValidator(stream.wire)
+    inbound = responses.Inbound(made)
+    frames = (decoder := SSEDecoder()).feed(stream.body) + decoder.close()
+    for event in [event for frame in frames for event in inbound.feed(frame.data)] + inbound.close():
+        validator.feed(event)
+    assert [str(each) for each in validator.close() or validator.violations] == []
+    assert differences(stream.expected, report_of("random", plain(made.snapshot))) == []

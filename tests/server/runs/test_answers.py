@@ -1,0 +1,21 @@
+"""What the answers of one response leave to its client."""
+
+import pytest
+
+from openresponses_bridge.protocol.items import FunctionCall, Item, ToolSearchCall
+from openresponses_server.hosted.base import HostedCall
+from openresponses_server.runs.answers import AnswerLog
+
+
+@pytest.mark.parametrize(
+    ("item", "waits"),
+    [
+        (FunctionCall("fc_1", "call_1", "look", "{}", "completed"), True),
+        (ToolSearchCall("ts_1", {}, "call_1", "client"), True),
+        (ToolSearchCall("ts_1", {}, "call_1", "server"), False),  # the upstream has answered it itself
+        (ToolSearchCall("ts_1", {}), False),
+    ],
+)
+def test_a_round_goes_on_unless_the_client_has_to_answer(item: Item, waits: bool) -> None:
+    answers = AnswerLog(lambda usage, _written, _given: usage, lambda: "m", lambda _size: None)
+    assert answers.add([item], [(HostedCall("call_2", "search", "{}"), "found")]) is waits

@@ -1,0 +1,52 @@
+"""Costs in processor time, compared so that a busy machine does not decide.
+
+Load slows everything, though not everything alike, since caches are shared. So the two costs are measured in
+turns and the least of each counts, until they compare as they have to or all rounds are over. Work that grows
+with the square of its input never passes: at eight times the size it costs eight times its share each time.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections.abc import Callable
+from time import thread_time
+from typing import Final
+
+_ROUNDS: Final = 20
+_TOO_LITTLE: Final = 0.0005  # seconds, of which the clock says little
+_ROOM: Final = 3.0
+
+
+def seconds(work: Callable[[], object]) -> float:
+    """Return the processor time of this thread that one call takes, garbage collection left out."""
+    was_enabled = gc.isenabled()
+    gc.disable()  # it would look through what other tests left
+    try:
+        begun = thread_time()
+        work()
+        return thread_time() - begun
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def assert_at_most(times: float, cost: Callable[[], float], of: Callable[[], float]) -> None:
+    """Hold one cost to so many times another. Both functions measure anew at each call, in seconds."""
+    least = least_of = float("inf")
+    for _ in range(_ROUNDS):
+        least_of, least = min(least_of, of()), min(least, cost())
+        if least <= times * max(least_of, _TOO_LITTLE):
+            return
+    raise AssertionError(f"{least:.4f} s is more than {times:g} times {least_of:.4f} s")
+
+
+def assert_proportional(cost: Callable[[int], float], few: int, many: int, *, room: float = _ROOM) -> None:
+    """Hold the cost of `many` to its share of the cost of `few`, times `room`. `cost` returns seconds."""
+    assert_at_most(room * many / few, lambda: cost(many), lambda: cost(few))
+
+
+FEW = 300 if sys.gettrace() is None else 100
+
+
+TIMES = 8

@@ -1,0 +1,55 @@
+"""The workflows in .github as they would be run: their jobs and steps, each with the values of the matrix."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+import yaml
+
+from tests.support.shared import REPOSITORY
+
+FOLDER: Final = REPOSITORY / ".github" / "workflows"
+_MATRIX: Final = re.compile(r"\$\{\{ *matrix\.(\w+) *\}\}")
+
+
+class Step(NamedTuple):
+    """One step of a job, with one row of its matrix put in."""
+
+    workflow: str
+    job: str
+    fields: Mapping[str, Any]
+
+    @property
+    def place(self) -> str:
+        return f"{self.workflow}: {self.job}"
+
+
+def workflows() -> dict[str, dict[str, Any]]:
+    """Return each workflow by the name of its file. The key `on` is `True` in them, as YAML 1.1 has it."""
+    return {path.name: yaml.safe_load(path.read_text()) for path in sorted(FOLDER.glob("*.y*ml"))}
+
+
+def steps() -> Iterator[Step]:
+    """Yield the steps of all workflows, once for each row of their job's matrix."""
+    for name, workflow in workflows().items():
+        for job, fields in workflow["jobs"].items():
+            for row in _rows(fields.get("strategy", {}).get("matrix", {})):
+                for step in fields["steps"]:
+                    yield Step(name, job, {key: _filled(value, row) for key, value in step.items()})
+
+
+def _rows(matrix: Mapping[str, Any]) -> list[dict[str, Any]]:
+    included = matrix.get("include")
+    if included is not None:
+        assert len(matrix) == 1, "a matrix is lists, or rows, not both"
+        return list(included)
+    return [dict(zip(matrix, values, strict=True)) for values in itertools.product(*matrix.values())]
+
+
+def _filled(value: Any, row: Mapping[str, Any]) -> Any:
+    if not isinstance(value, str):
+        return value
+    return _MATRIX.sub(lambda match: str(row[match[1]]), value)
