@@ -4,7 +4,7 @@ streams walk every transition of `state.py`."""
 import json
 from typing import Any
 
-from hypothesis import find, given, settings
+from hypothesis import find, given, seed, settings
 from hypothesis import strategies as st
 
 from openresponses_bridge.conformance import StreamValidator
@@ -113,29 +113,41 @@ class Walked:
         self.blocks.add((subject, before, verb))
 
 
-def test_random_streams_walk_every_transition() -> None:
-    walked = Walked()
-
-    @given(streams())
-    @settings(max_examples=700, database=None, derandomize=True)
-    def walk(stream: RandomStream) -> None:
-        walked.add(stream)
-
-    walk()
-    assert walked.methods == {
+def all_transitions() -> Walked:
+    every = Walked()
+    every.methods = {
         (phase, method, status)
         for phase, ways in METHODS.items()
         for method in ways
         for status in ways[method]
     }
-    assert walked.stream == {("stream", state, verb) for state, ways in STREAM.items() for verb in ways}
-    assert walked.blocks == {
+    every.stream = {("stream", state, verb) for state, ways in STREAM.items() for verb in ways}
+    every.blocks = {
         (subject, state, verb)
         for subject, table in TABLE_OF_SUBJECT.items()
         for state, ways in table.items()
         for verb in ways
         if (subject, verb) != ("summary", "annotation")  # which has none
     }
+    return every
+
+
+def test_random_streams_walk_every_transition() -> None:
+    """What Hypothesis chooses differs with the modules that are loaded: a seed that misses one is followed by
+    another."""
+    walked, every = Walked(), all_transitions()
+    for number in range(20):
+
+        @seed(number)
+        @given(streams())
+        @settings(max_examples=300, database=None)
+        def walk(stream: RandomStream) -> None:
+            walked.add(stream)
+
+        walk()
+        if vars(walked) == vars(every):
+            break
+    assert vars(walked) == vars(every)
 
 
 def test_a_script_that_shows_something_is_shrunk() -> None:

@@ -1,6 +1,7 @@
 """A response in the background is made again while nobody can have seen any of its output (laws S1, S2)."""
 
 import asyncio
+import time
 from typing import Any
 
 import pytest
@@ -153,7 +154,7 @@ class SharedLog(MemoryLog):
 @pytest.mark.parametrize("deleted", [False, True])
 async def test_s1_log_of_a_response_that_is_made_elsewhere_is_left_alone(deleted: bool) -> None:
     """The worker that has it writes that log now; what was deleted leaves nothing behind."""
-    bench = Bench(request=REQUEST, log=SharedLog(), timeout=0.2)
+    bench = Bench(request=REQUEST, log=SharedLog(), timeout=0.2, clock=time.monotonic)
     await bench.kept.queue()
     await bench.take(bench.machine.start())
     if deleted:
