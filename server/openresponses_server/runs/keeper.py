@@ -33,12 +33,20 @@ class _Kept(Struct):
 
 class Keeper:
     """Makes the checkpoints of this process' runs, renews their leases, and stores the ends that the store
-    refused before. A checkpoint is due every `interval` seconds, and a lease is for `lease` seconds."""
+    refused before. A checkpoint is due every `interval` seconds, and a lease is for `lease` seconds, by the
+    `clock` of the runs."""
 
-    def __init__(self, store: ResponseStore, interval: float, lease: float) -> None:
+    def __init__(
+        self,
+        store: ResponseStore,
+        interval: float,
+        lease: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._store = store
         self._interval = interval
         self._lease = lease
+        self._clock = clock
         self._kept: dict[tuple[str, str], _Kept] = {}
         """By the response and the worker that holds it: a run that was lost may come back to this process
         while its first attempt still ends."""
@@ -94,7 +102,7 @@ class Keeper:
         if kept.unsettled and not kept.held:
             self.retract(kept)
         elif ended and there is not None and kept.held:
-            there.ended_at = time.monotonic()
+            there.ended_at = self._clock()
         else:
             self._kept.pop(name, None)
 
@@ -103,7 +111,7 @@ class Keeper:
         all the same, store as soon as it answers that the response failed, as the client knows."""
         if kept.unsettled:
             kept.retract()
-            self._kept[kept.response_id, kept.worker] = _Kept(kept, _nothing, time.monotonic())
+            self._kept[kept.response_id, kept.worker] = _Kept(kept, _nothing, self._clock())
 
     def recheck(self, response_id: str) -> None:
         """The record of this run has changed: check soon whether the run still holds it."""
@@ -117,14 +125,14 @@ class Keeper:
     async def renew(self) -> None:
         """Renew the leases of all runs; callers that wait at the same time share one renewal. Raises
         StoreError."""
-        asked_at = time.monotonic()
+        asked_at = self._clock()
         async with self._renewing:
             if self._renewed_at > asked_at:
                 return
             while True:
-                begun_at = time.monotonic()
+                begun_at = self._clock()
                 await self._renew_held()
-                if time.monotonic() - begun_at < self._lease / 2:
+                if self._clock() - begun_at < self._lease / 2:
                     break  # else the store was so slow that the leases are nearly over again
             self._renewed_at = begun_at
             self.term.until = begun_at + self._lease
@@ -165,7 +173,7 @@ class Keeper:
 
     async def make_due_checkpoints(self) -> None:
         """Make every checkpoint that is due."""
-        now = time.monotonic()
+        now = self._clock()
         to_recheck, self._to_recheck = self._to_recheck, set()
         due = [
             each
@@ -176,7 +184,7 @@ class Keeper:
             await asyncio.gather(*map(_checkpoint, due[start : start + WRITTEN_TOGETHER]))
         for name, each in list(self._kept.items()):
             since, kept = each.ended_at, each.persistence
-            if since is not None and (kept.saved or kept.lost or time.monotonic() - since > _UNSAVED_FOR):
+            if since is not None and (kept.saved or kept.lost or self._clock() - since > _UNSAVED_FOR):
                 del self._kept[name]
 
 

@@ -62,7 +62,7 @@ class Bench:
         self.now = 1_000.0
         self.machine = ResponseStreamStateMachine("m")
         self.store = Store(clock=lambda: self.now)
-        self.keeper = Keeper(self.store, 2 * TURN, LEASE)
+        self.keeper = Keeper(self.store, 2 * TURN, LEASE, lambda: self.now)
         self.passed = -1
         self.lost = 0
         self.kept = ResponseSessionPersistenceTransformer(
@@ -280,7 +280,7 @@ async def test_s1_a_run_that_came_back_under_its_id_is_kept_beside_its_first_att
 async def test_s1_a_refused_request_has_no_response_that_succeeded(at_end: bool) -> None:
     """The store has made the beginning, of which its answer was lost, so that the client knows of none."""
     bench, store = Bench(), FailingStore()
-    keeper = Keeper(as_store(store), 2 * TURN, LEASE)
+    keeper = Keeper(as_store(store), 2 * TURN, LEASE, lambda: bench.now)
     conversation = StoredConversation("conv_a", "", 1.0, None, b"{}")
     await store.conversations.create(conversation, [])
     machine = ResponseStreamStateMachine("m")
@@ -321,7 +321,7 @@ async def test_s1_a_refused_request_has_no_response_that_succeeded(at_end: bool)
 async def test_s1_a_refused_request_keeps_its_key_from_nobody(arrived: bool) -> None:
     """Whether the store made its beginning or not; another request may have the key by then."""
     bench, store, key = Bench(), FailingStore(), IdempotencyKey("a" * 64, "b" * 64, 4e9)
-    keeper = Keeper(as_store(store), 2 * TURN, LEASE)
+    keeper = Keeper(as_store(store), 2 * TURN, LEASE, lambda: bench.now)
     kept = ResponseSessionPersistenceTransformer(
         StoredResponse(bench.machine.snapshot, []),
         lambda: bench.machine.snapshot,
