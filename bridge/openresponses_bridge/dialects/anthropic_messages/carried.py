@@ -1,15 +1,14 @@
-"""Carries fields that only the Messages API has through the protocol: `client/` writes them, `upstream/`
-restores them. At any other upstream they are losses."""
+"""The fields that only the Messages API has, on their way from its clients to its servers."""
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
-from msgspec import UNSET, Struct, field
+from msgspec import UNSET, field
 
 from openresponses_bridge.dialects.anthropic_messages.types import DIALECT
-from openresponses_bridge.dialects.base import CACHE_OF_PARTS
-from openresponses_bridge.protocol.request import CreateResponse, Native
+from openresponses_bridge.dialects.base import CACHE_OF_PARTS, BaseCarried, carried_in
+from openresponses_bridge.protocol.request import CreateResponse
 
 CACHE: Final = "cache_control"
 _PLAIN: Final = frozenset({"type", "text", CACHE})
@@ -18,13 +17,10 @@ STABLE: Final = frozenset({CACHE, "container", "diagnostics", "inference_geo", "
 at all (law N2)."""
 
 
-def place(item: int, part: int | None = None) -> str:
-    """The path of an item of the input, or of one of its parts, as a JSON name."""
-    return f"{item}" if part is None else f"{item}.{part}"
-
-
-class CarriedFields(Struct):
+class CarriedFields(BaseCarried):
     """The fields of one request that only the Messages API has."""
+
+    dialect: ClassVar[str] = DIALECT
 
     body: dict[str, Any] = field(default_factory=dict)
     """Fields of the body."""
@@ -51,13 +47,6 @@ class CarriedFields(Struct):
     """Place → fields of the block."""
     inline: set[int] = field(default_factory=set)
     """Indexes of the items that are system messages and stay in their place."""
-    items: int = 0
-    """Number of items in the input. Places are useless when the input has another number."""
-    names: dict[str, None] = field(default_factory=dict)
-    """Names of the fields in reports of losses."""
-
-    needed: dict[str, str] = field(default_factory=dict)
-    """The paths of fields without which the rest means something else, and why others refuse them."""
 
     def add(self, where: str, fields: dict[str, Any], kind: str) -> None:
         """Keep the fields of a block of this kind that have no counterpart."""
@@ -70,10 +59,6 @@ class CarriedFields(Struct):
         """The fields of the tool with this body. The name of a hosted tool may be of any type."""
         name = body.get("name")
         return self.tools.get(name, {}) if isinstance(name, str) else {}
-
-    def report(self, names: Any) -> None:
-        """Add names of fields that any other upstream loses."""
-        self.names.update(dict.fromkeys(names))
 
     @property
     def caches(self) -> bool:
@@ -89,11 +74,10 @@ class CarriedFields(Struct):
         plain = all(_PLAIN.issuperset(fields) for fields in placed)
         return plain and self.declared is None and self.search is None and not self.inline
 
-    def native(self) -> Native:
-        """The value of `CreateResponse.native`."""
-        unthinking = self.thinking is not None and self.thinking.get("type") == "disabled"
-        names = [name for name in self.names if name not in self.needed]
-        return Native(DIALECT, names, self, unthinking, self.needed)
+    @property
+    def unthinking(self) -> bool:
+        """True if the client has said so, as clients of this API do by default."""
+        return self.thinking is not None and self.thinking.get("type") == "disabled"
 
 
 JOINT: Final = "\n\n"
@@ -108,5 +92,4 @@ def is_native(request: CreateResponse) -> bool:
 
 def carried_by(request: CreateResponse) -> CarriedFields:
     """The fields that a request carries for this API."""
-    said = request.native.said if request.native is not UNSET and is_native(request) else None
-    return said if isinstance(said, CarriedFields) else NOTHING
+    return carried_in(request, NOTHING)

@@ -1,6 +1,7 @@
 """What every dialect is made of: its entry, the shape of its two halves, the codes of failures, the
 reading of fields."""
 
+from openresponses_bridge.dialects.base.carried import BaseCarried, carried_in, place
 from openresponses_bridge.dialects.base.continuing import (
     CONTINUE,
     CONTINUED,
@@ -240,6 +241,7 @@ __all__ = [
     "AnyItem",
     "Asked",
     "Asks",
+    "BaseCarried",
     "BaseInbound",
     "CaptureFormat",
     "Cause",
@@ -306,6 +308,7 @@ __all__ = [
     "before_own",
     "body_of",
     "built",
+    "carried_in",
     "cause_of",
     "check_include",
     "code_run",
@@ -348,6 +351,7 @@ __all__ = [
     "other_fields",
     "passed_on",
     "payload_of",
+    "place",
     "protocol_error",
     "refusal_for",
     "refused",

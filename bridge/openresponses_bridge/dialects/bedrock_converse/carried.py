@@ -1,27 +1,22 @@
-"""Carries fields that only Converse has through the protocol: `client/` writes them, `upstream/` restores
-them. At any other upstream they are losses, or refused where the rest of the request would mean something
-else without them."""
+"""The fields that only Converse has, on their way from its clients to its servers."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
-from msgspec import Struct, field
+from msgspec import field
 
+from openresponses_bridge.dialects.base import BaseCarried, carried_in
 from openresponses_bridge.dialects.bedrock_converse.types import DIALECT
-from openresponses_bridge.protocol.request import CreateResponse, Native
+from openresponses_bridge.protocol.request import CreateResponse
 
 ADDITIONAL: Final = "additionalModelRequestFields"
 
 
-def place(item: int, part: int | None = None) -> str:
-    """The path of an item of the input, or of one of its parts, as a JSON name."""
-    return f"{item}" if part is None else f"{item}.{part}"
-
-
-class CarriedFields(Struct):
+class CarriedFields(BaseCarried):
     """The fields of one request that only Converse has."""
+
+    dialect: ClassVar[str] = DIALECT
 
     body: dict[str, Any] = field(default_factory=dict)
     """Fields of the body, as `guardrailConfig` and `additionalModelRequestFields`."""
@@ -42,20 +37,6 @@ class CarriedFields(Struct):
     """Place → the cache point behind the block there."""
     inline: set[int] = field(default_factory=set)
     """Indexes of the items that are system messages and stay in their place."""
-    items: int = 0
-    """Number of items in the input. Places are useless when the input has another number."""
-    names: dict[str, None] = field(default_factory=dict)
-    """Names of the fields in reports of losses."""
-    needed: dict[str, str] = field(default_factory=dict)
-    """The value of `Native.needed`."""
-
-    def report(self, names: Iterable[str]) -> None:
-        """Add names of fields that any other upstream loses."""
-        self.names.update(dict.fromkeys(names))
-
-    def native(self) -> Native:
-        """The value of `CreateResponse.native`."""
-        return Native(DIALECT, list(self.names), self, needed=self.needed)
 
 
 JOINT: Final = "\n\n"
@@ -65,5 +46,4 @@ NOTHING: Final = CarriedFields()
 
 def carried_by(request: CreateResponse) -> CarriedFields:
     """The fields that a request carries for this API."""
-    said = request.native.said if request.native else None
-    return said if isinstance(said, CarriedFields) else NOTHING
+    return carried_in(request, NOTHING)

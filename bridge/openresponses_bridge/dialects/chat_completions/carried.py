@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import Any, Final, Literal
 
 import msgspec
-from msgspec import UNSET, Struct, field
+from msgspec import Struct, field
 
-from openresponses_bridge.dialects.base import CHAT
+from openresponses_bridge.dialects.base import carried_in
 from openresponses_bridge.protocol.codec import encode
 from openresponses_bridge.protocol.request import CreateResponse
 from openresponses_bridge.seal import Sealer, SealError
@@ -58,9 +58,7 @@ NOTHING: Final = CarriedFields()
 
 def carried_by(request: CreateResponse) -> CarriedFields:
     """The fields that a request carries for this API."""
-    native = request.native
-    said = native.said if native is not UNSET and native.dialect == CHAT else None
-    return said if isinstance(said, CarriedFields) else NOTHING
+    return carried_in(request, NOTHING)
 
 
 KIND: Final = "chat-carried"

@@ -1,22 +1,15 @@
-"""Carries fields that only the Gemini API has through the protocol: `client/` writes them, `upstream/`
-restores them. At any other upstream they are losses, or refused where the rest of the request would mean
-something else without them."""
+"""The fields that only the Gemini API has, on their way from its clients to its servers."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from msgspec import Struct, field
 
-from openresponses_bridge.protocol.request import CreateResponse, Native
+from openresponses_bridge.dialects.base import BaseCarried, carried_in
+from openresponses_bridge.protocol.request import CreateResponse
 
 DIALECT: Final = "gemini"
-
-
-def place(item: int, part: int | None = None) -> str:
-    """The path of an item of the input, or of one of its parts, as a JSON name."""
-    return f"{item}" if part is None else f"{item}.{part}"
 
 
 class CarriedPart(Struct, frozen=True):
@@ -28,8 +21,10 @@ class CarriedPart(Struct, frozen=True):
     around: dict[str, Any] = {}
 
 
-class CarriedFields(Struct):
+class CarriedFields(BaseCarried):
     """The fields of one request that only the Gemini API has."""
+
+    dialect: ClassVar[str] = DIALECT
 
     body: dict[str, Any] = field(default_factory=dict)
     """Fields of the body, as `safetySettings` and `cachedContent`."""
@@ -54,20 +49,6 @@ class CarriedFields(Struct):
     """Type of a tool of Google's → the values of those tools, in order."""
     parts: dict[str, CarriedPart] = field(default_factory=dict)
     """Place → what the protocol does not have of the part there."""
-    items: int = 0
-    """Number of items in the input. Places are useless when the input has another number."""
-    names: dict[str, None] = field(default_factory=dict)
-    """Names of the fields in reports of losses."""
-    needed: dict[str, str] = field(default_factory=dict)
-    """The value of `Native.needed`."""
-
-    def report(self, names: Iterable[str]) -> None:
-        """Add names of fields that any other upstream loses."""
-        self.names.update(dict.fromkeys(names))
-
-    def native(self) -> Native:
-        """The value of `CreateResponse.native`."""
-        return Native(DIALECT, list(self.names), self, needed=self.needed)
 
 
 NOTHING: Final = CarriedFields()
@@ -75,5 +56,4 @@ NOTHING: Final = CarriedFields()
 
 def carried_by(request: CreateResponse) -> CarriedFields:
     """The fields that a request carries for this API."""
-    said = request.native.said if request.native else None
-    return said if isinstance(said, CarriedFields) else NOTHING
+    return carried_in(request, NOTHING)

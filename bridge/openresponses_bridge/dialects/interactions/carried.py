@@ -1,26 +1,20 @@
-"""Carries fields that only the Interactions API has through the protocol: `client/` writes them, `upstream/`
-restores them. At any other upstream they are losses, or refused where the rest of the request would mean
-something else without them."""
+"""The fields that only the Interactions API has, on their way from its clients to its servers."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
-import msgspec
-from msgspec import Struct, field
+from msgspec import field
 
+from openresponses_bridge.dialects.base import BaseCarried, carried_in
 from openresponses_bridge.dialects.interactions.types import DIALECT
-from openresponses_bridge.protocol.request import CreateResponse, Native
+from openresponses_bridge.protocol.request import CreateResponse
 
 
-def place(item: int, part: int | None = None) -> str:
-    """The path of an item of the input, or of one of its parts, as a JSON name."""
-    return f"{item}" if part is None else f"{item}.{part}"
-
-
-class CarriedFields(Struct):
+class CarriedFields(BaseCarried):
     """The fields of one request that only the Interactions API has."""
+
+    dialect: ClassVar[str] = DIALECT
 
     body: dict[str, Any] = field(default_factory=dict)
     """Fields of the body, as `safety_settings` and `environment`."""
@@ -43,28 +37,11 @@ class CarriedFields(Struct):
     """Type of a tool in the protocol → those tools as the client sent them, in order."""
     parts: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Place → the content or the step there as the client sent it, without its text and data."""
-    items: int = 0
-    """Number of items in the input. Places are useless when the input has another number."""
-    names: dict[str, None] = field(default_factory=dict)
-    """Names of the fields in reports of losses."""
-    needed: dict[str, str] = field(default_factory=dict)
-    """The value of `Native.needed`."""
-
-    def report(self, names: Iterable[str]) -> None:
-        """Add names of fields that any other upstream loses."""
-        self.names.update(dict.fromkeys(names))
-
-    def native(self) -> Native:
-        """The value of `CreateResponse.native`."""
-        return Native(DIALECT, list(self.names), self, needed=self.needed)
 
 
 NOTHING: Final = CarriedFields()
 
 
 def carried_by(request: CreateResponse) -> CarriedFields:
-    """The fields that a request carries for this API, also one that was stored as JSON meanwhile."""
-    if not request.native or request.native.dialect != DIALECT:
-        return NOTHING
-    said = request.native.said
-    return said if isinstance(said, CarriedFields) else msgspec.convert(said, CarriedFields)
+    """The fields that a request carries for this API."""
+    return carried_in(request, NOTHING)

@@ -15,7 +15,6 @@ from openresponses_bridge.dialects.anthropic_messages.carried import (
     CACHE,
     JOINT,
     CarriedFields,
-    place,
 )
 from openresponses_bridge.dialects.anthropic_messages.thinking import effort_from
 from openresponses_bridge.dialects.anthropic_messages.types import SLUG, SYSTEM_FIELDS
@@ -26,6 +25,7 @@ from openresponses_bridge.dialects.base import (
     Fields,
     body_of,
     invalid,
+    place,
     search_call,
     sources_of,
 )

@@ -14,7 +14,7 @@ from openresponses_bridge.calls.json_text import WRAPPED, is_wrapped, tool_input
 from openresponses_bridge.calls.presentation import CallView, OutputView, pair
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.dialects.anthropic_messages import thinking
-from openresponses_bridge.dialects.anthropic_messages.carried import JOINT, NOTHING, CarriedFields, place
+from openresponses_bridge.dialects.anthropic_messages.carried import JOINT, NOTHING, CarriedFields
 from openresponses_bridge.dialects.anthropic_messages.models import MessagesOptions
 from openresponses_bridge.dialects.anthropic_messages.types import SLUG
 from openresponses_bridge.dialects.base import (
@@ -27,6 +27,7 @@ from openresponses_bridge.dialects.base import (
     before_own,
     data_of,
     is_breakpoint,
+    place,
     searched,
     views_of,
 )

@@ -19,10 +19,11 @@ from openresponses_bridge.dialects.base import (
     before_own,
     invalid,
     is_breakpoint,
+    place,
     searched,
     views_of,
 )
-from openresponses_bridge.dialects.bedrock_converse.carried import JOINT, CarriedFields, place
+from openresponses_bridge.dialects.bedrock_converse.carried import JOINT, CarriedFields
 from openresponses_bridge.dialects.bedrock_converse.options import ConverseOptions
 from openresponses_bridge.dialects.bedrock_converse.reasoning import REASONING, open_reasoning
 from openresponses_bridge.dialects.bedrock_converse.types import CACHE_POINT, SLUG, kind_of

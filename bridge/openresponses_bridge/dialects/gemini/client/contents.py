@@ -20,9 +20,10 @@ from openresponses_bridge.dialects.base import (
     extension,
     invalid,
     open_reasoning,
+    place,
     standard_base64,
 )
-from openresponses_bridge.dialects.gemini.carried import CarriedFields, CarriedPart, place
+from openresponses_bridge.dialects.gemini.carried import CarriedFields, CarriedPart
 from openresponses_bridge.dialects.gemini.client.fields import GoogleFields
 from openresponses_bridge.dialects.gemini.signatures import Signed, seal_signatures
 from openresponses_bridge.dialects.gemini.types import DATA, SLUG, spelled_part

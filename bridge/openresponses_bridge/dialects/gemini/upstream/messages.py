@@ -18,10 +18,11 @@ from openresponses_bridge.dialects.base import (
     before_own,
     invalid,
     object_in,
+    place,
     searched,
     views_of,
 )
-from openresponses_bridge.dialects.gemini.carried import CarriedFields, CarriedPart, place
+from openresponses_bridge.dialects.gemini.carried import CarriedFields, CarriedPart
 from openresponses_bridge.dialects.gemini.models import ModelFacts
 from openresponses_bridge.dialects.gemini.options import GeminiOptions
 from openresponses_bridge.dialects.gemini.signatures import Signed, is_own_search, open_signatures

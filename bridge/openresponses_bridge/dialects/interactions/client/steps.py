@@ -10,8 +10,15 @@ from typing import Any, Final
 from msgspec import UNSET
 
 from openresponses_bridge.diagnostics import Diagnostics
-from openresponses_bridge.dialects.base import Fields, envelope_in, invalid, open_reasoning, standard_base64
-from openresponses_bridge.dialects.interactions.carried import CarriedFields, place
+from openresponses_bridge.dialects.base import (
+    Fields,
+    envelope_in,
+    invalid,
+    open_reasoning,
+    place,
+    standard_base64,
+)
+from openresponses_bridge.dialects.interactions.carried import CarriedFields
 from openresponses_bridge.dialects.interactions.hosted import HostedSteps
 from openresponses_bridge.dialects.interactions.signatures import CALL as SIGNED_CALL
 from openresponses_bridge.dialects.interactions.signatures import seal_signature

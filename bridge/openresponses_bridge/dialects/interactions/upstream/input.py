@@ -17,11 +17,12 @@ from openresponses_bridge.dialects.base import (
     before_own,
     invalid,
     object_in,
+    place,
     searched,
     views_of,
 )
 from openresponses_bridge.dialects.interactions import types as t
-from openresponses_bridge.dialects.interactions.carried import CarriedFields, place
+from openresponses_bridge.dialects.interactions.carried import CarriedFields
 from openresponses_bridge.dialects.interactions.hosted import steps_of
 from openresponses_bridge.dialects.interactions.options import InteractionsOptions
 from openresponses_bridge.dialects.interactions.signatures import CALL, open_signature
