@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import tarfile
 import tempfile
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -38,21 +39,7 @@ ELSEWHERE = {
     "clients/vscode-extension.md": "server/openresponses_server/vscode/extension/README.md",
 }
 EXAMPLES = "examples.md"
-API = {
-    "bridge": ("The library", ["openresponses_bridge"]),
-    "backend": ("Backends", ["openresponses_bridge.backend", "openresponses_server.backend"]),
-    "dialects": ("Dialects", ["openresponses_bridge.dialects.base"]),
-    "tools": ("Tools", ["openresponses_agent.tools", "openresponses_agent.loop"]),
-    "prompt": (
-        "Prompts",
-        [
-            "openresponses_agent.prompt",
-            "openresponses_agent.prompt.raw",
-            "openresponses_bridge.models.tokens",
-        ],
-    ),
-    "client": ("A client", ["openresponses_server.client"]),
-}
+API: dict[str, dict[str, Any]] = tomllib.loads(Path(__file__).with_name("api.toml").read_text("utf-8"))
 MERMAID = "11.16.0"
 MERMAID_SHA256 = "74d7c46dabca328c2294733910a8aa1ed0c37451776e8d5295da38a2b758fb9b"
 MERMAID_FILE = "assets/mermaid.min.js"
@@ -98,9 +85,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         text = (REPOSITORY / source).read_text(encoding="utf-8")
         files.append(File.generated(config, name, content=text))
     files.append(File.generated(config, EXAMPLES, content=_examples(Path(config.docs_dir) / "examples")))
-    for name, (title, modules) in API.items():
-        listed = "\n\n".join(f"::: {module}" for module in modules)
-        files.append(File.generated(config, f"api/{name}.md", content=f"# {title}\n\n{listed}\n"))
+    for name, page in API.items():
+        listed = "\n\n".join(f"::: {module}" for module in page["modules"])
+        files.append(File.generated(config, f"api/{name}.md", content=f"# {page['title']}\n\n{listed}\n"))
     style = Path(__file__).with_name("site.css")
     files.append(File.generated(config, "assets/site.css", abs_src_path=str(style)))
     script = mermaid()

@@ -11,6 +11,30 @@ from typing import Any, ClassVar, Final, Literal
 
 from msgspec import Struct
 
+__all__ = [
+    "Base64Image",
+    "CacheBreakpointPart",
+    "ChatMessage",
+    "ChatMessageFunction",
+    "ChatMessageToolCall",
+    "ChatRole",
+    "Content",
+    "ContentPart",
+    "ImageDetail",
+    "ImagePart",
+    "ImageSource",
+    "ImageUrl",
+    "OpaquePart",
+    "OpaqueScope",
+    "TextPart",
+    "ThinkingPart",
+    "content_of",
+    "parts_of",
+    "source_of",
+    "text_of",
+    "url_of",
+]
+
 ChatRole = Literal["system", "user", "assistant", "tool"]
 ImageDetail = Literal["low", "high", "auto", "original"]
 OpaqueScope = Literal["chat", "anthropic", "responses", "item", "any"]

@@ -36,6 +36,17 @@ from openresponses_bridge.protocol.request import CreateResponse
 from openresponses_bridge.protocol.tools import FunctionToolParam, ToolParam
 from openresponses_bridge.protocol.unknown import Unknown
 
+__all__ = [
+    "ContentCache",
+    "Cost",
+    "TokenCounter",
+    "TokenEstimator",
+    "cost_tokens",
+    "measured_items",
+    "measured_request",
+    "request_tokens",
+]
+
 TOKENS_PER_ITEM: Final = 4
 """The tokens of a message or call in addition to its text: role, delimiters, ids."""
 TOKENS_PER_IMAGE: Final = {"low": 85, "auto": 765, "high": 1105, "original": 1105}
