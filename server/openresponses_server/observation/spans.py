@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from msgspec import Struct
@@ -11,20 +11,25 @@ from opentelemetry.context import Context
 from opentelemetry.trace import SpanKind, Status, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from openresponses_bridge.protocol.response import Response
+from openresponses_bridge.protocol.request import CreateResponse, JsonSchemaFormatParam
+from openresponses_bridge.protocol.response import JsonObjectFormat, Response, TextFormat
+from openresponses_bridge.protocol.usage import Usage
 from openresponses_server.observation.responses import EndedRun, LoggedEnd, RunWatch
-from openresponses_server.observation.tracing import LONGEST, tracer
+from openresponses_server.observation.tracing import Attributes, error_type, name_of, number_of, tracer
 
 _PROPAGATOR: Final = TraceContextTextMapPropagator()
 _TRACEPARENT: Final = "traceparent"
+_MOST_STOPS: Final = 16  # stop sequences of a span
 _REASONS: Final = {"max_output_tokens": "length", "content_filter": "content_filter"}
 
 
 class Spans:
-    """Makes the spans of one application's responses."""
+    """Makes the spans of one application's responses. `providers` has the convention's name for the provider
+    of each upstream, by the upstream's name."""
 
-    def __init__(self) -> None:
+    def __init__(self, providers: Mapping[str, str]) -> None:
         self._tracer = tracer()
+        self._providers = providers
 
     def parent(self, headers: Mapping[str, str]) -> Context:
         """The parent of a response's span: the current span, else the one in the client's headers."""
@@ -33,9 +38,17 @@ class Spans:
             return current
         return _PROPAGATOR.extract(headers) if _TRACEPARENT in headers else Context()
 
-    def response(self, parent: Any, model: str, request_id: str, operation: str = "chat") -> ResponseSpan:
+    def response(
+        self,
+        parent: Any,
+        model: str,
+        request_id: str,
+        operation: str = "chat",
+        asked: Callable[[], Attributes] = dict,
+    ) -> ResponseSpan:
         """The span of a response, as a `Watch`."""
-        return ResponseSpan(self._tracer, parent, model[:LONGEST], request_id, operation)
+        named = name_of(model), request_id, operation
+        return ResponseSpan(self._tracer, self._providers, parent, *named, asked)
 
 
 class ResponseSpan(RunWatch, Struct):
@@ -43,10 +56,12 @@ class ResponseSpan(RunWatch, Struct):
     children."""
 
     tracer: trace.Tracer
+    providers: Mapping[str, str]
     parent: Any
     model: str
     request_id: str
-    operation: str = "chat"
+    operation: str
+    asked: Callable[[], Attributes]
     span: trace.Span = trace.INVALID_SPAN
     token: Any = None
 
@@ -63,6 +78,9 @@ class ResponseSpan(RunWatch, Struct):
         )
         if self.span is not trace.INVALID_SPAN:  # spans are not collected, and the client sent none
             self.token = context.attach(trace.set_span_in_context(self.span))
+        if self.span.is_recording():
+            self.span.set_attributes(self.asked())
+        self.asked = dict  # it refers to the request, which is freed before the response ends
 
     def end(self, ended: EndedRun, said: LoggedEnd) -> None:
         if self.token is not None:
@@ -73,32 +91,86 @@ class ResponseSpan(RunWatch, Struct):
             return
         if span.is_recording():
             span.set_attributes(_attributes(ended, said))
+            if ended.upstream:
+                provider = self.providers.get(ended.upstream, ended.upstream)
+                span.set_attribute("gen_ai.provider.name", provider)
             if said.status == "failed":
-                span.set_attribute("error.type", said.code or "_OTHER")
-                span.set_status(Status(StatusCode.ERROR, said.code))
+                kind = error_type(said.code or "")
+                span.set_attribute("error.type", kind)
+                span.set_status(Status(StatusCode.ERROR, kind))
             for case in ended.noticed:
                 span.add_event(
                     f"openresponses.{case.kind}",
-                    {"openresponses.where": case.where[:LONGEST], "openresponses.times": case.times},
+                    {"openresponses.where": name_of(case.where), "openresponses.times": case.times},
                 )
         span.end()
 
 
-def _attributes(ended: EndedRun, said: LoggedEnd) -> dict[str, Any]:
+def request_attributes(body: CreateResponse, *, stream: bool, choices: int, conversation: str) -> Attributes:
+    """What a request has set, without what a person or a model wrote. Reading it does not copy the body."""
+    found: Attributes = {
+        "gen_ai.request.max_tokens": number_of(body.max_output_tokens),
+        "gen_ai.request.temperature": number_of(body.temperature),
+        "gen_ai.request.top_p": number_of(body.top_p),
+        "gen_ai.request.top_k": number_of(body.top_k),
+        "gen_ai.request.seed": number_of(body.seed),
+        "gen_ai.request.frequency_penalty": number_of(body.frequency_penalty),
+        "gen_ai.request.presence_penalty": number_of(body.presence_penalty),
+        "gen_ai.request.stop_sequences": stop_sequences(body.stop),
+        "gen_ai.request.stream": stream or None,
+        "gen_ai.request.choice.count": choices if choices != 1 else None,
+        "gen_ai.output.type": _output_type(body),
+        "gen_ai.conversation.id": name_of(conversation) or None,
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def stop_sequences(given: Any) -> list[str] | None:
+    """The first stop sequences, each cut to the length of a name; None without any."""
+    texts = [given] if isinstance(given, str) else given if isinstance(given, list) else []
+    return [name_of(each) for each in texts[:_MOST_STOPS] if isinstance(each, str)] or None
+
+
+def _output_type(body: CreateResponse) -> str | None:
+    """The kind of output that the request asks for in so many words."""
+    wanted = None if body.text is None else body.text.format
+    if isinstance(wanted, TextFormat):
+        return "text"
+    return "json" if isinstance(wanted, JsonObjectFormat | JsonSchemaFormatParam) else None
+
+
+def _attributes(ended: EndedRun, said: LoggedEnd) -> Attributes:
     response = ended.response
-    found: dict[str, Any] = {
+    found: Attributes = {
         "gen_ai.response.id": response.id,
         "gen_ai.response.finish_reasons": [_finish_reason(response, said)],
         "openresponses.response.status": said.status,
     }
     if ended.model:
-        found["gen_ai.response.model"] = ended.model[:LONGEST]
-        found["gen_ai.provider.name"] = ended.upstream
+        found["gen_ai.response.model"] = name_of(ended.model)
+        found["openresponses.upstream"] = ended.upstream
     if response.usage is not None:
-        found["gen_ai.usage.input_tokens"] = response.usage.input_tokens
-        found["gen_ai.usage.output_tokens"] = response.usage.output_tokens
+        found |= _tokens(response.usage)
     if ended.timing.first is not None:
         found["openresponses.first_token_seconds"] = ended.timing.first
+    return found
+
+
+def _tokens(usage: Usage) -> Attributes:
+    """The counts of a response. Those of a part are given where there is one: an upstream that has none of it
+    and one that does not report it look alike."""
+    found: Attributes = {
+        "gen_ai.usage.input_tokens": usage.input_tokens,
+        "gen_ai.usage.output_tokens": usage.output_tokens,
+    }
+    parts = {
+        "gen_ai.usage.cache_read.input_tokens": usage.input_tokens_details.cached_tokens,
+        "gen_ai.usage.cache_creation.input_tokens": usage.cache_write_tokens,
+        "gen_ai.usage.reasoning.output_tokens": usage.output_tokens_details.reasoning_tokens,
+    }
+    found |= {name: tokens for name, tokens in parts.items() if tokens}
+    if usage.estimated is True:
+        found["openresponses.usage.estimated"] = True
     return found
 
 

@@ -1,13 +1,13 @@
 """The tracer, and the context of spans in headers.
 
-Attributes follow the conventions for generative AI of the schema that the spans name; others begin with
-`openresponses.`. Only `traceparent` and `tracestate` are read and sent, not baggage, which anyone could have
-written.
+Attributes follow OpenTelemetry's conventions for generative AI, in the schema that the spans name; others
+begin with `openresponses.`. Only `traceparent` and `tracestate` are read and sent, not baggage, which anyone
+could have written.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -16,8 +16,14 @@ from openresponses_server.observation.responses import Watch
 if TYPE_CHECKING:  # it may be missing, and is imported with the first span
     from opentelemetry.trace import Tracer
 
-SCHEMA: Final = "https://opentelemetry.io/schemas/1.37.0"
-LONGEST: Final = 80  # characters of a name from a client
+SCHEMA: Final = "https://opentelemetry.io/schemas/gen-ai-dev/1.42.0-dev"
+LONGEST: Final = 80  # characters of a name from a client or an upstream
+_BEYOND: Final = 2**63  # OTLP has integers of 64 bits
+OTHER: Final = "_OTHER"
+"""The convention's `error.type` for what has no name."""
+
+Attributes = dict[str, Any]
+"""Attributes of a span, by the names of the convention."""
 
 
 class ResponseSpans(Protocol):
@@ -27,8 +33,16 @@ class ResponseSpans(Protocol):
         """The context in which the responses to a request with these headers are made."""
         ...
 
-    def response(self, parent: Any, model: str, request_id: str, operation: str = "chat") -> Watch:
-        """The span of a response that is to be made; `operation` is in OpenTelemetry's names."""
+    def response(
+        self,
+        parent: Any,
+        model: str,
+        request_id: str,
+        operation: str = "chat",
+        asked: Callable[[], Attributes] = dict,
+    ) -> Watch:
+        """The span of a response that is to be made; `operation` is in OpenTelemetry's names. `asked` gives
+        what the request has set, and is called once, if the span is recorded."""
         ...
 
 
@@ -51,3 +65,20 @@ def outgoing() -> dict[str, str]:
     headers: dict[str, str] = {}
     TraceContextTextMapPropagator().inject(headers)
     return headers
+
+
+def name_of(text: str) -> str:
+    """The text as the value of an attribute: a name of bounded length, in whole characters, without which an
+    exporter loses all that it sends together."""
+    return text[:LONGEST].encode(errors="replace").decode()
+
+
+def number_of(value: Any) -> int | float | None:
+    """The number as the value of an attribute; None for what no exporter can send as one."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return value if is_number and abs(value) < _BEYOND else None
+
+
+def error_type(code: str) -> str:
+    """An error's code as `error.type`: a short word, or the convention's value for all else."""
+    return name_of(code) if 0 < len(code) <= LONGEST and len(code.split()) == 1 else OTHER

@@ -15,7 +15,7 @@ from openresponses_bridge.emitter.citing import CitingFilter, FoundPages
 from openresponses_bridge.emitter.failures import redacted
 from openresponses_bridge.emitter.machine import ResponseStreamStateMachine
 from openresponses_bridge.emitter.stream import ResponseStream
-from openresponses_bridge.protocol.request import CreateResponse
+from openresponses_bridge.protocol.request import CreateResponse, conversation_of
 from openresponses_bridge.protocol.response import ErrorPayload
 from openresponses_bridge.wire import wire_for
 from openresponses_server.errors import UpstreamError, code_for_codex
@@ -23,6 +23,7 @@ from openresponses_server.observation.metrics import Metrics
 from openresponses_server.observation.recordings.masking import without_secrets_of
 from openresponses_server.observation.responses import TokenTiming, Watch
 from openresponses_server.observation.traces import REQUEST, RunTrace
+from openresponses_server.observation.tracing import Attributes
 from openresponses_server.requests.admission import QuotaCount
 from openresponses_server.requests.condensing import ContextCompaction
 from openresponses_server.requests.constraints import with_rules, with_stop_filter
@@ -359,7 +360,7 @@ class RunAssembly:
         watches: list[Watch] = [] if traced is None else [traced]
         if service.spans is not None:
             parent, model = service.spans.parent(request.headers), request.body.model or request.target.model
-            watches.append(service.spans.response(parent, model, request.id))
+            watches.append(service.spans.response(parent, model, request.id, asked=self._asked))
         quota = QuotaCount(service, request.owner, used, request.body.store is not False)
         # the last one is the first that observes the end
         watches += [LogLine(request.id, attempts), quota, self._meter, service.metrics.responses]
@@ -372,6 +373,18 @@ class RunAssembly:
             losses=self._losses,
             rounds=() if answers is None else answers.usage,
             cost_of=None if service.prices is None else partial(cost_of, service.prices, used, models_of),
+        )
+
+    def _asked(self) -> Attributes:
+        """Return what the request has set, for its span."""
+        from openresponses_server.observation.spans import request_attributes
+
+        request = self._request
+        return request_attributes(
+            request.body,
+            stream=request.streams or request.body.stream is True,
+            choices=request.choices,
+            conversation=conversation_of(request.body) or request.client.conversation,
         )
 
 

@@ -40,7 +40,8 @@ from openresponses_server.tasks import end_tasks
 from openresponses_server.upstreams.catalog import is_pattern
 from openresponses_server.upstreams.listing import Listing
 from openresponses_server.upstreams.prices import Prices
-from openresponses_server.upstreams.routing.models import build_router
+from openresponses_server.upstreams.providers import provider_of
+from openresponses_server.upstreams.routing.models import Router, build_router
 from openresponses_server.upstreams.routing.routes import RouteTable
 from openresponses_server.upstreams.routing.states import Routes
 from openresponses_server.upstreams.targets import secrets_of
@@ -105,7 +106,7 @@ def compose(settings: Settings) -> Service:
         store_monitor=StoreMonitor(store, runs.event_log),
         metrics=metrics,
         traces=traces,
-        spans=_spans(),
+        spans=_spans(router),
         hosted=hosted,
         commands=_web_commands(settings, hosted),
         prompts=prompts,
@@ -132,12 +133,12 @@ def _quotas(
     )
 
 
-def _spans() -> ResponseSpans | None:
+def _spans(router: Router) -> ResponseSpans | None:
     if not is_installed():
         return None
     from openresponses_server.observation.spans import Spans
 
-    return Spans()
+    return Spans({each.name: provider_of(each.upstream.address, each.name) for each in router.configured()})
 
 
 def _web_commands(settings: Settings, hosted: Sequence[HostedProvider]) -> WebCommands | None:

@@ -470,6 +470,7 @@ async def _attempt(request: Translated) -> Attempt:
         client.conversation,
         partial(without_secrets_of, request.body),
         target.dialect.dialect.name,
+        model=target.model,
     )
     remedies: list[Remedy] = []
     if "a part of the answer" not in request.left_out:

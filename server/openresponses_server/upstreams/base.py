@@ -57,7 +57,7 @@ class UpstreamRequest(Struct, frozen=True):
     operation: str = "chat"
     """What the request is for, in OpenTelemetry's names."""
     model: str = ""
-    """The model of an `upload`."""
+    """The model that it is for."""
 
 
 class UpstreamReply(Source, Protocol):

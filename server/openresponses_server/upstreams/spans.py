@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 import msgspec
@@ -12,7 +14,9 @@ from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 
 from openresponses_server.errors import UpstreamError
 from openresponses_server.http.client.upload import Upload
-from openresponses_server.observation.tracing import LONGEST, outgoing, tracer
+from openresponses_server.http.flow import Sink
+from openresponses_server.observation.spans import stop_sequences
+from openresponses_server.observation.tracing import error_type, name_of, number_of, outgoing, tracer
 from openresponses_server.settings import Timeouts
 from openresponses_server.settings.hosts import PORTS
 from openresponses_server.upstreams.base import (
@@ -24,6 +28,7 @@ from openresponses_server.upstreams.base import (
     UpstreamRequest,
     UpstreamWrapper,
 )
+from openresponses_server.upstreams.providers import provider_of
 
 
 class SpannedUpstream(UpstreamWrapper):
@@ -32,11 +37,24 @@ class SpannedUpstream(UpstreamWrapper):
     def __init__(self, upstream: Upstream) -> None:
         super().__init__(upstream)
         self._tracer = tracer()
-        self._server_attributes = _server_attributes_of(upstream.address)
-        self._server_attributes["gen_ai.provider.name"] = upstream.name
+        self._attributes = {
+            **_server_attributes_of(upstream.address),
+            "gen_ai.provider.name": provider_of(upstream.address, upstream.name),
+            "openresponses.upstream": upstream.name,
+        }
 
     def open(self, request: UpstreamRequest) -> AbstractAsyncContextManager[UpstreamReply]:
-        span = self._tracer.start_span("chat", kind=SpanKind.CLIENT)
+        operation, model = request.operation, name_of(request.model)
+        span = self._tracer.start_span(
+            f"{operation} {model}",
+            kind=SpanKind.CLIENT,
+            # a sampler may want them
+            attributes={
+                **self._attributes,
+                "gen_ai.operation.name": operation,
+                "gen_ai.request.model": model,
+            },
+        )
         # without an SDK, and for a request that is not sampled, the context already has the outer span
         if span is trace.INVALID_SPAN or not span.is_recording():
             return self.inner.open(request)
@@ -44,24 +62,67 @@ class SpannedUpstream(UpstreamWrapper):
 
     @asynccontextmanager
     async def _open(self, request: UpstreamRequest, span: Span) -> AsyncIterator[UpstreamReply]:
-        model = (request.model or _model_of(request.body))[:LONGEST]
-        span.update_name(f"{request.operation} {model}")
-        span.set_attributes(self._server_attributes)
-        span.set_attributes({"gen_ai.operation.name": request.operation, "gen_ai.request.model": model})
         try:
+            span.set_attributes(sent_attributes(request.body))
             async with AsyncExitStack() as stack:
                 token = context.attach(trace.set_span_in_context(span))
                 try:
+                    started = time.perf_counter()
                     reply = await stack.enter_async_context(self.inner.open(request))
                 finally:
                     context.detach(token)
-                yield reply
+                yield TimedReply(reply, span, started) if request.stream else reply
         except UpstreamError as error:
-            span.set_attributes({"error.type": error.code, "http.response.status_code": error.http_status})
-            span.set_status(Status(StatusCode.ERROR, error.code))
+            span.set_attribute("http.response.status_code", error.http_status)
+            _fail(span, error_type(error.code))
+            raise
+        except Exception as error:
+            _fail(span, type(error).__name__)
             raise
         finally:
             span.end()
+
+
+def _fail(span: Span, kind: str) -> None:
+    span.set_attribute("error.type", kind)
+    span.set_status(Status(StatusCode.ERROR, kind))
+
+
+class TimedReply:
+    """The reply to a streamed request. Its first chunk is what the first read brings."""
+
+    __slots__ = ("_reply", "_sink", "_span", "_started", "losses", "pause", "resume", "whole")
+
+    def __init__(self, reply: UpstreamReply, span: Span, started: float) -> None:
+        """`started` is when the request was made, by the performance counter."""
+        self._reply = reply
+        self._span: Span | None = span
+        self._started = started
+        self._sink: Sink | None = None
+        self.losses, self.whole = reply.losses, reply.whole
+        self.pause, self.resume = reply.pause, reply.resume
+
+    def start(self, sink: Sink) -> None:
+        if self._span is None:
+            self._reply.start(sink)
+            return
+        self._sink = sink
+        self._reply.start(self)
+
+    def feed(self, data: bytes) -> None:
+        """The next bytes of the stream."""
+        span, self._span = self._span, None
+        if span is not None:
+            seconds = time.perf_counter() - self._started
+            span.set_attribute("gen_ai.response.time_to_first_chunk", seconds)
+        if self._sink is not None:
+            self._sink.feed(data)
+
+    def end(self, error: Exception | None) -> None:
+        """The stream has ended."""
+        sink, self._sink = self._sink, None
+        if sink is not None:
+            sink.end(error)
 
 
 def propagating(connect: HttpClientFactory) -> HttpClientFactory:
@@ -95,18 +156,89 @@ class _PropagatingClient:
         await self._client.close()
 
 
-class _RequestModel(msgspec.Struct):
-    """The only field of a request that is decoded."""
+class _Sent(msgspec.Struct):
+    """The fields of a request in any dialect that are parameters; nothing else of it is kept."""
 
-    model: str = ""
+    stream: Any = None
+    max_tokens: Any = None
+    max_completion_tokens: Any = None
+    max_output_tokens: Any = None
+    temperature: Any = None
+    top_p: Any = None
+    top_k: Any = None
+    seed: Any = None
+    frequency_penalty: Any = None
+    presence_penalty: Any = None
+    n: Any = None
+    stop: Any = None
+    stop_sequences: Any = None
+    text: Any = None
+    response_format: Any = None
+    output_config: Any = None
+    interactions: Any = msgspec.field(default=None, name="generation_config")
+    gemini: Any = msgspec.field(default=None, name="generationConfig")
+    bedrock: Any = msgspec.field(default=None, name="inferenceConfig")
 
 
-def _model_of(body: bytes) -> str:
-    """The model that a request names, or ""."""
+_NUMBERS: Final = {
+    "max_tokens": (
+        "max_tokens",
+        "max_completion_tokens",
+        "max_output_tokens",
+        "maxOutputTokens",
+        "maxTokens",
+    ),
+    "temperature": ("temperature",),
+    "top_p": ("top_p", "topP"),
+    "top_k": ("top_k", "topK"),
+    "seed": ("seed",),
+    "frequency_penalty": ("frequency_penalty", "frequencyPenalty"),
+    "presence_penalty": ("presence_penalty", "presencePenalty"),
+    "choice.count": ("n", "candidateCount"),
+}
+"""A parameter in the convention → its names in the dialects."""
+_STOPS: Final = ("stop", "stop_sequences", "stopSequences")
+
+
+def sent_attributes(body: bytes) -> dict[str, Any]:
+    """The parameters of a request in a dialect, by the convention's names; none of a body that is not
+    JSON."""
     try:
-        return msgspec.json.decode(body, type=_RequestModel).model
+        sent = msgspec.structs.asdict(msgspec.json.decode(body, type=_Sent))
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
-        return ""
+        return {}
+    for dialect in ("interactions", "gemini", "bedrock"):
+        if isinstance(sent[dialect], dict):
+            sent |= sent[dialect]
+    found: dict[str, Any] = {}
+    for name, spellings in _NUMBERS.items():
+        given = next((sent[each] for each in spellings if sent.get(each) is not None), None)
+        if (number := number_of(given)) is not None:
+            found[f"gen_ai.request.{name}"] = number
+    if found.get("gen_ai.request.choice.count") == 1:
+        del found["gen_ai.request.choice.count"]
+    stops = next(filter(None, map(stop_sequences, map(sent.get, _STOPS))), None)
+    if stops is not None:
+        found["gen_ai.request.stop_sequences"] = stops
+    if sent["stream"] is True:
+        found["gen_ai.request.stream"] = True
+    if (wanted := _output_type(sent)) is not None:
+        found["gen_ai.output.type"] = wanted
+    return found
+
+
+def _output_type(sent: dict[str, Any]) -> str | None:
+    """The kind of output that a request in any dialect asks for in so many words."""
+    formats = (sent["response_format"], _format_in(sent["text"]), _format_in(sent["output_config"]))
+    wanted = next((each.get("type") for each in formats if isinstance(each, dict)), None)
+    if wanted == "text" or sent.get("responseMimeType") == "text/plain":
+        return "text"
+    is_json = wanted in ("json_object", "json_schema") or sent.get("responseMimeType") == "application/json"
+    return "json" if is_json else None
+
+
+def _format_in(value: Any) -> Any:
+    return value.get("format") if isinstance(value, dict) else None
 
 
 def _server_attributes_of(address: str) -> dict[str, str | int]:
