@@ -108,6 +108,16 @@ def tier_for(
     return None
 
 
+def asked_tier(request: CreateResponse, names: Mapping[str, str], diagnostics: Diagnostics) -> str | None:
+    """The service tier that a request asks for, in the names of an upstream's dialect by the protocol's. None
+    where it asks for none, or the dialect has no name for it, which is a loss."""
+    tier = request.service_tier
+    if tier in (None, "auto") or tier in names:
+        return names.get(tier or "")
+    diagnostics.loss(TIER, f"{str(tier)[:32]!r} is not known")
+    return None
+
+
 ERROR_FIELDS: Final = frozenset({"type", "code", "message", "param"})
 """The fields of an error that every API has a place for."""
 

@@ -6,7 +6,7 @@ be forgotten, since looking up one that is in no table fails.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from operator import attrgetter
 from typing import Any, Final, Literal, NamedTuple
 
@@ -186,21 +186,58 @@ def kept_there(request: CreateResponse) -> dict[str, Any]:
     return {name: given[name] for name in _KEPT_THERE if name in given}
 
 
+def may_pass(name: str, passes: Collection[str]) -> bool:
+    """Return True if a field may go out by its own name: if the option `passes` has it, or "*"."""
+    return "*" in passes or name in passes
+
+
 def passed_on(
-    request: CreateResponse, may_pass: Callable[[str, Any], bool]
+    request: CreateResponse, passes: Collection[str], made: Collection[str], merged: Collection[str] = ()
 ) -> tuple[CreateResponse, dict[str, Any]]:
     """(the request without the fields that go out by their own names, these fields): the unknown ones of the
-    request itself whose name and value `may_pass` accepts, but for what a Chat client wants kept."""
+    request itself that `passes` names, but for what a Chat client wants kept, for those that the bridge has
+    `made`, and for values under a name in `merged` that are not objects."""
+    if not passes:
+        return request, {}
+
+    def may(name: str, value: Any) -> bool:
+        of_form = name not in merged or isinstance(value, dict)
+        return of_form and name not in made and may_pass(name, passes)
+
     kept = kept_there(request)
     passed: dict[str, Any] = {}
     left: list[ForeignFields] = []
     for found in request.beyond or ():
         own = {} if found.place else found.fields
-        mine = {name: value for name, value in own.items() if name not in kept and may_pass(name, value)}
+        mine = {name: value for name, value in own.items() if name not in kept and may(name, value)}
         passed |= mine
         rest = {name: value for name, value in found.fields.items() if name not in mine}
         left += [found._replace(fields=rest)] if rest else []
     return replace(request, beyond=left or UNSET), passed
+
+
+def add_missing(fields: dict[str, Any], given: Mapping[str, Any], merged: Collection[str] = ()) -> None:
+    """Add what is given and not there yet. Of two objects under a name in `merged` the inner fields are added
+    one by one."""
+    for name, value in given.items():
+        there = fields.get(name)
+        if name in merged and isinstance(there, dict) and isinstance(value, dict):
+            fields[name] = {**there, **{each: value[each] for each in value if each not in there}}
+        elif name not in fields:
+            fields[name] = value
+
+
+def omit_within(
+    fields: dict[str, Any], within: str, omitted: Collection[str], diagnostics: Diagnostics
+) -> None:
+    """Remove from the object under `within` the fields that the upstream does not accept, each a loss; and
+    the object, if nothing is left of it."""
+    inner: dict[str, Any] = fields[within]
+    for name in sorted(inner.keys() & set(omitted)):
+        diagnostics.loss(f"{within}.{name}", "the upstream does not accept it")
+    fields[within] = {name: value for name, value in inner.items() if name not in omitted}
+    if not fields[within]:
+        del fields[within]
 
 
 def check_include(included: Iterable[str], known: Collection[str], diagnostics: Diagnostics) -> None:

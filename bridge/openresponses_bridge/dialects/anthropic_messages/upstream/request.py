@@ -42,6 +42,7 @@ from openresponses_bridge.dialects.base import (
     Outcomes,
     active_tools,
     apply,
+    asked_tier,
     built,
     check_include,
     configured,
@@ -473,11 +474,8 @@ def _about(request: CreateResponse, diagnostics: Diagnostics) -> dict[str, Any]:
     user = request.safety_identifier or request.user or (request.metadata or {}).get("user_id")
     if user:
         body["metadata"] = {"user_id": user}
-    if request.service_tier is not None:
-        if request.service_tier in _TIERS:
-            body["service_tier"] = _TIERS[request.service_tier]
-        else:
-            diagnostics.loss("service_tier", f"{request.service_tier[:32]!r} is not known")
+    if (tier := asked_tier(request, _TIERS, diagnostics)) is not None:
+        body["service_tier"] = tier
     if request.stop:
         body["stop_sequences"] = [request.stop] if isinstance(request.stop, str) else request.stop
     check_include(request.include or (), _INCLUDES, diagnostics)

@@ -20,7 +20,9 @@ from openresponses_bridge.dialects.base import (
     Outcomes,
     accepted_efforts,
     active_tools,
+    add_missing,
     apply,
+    asked_tier,
     built,
     check_include,
     configured,
@@ -152,37 +154,19 @@ def to_converse(
     body |= tools.fields(messages)
     if options.cache_points and not builder.points:
         _mark(body)
-    request, passed = passed_on(
-        without_breakpoints(request), lambda name, value: _may_pass(name, value, options)
-    )
+    request, passed = passed_on(without_breakpoints(request), options.passes, _MADE, _MERGED)
     fields = apply(request, FIELDS, diagnostics)
-    _merge(fields, _sampling(request, facts, diagnostics))
-    _merge(fields, _format(request, facts, carried, diagnostics))
-    _merge(fields, _thinking(request, facts, carried, efforts, fields, tools, diagnostics))
-    _merge(fields, _tier(request, carried, diagnostics))
+    add_missing(fields, _sampling(request, facts, diagnostics), _MERGED)
+    add_missing(fields, _format(request, facts, carried, diagnostics), _MERGED)
+    add_missing(fields, _thinking(request, facts, carried, efforts, fields, tools, diagnostics), _MERGED)
     check_include(request.include or (), _INCLUDES, diagnostics)
-    for given in (_own(carried), passed, options.extra):
-        _merge(fields, given)
+    for given in (_tier(request, carried, diagnostics), _own(carried), passed, options.extra):
+        add_missing(fields, given, _MERGED)
     return {**fields, **body}, diagnostics
-
-
-def _merge(fields: dict[str, Any], given: dict[str, Any]) -> None:
-    """Add what is given and not there yet."""
-    for name, value in given.items():
-        there = fields.get(name)
-        if name in _MERGED and isinstance(there, dict) and isinstance(value, dict):
-            fields[name] = {**value, **there}
-        elif name not in fields:
-            fields[name] = value
 
 
 def _own(carried: CarriedFields) -> dict[str, Any]:
     return {**carried.body, **({_INFERENCE: carried.inference} if carried.inference else {})}
-
-
-def _may_pass(name: str, value: Any, options: ConverseOptions) -> bool:
-    is_named = "*" in options.passes or name in options.passes
-    return is_named and name not in _MADE and (name not in _MERGED or isinstance(value, dict))
 
 
 def _mark(body: dict[str, Any]) -> None:
@@ -234,13 +218,8 @@ def _format(
 def _tier(request: CreateResponse, carried: CarriedFields, diagnostics: Diagnostics) -> dict[str, Any]:
     if carried.tier is not None:
         return {"serviceTier": carried.tier}
-    if request.service_tier in (None, "auto"):
-        return {}
-    tier = TIERS.get(request.service_tier or "")
-    if tier is None:
-        diagnostics.loss("service_tier", f"{str(request.service_tier)[:32]!r} is not known")
-        return {}
-    return {"serviceTier": {"type": tier}}
+    tier = asked_tier(request, TIERS, diagnostics)
+    return {} if tier is None else {"serviceTier": {"type": tier}}
 
 
 def _thinking(

@@ -42,6 +42,7 @@ from openresponses_bridge.dialects.base import (
     is_search,
     kept_there,
     loss,
+    may_pass,
     normalize_entries,
     passed_on,
     search_of,
@@ -301,16 +302,12 @@ def _passed(
             diagnostics.loss(CACHE_OF_PARTS, "can't be expressed")
         request = replace(request, native=UNSET)
     if options.passes:
-        request, passed = passed_on(request, lambda name, _: name not in MADE and _may_pass(name, options))
+        request, passed = passed_on(request, options.passes, MADE)
         extra |= passed
-        if request.top_k is not None and _may_pass("top_k", options):
+        if request.top_k is not None and may_pass("top_k", options.passes):
             extra["top_k"] = request.top_k
             request = replace(request, top_k=None)
     return request, {**extra, **options.extra}
-
-
-def _may_pass(name: str, options: ChatOptions) -> bool:
-    return "*" in options.passes or name in options.passes
 
 
 def _tools(

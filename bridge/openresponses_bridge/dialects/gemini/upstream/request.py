@@ -18,7 +18,9 @@ from openresponses_bridge.dialects.base import (
     Outcomes,
     accepted_efforts,
     active_tools,
+    add_missing,
     apply,
+    asked_tier,
     built,
     check_include,
     configured,
@@ -28,6 +30,7 @@ from openresponses_bridge.dialects.base import (
     invalid,
     loss,
     normalize_entries,
+    omit_within,
     passed_on,
     sent,
     with_answers,
@@ -130,40 +133,24 @@ def to_gemini(
     if builder.system:
         body["systemInstruction"] = {**(carried.system or {}), "parts": builder.system}
     body |= tools.fields()
-    request, passed = passed_on(request, lambda name, value: _may_pass(name, value, options))
+    request, passed = passed_on(request, options.passes, _MADE, (_GENERATION,))
     fields = apply(request, FIELDS, diagnostics)
     generation = fields.pop(_GENERATION, {})
     generation |= _format(request, options, carried, diagnostics)
     generation |= _asked_for(request, options, choices, diagnostics)
     generation |= _thinking(request, options, facts, carried, efforts, diagnostics)
-    for given in (carried.generation, passed.pop(_GENERATION, {}), options.extra.get(_GENERATION, {})):
-        generation |= {name: value for name, value in given.items() if name not in generation}
-    for name in sorted(options.omit & generation.keys()):
-        diagnostics.loss(f"{_GENERATION}.{name}", "the upstream does not accept it")
-        del generation[name]
-    if generation:
-        body[_GENERATION] = generation
+    body[_GENERATION] = generation
     tier = _tier(request, carried, diagnostics)
-    for given in (fields, tier, carried.body, passed, options.extra):
-        body |= {name: value for name, value in given.items() if name not in body}
+    own = {_GENERATION: carried.generation, **carried.body}
+    for given in (fields, tier, own, passed, options.extra):
+        add_missing(body, given, (_GENERATION,))
+    omit_within(body, _GENERATION, options.omit, diagnostics)
     return body, diagnostics
 
 
 def _tier(request: CreateResponse, carried: CarriedFields, diagnostics: Diagnostics) -> dict[str, Any]:
-    if carried.tier is not None:
-        return {"serviceTier": carried.tier}
-    if request.service_tier in (None, "auto"):
-        return {}
-    tier = TIERS.get(request.service_tier or "")
-    if tier is None:
-        diagnostics.loss("service_tier", f"{str(request.service_tier)[:32]!r} is not known")
-        return {}
-    return {"serviceTier": tier}
-
-
-def _may_pass(name: str, value: Any, options: GeminiOptions) -> bool:
-    is_named = "*" in options.passes or name in options.passes
-    return is_named and name not in _MADE and (name != _GENERATION or isinstance(value, dict))
+    tier = asked_tier(request, TIERS, diagnostics) if carried.tier is None else carried.tier
+    return {} if tier is None else {"serviceTier": tier}
 
 
 def _format(

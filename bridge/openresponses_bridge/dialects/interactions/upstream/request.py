@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 from openresponses_bridge.calls.declarations import present_tools
 from openresponses_bridge.calls.identity import ToolIdentityMap
@@ -18,7 +18,9 @@ from openresponses_bridge.dialects.base import (
     Outcomes,
     accepted_efforts,
     active_tools,
+    add_missing,
     apply,
+    asked_tier,
     built,
     check_include,
     configured,
@@ -29,6 +31,7 @@ from openresponses_bridge.dialects.base import (
     invalid,
     loss,
     normalize_entries,
+    omit_within,
     passed_on,
     sent,
     with_answers,
@@ -121,42 +124,26 @@ def to_interactions(
     if request.stream:
         body["stream"] = True
     body |= _format(request, options, carried, diagnostics)
-    request, passed = passed_on(request, lambda name, value: _may_pass(name, value, options))
+    request, passed = passed_on(request, options.passes, _MADE, (_GENERATION,))
     fields = apply(request, FIELDS, diagnostics)
     check_include(request.include or (), _INCLUDES, diagnostics)
     generation = fields.pop(_GENERATION, {}) | tools.choice(request.tool_choice)
     if request.stop:
         generation["stop_sequences"] = [request.stop] if isinstance(request.stop, str) else request.stop
     generation |= _thinking(request, options, carried, efforts, diagnostics)
-    for given in (carried.generation, passed.pop(_GENERATION, {}), options.extra.get(_GENERATION, {})):
-        generation |= {name: value for name, value in given.items() if name not in generation}
-    for name in sorted(options.omit & generation.keys()):
-        diagnostics.loss(f"{_GENERATION}.{name}", "the upstream does not accept it")
-        del generation[name]
-    if generation:
-        body[_GENERATION] = generation
+    body[_GENERATION] = generation
     tier = _tier(request, carried, diagnostics)
     labels = {"labels": carried.labels} if carried.labels else {}
-    for given in (fields, tier, labels, carried.body, passed, options.extra):
-        body |= {name: value for name, value in given.items() if name not in body}
+    own = {_GENERATION: carried.generation, **labels, **carried.body}
+    for given in (fields, tier, own, passed, options.extra):
+        add_missing(body, given, (_GENERATION,))
+    omit_within(body, _GENERATION, options.omit, diagnostics)
     return body, diagnostics
 
 
 def _tier(request: CreateResponse, carried: CarriedFields, diagnostics: Diagnostics) -> Json:
-    if carried.tier is not None:
-        return {"service_tier": carried.tier}
-    if request.service_tier in (None, "auto"):
-        return {}
-    tier = TIERS.get(request.service_tier or "")
-    if tier is None:
-        diagnostics.loss("service_tier", f"{str(request.service_tier)[:32]!r} is not known")
-        return {}
-    return {"service_tier": tier}
-
-
-def _may_pass(name: str, value: Any, options: InteractionsOptions) -> bool:
-    is_named = "*" in options.passes or name in options.passes
-    return is_named and name not in _MADE and (name != _GENERATION or isinstance(value, dict))
+    tier = asked_tier(request, TIERS, diagnostics) if carried.tier is None else carried.tier
+    return {} if tier is None else {"service_tier": tier}
 
 
 def _format(
