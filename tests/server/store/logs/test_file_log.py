@@ -81,7 +81,9 @@ async def kill_and_read(folder: Path, rounds: int) -> None:
         log = FileLog(folder)
         for run, count in enumerate(struct.unpack(f"{RUNS}q", noted.read_bytes())):
             found = await rest(log, f"r{run}")
-            assert found is not None
+            if found is None:  # it was killed before the first event of this run
+                assert not count
+                continue
             assert found.last >= count - 1
             assert found.data == frames(0, found.last).data
         await log.shutdown()
