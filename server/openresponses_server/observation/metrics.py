@@ -194,7 +194,7 @@ class Metrics:
         self._socket_counts: dict[str, SocketCounts] = {}
         what = "Time that calls of the session store took; `checkpoint` and `finish` keep runs."
         self._store_seconds = self._histogram("store_seconds", what, "call", buckets=_CALL_SECONDS)
-        what = "Time that calls of the event log's server took, without those that a token waits for."
+        what = "Time that calls of a shared event log took, without those that a token waits for."
         self._log_seconds = self._histogram("event_log_seconds", what, "call", buckets=_CALL_SECONDS)
         what = "Calls of the session store, the event log and the shared limits that failed, by code."
         self._failures = self._counter("failures", what, "part", "call", "code")

@@ -289,5 +289,5 @@ class Settler:
                 if closing is not None:
                     await self._event_log.append(response_id, closing)
                 await self._event_log.close(response_id)
-        except (LogGone, LogError, TimeoutError):
-            return
+        except (LogGone, LogError, TimeoutError):  # its readers get the end from the store
+            self._event_log.leave(response_id)

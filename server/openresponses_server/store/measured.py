@@ -84,8 +84,8 @@ def measured_store(store: ResponseStore, called: Called) -> ResponseStore:
 
 
 def measured_log(log: EventLog, called: Called) -> EventLog:
-    """The same log; one that is at hand as it is, since it neither fails nor waits."""
-    return log if log.at_hand else cast(EventLog, _Measured("log", log, _OF_LOG, called))
+    """The same log; one in memory as it is, since it neither fails nor waits."""
+    return log if not log.shared else cast(EventLog, _Measured("log", log, _OF_LOG, called))
 
 
 def _timed(

@@ -48,6 +48,7 @@ def counted(metrics: Metrics) -> dict[str, float]:
 
 class FailingLog(MemoryLog):
     at_hand = False
+    shared = True
 
     async def open(self, run_id: str) -> None:
         raise LogError
@@ -74,7 +75,7 @@ async def test_calls_are_timed_and_failures_counted_by_their_codes() -> None:
     assert not [name for name in found if name.startswith("failures_total") and "finish" in name]
 
 
-async def test_log_that_is_at_hand_is_not_measured_and_another_is() -> None:
+async def test_log_in_memory_is_not_measured_and_another_is() -> None:
     metrics = Metrics(Gate(Limits()))
     here = MemoryLog()
     assert measured_log(here, metrics.called) is here

@@ -17,14 +17,12 @@ import secrets
 import stat
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Final, ParamSpec, TypeVar
-
-import structlog
 
 from openresponses_server.settings.data_folder import make_private
 from openresponses_server.store.frames import Frames, joined
@@ -40,6 +38,7 @@ from openresponses_server.store.logs.base import (
     LogGone,
 )
 from openresponses_server.store.logs.file_records import HEAD_BYTES, Kind, Record, RecordReader, head_of
+from openresponses_server.store.logs.file_sync import DiskSync
 from openresponses_server.store.pipes import Pipes
 from openresponses_server.store.presence import make_own_folder
 
@@ -60,7 +59,6 @@ _CHANGED: Final = "changed"
 _WATCH: Final = "watch"
 _UNWATCH: Final = "unwatch"
 _MOUNTS: Final = Path("/proc/self/mountinfo")
-_log = structlog.get_logger(__name__)
 _NETWORK: Final = re.compile(
     r"nfs4?|cifs|smb\w*|9p|afs|ceph|lustre|beegfs|gpfs|ocfs2|gfs2?|glusterfs|fuse\.(sshfs|glusterfs|ceph.*|s3fs|rclone)"
 )
@@ -80,13 +78,16 @@ class _Written:
     __slots__ = (
         "acquired",
         "at",
+        "before",
         "counted",
+        "distrusted",
         "earlier",
         "file",
         "followed",
         "generation",
         "last",
         "limit",
+        "on_disk",
         "run_id",
         "watchers",
     )
@@ -107,6 +108,12 @@ class _Written:
         """How much of it is in the sum of all logs, without `earlier`."""
         self.earlier = 0
         """The bytes of the file before, which is deleted first."""
+        self.before = -1
+        """Its descriptor, if it may not be on the disk and is to be."""
+        self.on_disk = -1
+        """The position up to which it is on the disk, as far as is known."""
+        self.distrusted = False
+        """The disk has refused it: what comes next is stored instead."""
         self.acquired = acquired
         """Another process opened it, and its readers wait for messages of that one."""
         self.followed = acquired
@@ -116,9 +123,16 @@ class _Written:
 
     def release(self) -> None:
         """Append nothing more."""
+        self.release_before()
         if self.file >= 0:
             os.close(self.file)
             self.file = -1
+
+    def release_before(self) -> None:
+        """The file before is on the disk, or deleted."""
+        if self.before >= 0:
+            os.close(self.before)
+            self.before = -1
 
 
 class _Followed:
@@ -135,91 +149,6 @@ class _Followed:
     def wake(self) -> None:
         self.changed.set()
         self.changed = asyncio.Event()
-
-
-class _DiskSync:
-    """Writes these logs, in this folder, to the disk every so many seconds, on a thread: a power cut then
-    loses no more than was appended since. One that takes longer is not overtaken by the next."""
-
-    def __init__(self, seconds: float, folder: Path, logs: Mapping[str, _Written]) -> None:
-        self._seconds = seconds
-        self._folder = folder
-        self._logs = logs
-        self._synced: dict[str, tuple[int, int]] = {}
-        """Name → the file that was written to the disk, and up to which position."""
-        self._timer: asyncio.TimerHandle | None = None
-        self._has_failed = False
-
-    def begin(self) -> None:
-        self._timer = asyncio.get_running_loop().call_later(self._seconds, self._sync)
-
-    def end(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def _sync(self) -> None:
-        now = {name: (each.generation, each.at) for name, each in self._logs.items() if each.file >= 0}
-        dirty = [name for name, position in now.items() if self._synced.get(name) != position]
-        if not dirty:
-            self._synced = now
-            self.begin()
-            return
-        files: list[int] = []
-        try:  # of its own: a log may be closed meanwhile
-            files += (os.dup(self._logs[name].file) for name in dirty)
-        except OSError as error:
-            _close_all(files)
-            self._report(error)
-            self.begin()
-            return
-        loop = asyncio.get_running_loop()
-        work = loop.run_in_executor(None, _write_to_disk, files, self._folder)
-        work.add_done_callback(partial(self._end_sync, now))
-
-    def _end_sync(self, now: dict[str, tuple[int, int]], work: asyncio.Future[OSError | None]) -> None:
-        error = None if work.cancelled() else work.result()
-        if error is None:
-            self._synced = now
-        self._report(error)
-        if self._timer is not None:
-            self.begin()
-
-    def _report(self, error: OSError | None) -> None:
-        """Log a failure, once until the logs are written to the disk again."""
-        if error is not None and not self._has_failed:
-            _log.warning(
-                "event_log.not_synced", folder=str(self._folder), reason=error.strerror or str(error)
-            )
-        self._has_failed = error is not None
-
-
-def _write_to_disk(files: list[int], folder: Path) -> OSError | None:
-    """Write these files to the disk and close them, then their names in the folder. Returns the first error;
-    one file's keeps no other from the disk."""
-    write = getattr(os, "fdatasync", os.fsync)  # macOS has the second only
-    failed: OSError | None = None
-    try:
-        for file in files:
-            try:
-                write(file)
-            except OSError as error:
-                failed = failed or error
-        names = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(names)
-        finally:
-            os.close(names)
-    except OSError as error:
-        failed = failed or error
-    finally:
-        _close_all(files)
-    return failed
-
-
-def _close_all(files: list[int]) -> None:
-    for file in files:
-        os.close(file)
 
 
 class FileLog:
@@ -258,7 +187,8 @@ class FileLog:
         self._max_log_bytes = max_log_bytes
         self._max_bytes = max_bytes
         self._written: dict[str, _Written] = {}
-        self._disk_sync = None if fsync is None else _DiskSync(fsync, self._events, self._written)
+        probe = f"{self.pipes.process}.probe"
+        self._disk_sync = None if fsync is None else DiskSync(fsync, self._events, probe, self._written)
         self._followed: dict[str, _Followed] = {}
         self._left: dict[str, tuple[int, asyncio.TimerHandle]] = {}
         """Closed and discarded logs: their bytes, and the timer that deletes them."""
@@ -269,6 +199,11 @@ class FileLog:
 
     async def check(self) -> None:
         self._make_folders()
+        if self._disk_sync is not None:
+            try:
+                await self._disk_sync.check()
+            except OSError as error:
+                raise self._not_on_disk(error) from error
 
     def listen(self) -> None:
         """Receive what other processes say. Raises LogError."""
@@ -299,6 +234,7 @@ class FileLog:
             raise self._unusable(error) from error
         log = self._written[name] = _Written(run_id, file, os.lseek(file, 0, os.SEEK_CUR))
         log.followed = name in self._followed
+        log.distrusted = self._disk_sync is not None and self._disk_sync.error is not None
         self._bytes += log.at
 
     async def append(self, run_id: str, frames: Frames) -> None:
@@ -311,6 +247,8 @@ class FileLog:
         return partial(self._add, self._written.get(file_name(run_id)) or _Written(run_id, -1, 0))
 
     def _add(self, log: _Written, frames: Frames, _failed: Failed | None = None) -> None:
+        if log.distrusted:
+            self._refuse(log)
         data, file = frames.data, log.file
         head = head_of(Kind.FRAMES, log.at, frames.first, frames.last, data)
         try:
@@ -428,6 +366,19 @@ class FileLog:
 
     def _unusable(self, error: OSError) -> LogError:
         return LogError("The event log can't be written.", f"{self.folder}: {error.strerror or error}")
+
+    def _not_on_disk(self, error: OSError) -> LogError:
+        return LogError(
+            "The event log can't be written to the disk.", f"{self.folder}: {error.strerror or error}"
+        )
+
+    def _refuse(self, log: _Written) -> None:
+        """Have frames stored, with those before that may be missing on the disk: now, and until it works.
+        Raises LogError."""
+        assert self._disk_sync is not None
+        error = self._disk_sync.error
+        log.distrusted = error is not None
+        raise self._not_on_disk(error or OSError(errno.EIO, "some of it may be missing on the disk"))
 
     def _tried(self, call: Callable[P, T], *given: P.args, **named: P.kwargs) -> T:
         try:
@@ -583,9 +534,13 @@ class FileLog:
             os.close(file)
             draft.unlink(missing_ok=True)
             raise self._not_appended(log, None)
-        os.close(log.file)
+        log.release_before()
+        if self._disk_sync is None:
+            os.close(log.file)
+        else:
+            log.before = log.file
         self._bytes -= log.earlier
-        log.file, log.earlier, log.generation = file, log.at, log.generation + 1
+        log.file, log.earlier, log.generation, log.on_disk = file, log.at, log.generation + 1, -1
         log.at = log.counted = os.lseek(file, 0, os.SEEK_CUR)
         self._bytes += log.at
         log.limit = log.at + _STEP
@@ -606,6 +561,7 @@ class FileLog:
                 return
             self._bytes -= log.earlier
             log.earlier = 0
+            log.release_before()
             path = self._path(file_name(log.run_id))
             path.with_name(f"{path.name}{_EARLIER}").unlink(missing_ok=True)
         for log in sorted(self._written.values(), key=lambda each: -each.at)[: 1 + len(self._written) // 4]:
