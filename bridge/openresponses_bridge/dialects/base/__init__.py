@@ -1,6 +1,7 @@
 """What every dialect is made of: its entry, the shape of its two halves, the codes of failures, the
 reading of fields."""
 
+from openresponses_bridge.dialects.base.building import BaseBuilder
 from openresponses_bridge.dialects.base.carried import BaseCarried, carried_in, place
 from openresponses_bridge.dialects.base.continuing import (
     CONTINUE,
@@ -245,6 +246,7 @@ __all__ = [
     "AnyItem",
     "Asked",
     "Asks",
+    "BaseBuilder",
     "BaseCarried",
     "BaseInbound",
     "CaptureFormat",

@@ -5,13 +5,11 @@ from __future__ import annotations
 import re
 from base64 import b64decode
 from collections.abc import Callable, Sequence
-from itertools import accumulate
 from typing import Any, Final
 
 from openresponses_bridge.calls.call_ids import sent_call_id
 from openresponses_bridge.calls.identity import ToolIdentityMap
-from openresponses_bridge.calls.json_text import WRAPPED, is_wrapped, tool_input
-from openresponses_bridge.calls.presentation import CallView, OutputView, pair
+from openresponses_bridge.calls.presentation import CallView, OutputView
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.dialects.anthropic_messages import thinking
 from openresponses_bridge.dialects.anthropic_messages.carried import JOINT, NOTHING, CarriedFields
@@ -22,14 +20,13 @@ from openresponses_bridge.dialects.base import (
     CONTINUE,
     CONTINUED,
     TOOL_CHANGES,
+    BaseBuilder,
     Entry,
     Searched,
-    before_own,
     data_of,
     is_breakpoint,
     place,
     searched,
-    views_of,
 )
 from openresponses_bridge.errors import InvalidRequestError
 from openresponses_bridge.protocol.ids import free_id
@@ -244,13 +241,15 @@ def lacks_thinking(messages: list[dict[str, Any]]) -> bool:
     return messages[-2]["content"][0]["type"] not in THINKING_BLOCKS
 
 
-class MessagesBuilder:
+class MessagesBuilder(BaseBuilder[CarriedFields]):
     """Builds the system prompt and the messages from the entries of a request.
 
     A call's output comes directly after the message of the call, wherever it was in the input. Leading system
     and developer messages are the system prompt, later ones reminders of the user's. Those of a client of the
     API stay what they are where the model takes them: with `system_turns`, and behind another message.
     """
+
+    server = "a Messages server"
 
     def __init__(
         self,
@@ -264,24 +263,15 @@ class MessagesBuilder:
         prefill: bool = True,
         system_turns: bool = False,
     ) -> None:
-        self._entries = entries
+        super().__init__(entries, identities, sealer, carried, diagnostics)
         self._prefill = prefill
         self._system_turns = system_turns
-        self._carried = carried
-        self._before = before_own(entries, carried.items)
         if self._before is None and carried.blocks:
             diagnostics.loss("cache_control", "its blocks are of another conversation, left out")
-        self._sealer = sealer
         self._options = options
-        self._diagnostics = diagnostics
         self._content = BlockEncoder(diagnostics, sealer)
         self._turns = AlternatingMessages(diagnostics)
-        self._views = views_of(entries, identities)
-        # how many entries before each one are neither calls nor outputs
-        self._others = [0, *accumulate(view is None for view in self._views)]
-        self._answers = pair(self._views, lambda index: entries[index].param)
         self._open: list[tuple[str, int]] = []  # open calls: (tool_use id, index of the output)
-        self._begun = False  # whether there was any message but system messages
         self.breaks = False  # whether the client has set cache breakpoints on its parts
         self.system: list[Block] = []
 
@@ -292,15 +282,7 @@ class MessagesBuilder:
             self.system += blocks
         else:
             self.system += self._content.blocks(instructions or "", "instructions")
-        for index, entry in enumerate(self._entries):
-            view = self._views[index]
-            if isinstance(view, CallView):
-                self._call(view, index)
-            elif isinstance(view, OutputView):
-                self._output(index)
-            else:
-                _HANDLERS.get(entry.item.type, MessagesBuilder._other)(self, entry.item, index)
-        self._output(len(self._entries))
+        self._walk()
         self.breaks = self._limit_breakpoints()
         return self._turns.finished(prefill=self._prefill)
 
@@ -328,10 +310,10 @@ class MessagesBuilder:
             self._turns.add("assistant", blocks)
         elif item.role == "user":
             self._begun = True
-            self._output(index)
+            self._answer(index)
             self._turns.add("user", blocks)
         elif self._system_turns and self._begun and self._is_inline(index):
-            self._output(index)
+            self._answer(index)
             self._turns.add("system", blocks)
         else:
             self._instructions(blocks, index)
@@ -348,31 +330,24 @@ class MessagesBuilder:
             return
         where = self._entries[index].where
         self._diagnostics.repair(where, "a later system message, sent as a reminder of the user's")
-        self._output(index)
+        self._answer(index)
         texts[0]["text"] = f"<system-reminder>\n{texts[0]['text']}"
         texts[-1]["text"] = f"{texts[-1]['text']}\n</system-reminder>"
         self._turns.add("user", texts)
 
-    def _call(self, call: CallView, index: int) -> None:
-        answer = self._answers[index]
-        if answer is None:
-            self._diagnostics.loss("function_call", "was cut and never run, left out")
-            return
+    def _add_call(self, call: CallView, given: Block, index: int, answer: int) -> None:
         where = self._entries[index].where
         tool_id = self._turns.tool_id(sent_call_id(call.call_id, None, self._diagnostics, where))
-        given = tool_input(call.arguments)
-        if is_wrapped(given, call.arguments):
-            self._diagnostics.repair(f"{where}.arguments", WRAPPED)
         block = {"type": "tool_use", "id": tool_id, "name": call.name, "input": given}
         block |= self._marks(index)
         self._turns.add("assistant", [block])
         self._open.append((tool_id, answer))
 
-    def _output(self, index: int) -> None:
-        """Someone else than the assistant speaks at `index`: first all open calls are answered."""
+    def _answer(self, index: int) -> None:
         for tool_id, answer in self._open:
-            if self._others[answer] > self._others[index]:
-                self._diagnostics.repair("function_call_output", "moved up to its call")
+            if self._is_moved_up(answer, index):
+                where = self._entries[answer].where
+                self._diagnostics.repair(where, "a tool output was moved up to its call")
             self._turns.add("user", [self._result(tool_id, answer)])
         self._open = []
 
@@ -430,16 +405,6 @@ class MessagesBuilder:
             )
         self._turns.add("assistant", [block | self._marks(index)])
 
-    def _reference(self, item: Any, index: int) -> None:
-        raise InvalidRequestError(
-            InvalidRequestError.INVALID_VALUE,
-            f"the item {item.id!r} is not known here",
-            param=self._entries[index].param,
-        )
-
-    def _skip(self, _item: Any, _index: int) -> None:
-        """Skip the tools that the input declares: they are already among the request's tools."""
-
     def _searched(self, found: Searched, index: int) -> None:
         """A search of the web: as the API ran it, or what another upstream found as text."""
         blocks = thinking.open_search(self._sealer, found.sealed) if found.sealed else None
@@ -457,20 +422,10 @@ class MessagesBuilder:
         block, role, fields = raw.get("block"), raw.get("role"), raw.get("fields")
         if isinstance(block, dict) and "type" in block and (role != "system" or self._system_turns):
             if role in ("user", "system"):
-                self._output(index)
+                self._answer(index)
             self._turns.add(role if role in ("user", "system") else "assistant", [block | self._marks(index)])
         elif isinstance(fields, dict) and role == "system" and self._system_turns:
-            self._output(index)
+            self._answer(index)
             self._turns.begin(role, fields)
         elif item.type not in TOOL_CHANGES:  # the tools follow them
             self._diagnostics.loss(f"item.{item.type[:64]}", "Anthropic has no such block")
-
-
-_HANDLERS: Final[dict[str, Callable[[MessagesBuilder, Any, int], None]]] = {
-    "message": MessagesBuilder._message,
-    "reasoning": MessagesBuilder._reasoning,
-    "compaction": MessagesBuilder._compaction,
-    "item_reference": MessagesBuilder._reference,
-    "additional_tools": MessagesBuilder._skip,
-    "tool_search_output": MessagesBuilder._skip,
-}

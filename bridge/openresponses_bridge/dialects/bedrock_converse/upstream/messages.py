@@ -3,32 +3,27 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from itertools import accumulate
+from collections.abc import Sequence
 from typing import Any, Final
 
 from openresponses_bridge.calls.identity import ToolIdentityMap
-from openresponses_bridge.calls.json_text import WRAPPED, is_wrapped, tool_input
-from openresponses_bridge.calls.presentation import CallView, OutputView, pair
+from openresponses_bridge.calls.presentation import CallView, OutputView
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.dialects.base import (
     BREAKPOINT,
     CONTINUE,
     CONTINUED,
+    BaseBuilder,
     Entry,
-    before_own,
-    invalid,
     is_breakpoint,
     place,
     searched,
-    views_of,
 )
 from openresponses_bridge.dialects.bedrock_converse.carried import JOINT, CarriedFields
 from openresponses_bridge.dialects.bedrock_converse.options import ConverseOptions
 from openresponses_bridge.dialects.bedrock_converse.reasoning import REASONING, open_reasoning
 from openresponses_bridge.dialects.bedrock_converse.types import CACHE_POINT, SLUG, kind_of
 from openresponses_bridge.dialects.bedrock_converse.upstream.content import Block, BlockEncoder
-from openresponses_bridge.errors import InvalidRequestError
 from openresponses_bridge.protocol.ids import free_id
 from openresponses_bridge.seal import Sealer
 
@@ -101,10 +96,12 @@ class _Turns:
             self._diagnostics.repair("messages", "a text added to a document, which needs one")
 
 
-class MessagesBuilder:
+class MessagesBuilder(BaseBuilder[CarriedFields]):
     """Builds the system prompt and the messages from the entries of a request. A call's output comes directly
     after the message of the call, wherever it was in the input; later system messages are reminders of the
     user's."""
+
+    server = "a Converse server"
 
     def __init__(
         self,
@@ -115,21 +112,12 @@ class MessagesBuilder:
         carried: CarriedFields,
         diagnostics: Diagnostics,
     ) -> None:
-        self._entries = entries
-        self._carried = carried
-        self._sealer = sealer
-        self._diagnostics = diagnostics
-        self._before = before_own(entries, carried.items)
+        super().__init__(entries, identities, sealer, carried, diagnostics)
         if self._before is None and (carried.blocks or carried.points):
             diagnostics.loss("messages", "the client's own fields are of another conversation, left out")
         self._content = BlockEncoder(options, sealer, diagnostics)
         self._turns = _Turns(diagnostics)
-        self._views = views_of(entries, identities)
-        # how many entries before each one are neither calls nor outputs
-        self._others = [0, *accumulate(view is None for view in self._views)]
-        self._answers = pair(self._views, lambda index: entries[index].param)
         self._open: list[tuple[str, int, int]] = []  # open calls: (id, index of the call, of the output)
-        self._begun = False  # whether there was any message but system messages
         self.system: list[Block] = []
         self.points = 0
         """The cache points of the client."""
@@ -143,15 +131,7 @@ class MessagesBuilder:
             self.system += [self._content.own(each, "system") for each in carried.system]
         elif instructions and instructions.strip():
             self.system.append({"text": instructions})
-        for index, entry in enumerate(self._entries):
-            view = self._views[index]
-            if isinstance(view, CallView):
-                self._call(view, index)
-            elif isinstance(view, OutputView):
-                self._answer(index)
-            else:
-                _HANDLERS.get(entry.item.type, MessagesBuilder._other)(self, entry.item, index)
-        self._answer(len(self._entries))
+        self._walk()
         messages = self._turns.finished()
         self._limit_points(messages)
         return messages
@@ -241,26 +221,19 @@ class MessagesBuilder:
         points = [block for block in texts if CACHE_POINT in block][-1:]
         self._turns.add(_USER, [{"text": f"<system-reminder>\n{said}\n</system-reminder>"}, *points])
 
-    def _call(self, call: CallView, index: int) -> None:
-        answer, where = self._answers[index], self._entries[index].where
-        if answer is None:
-            self._diagnostics.loss(where, "a call that was cut and never run, left out")
-            return
+    def _add_call(self, call: CallView, given: dict[str, Any], index: int, answer: int) -> None:
         tool_id = self._turns.tool_id(call.call_id)
         if tool_id != call.call_id:
+            where = self._entries[index].where
             self._diagnostics.repair(f"{where}.call_id", "changed to what the upstream accepts")
-        given = tool_input(call.arguments)
-        if is_wrapped(given, call.arguments):
-            self._diagnostics.repair(f"{where}.arguments", WRAPPED)
         block: Block = {"toolUse": {"toolUseId": tool_id, "name": call.name, "input": given}}
-        self._begun = True
         self._turns.add(_ASSISTANT, self._own(block, index))
         self._open.append((tool_id, index, answer))
 
     def _answer(self, index: int) -> None:
         """Someone else than the assistant speaks at `index`: first all open calls are answered."""
         for tool_id, _, answer in self._open:
-            if self._others[answer] > self._others[index]:
+            if self._is_moved_up(answer, index):
                 where = self._entries[answer].where
                 self._diagnostics.repair(where, "a tool output was moved up to its call")
             self._turns.add(_USER, self._result(tool_id, answer))
@@ -296,19 +269,6 @@ class MessagesBuilder:
         elif any(part.text.strip() for part in item.content or item.summary):
             self._diagnostics.loss(where, "reasoning without a signature can't be sent back")
 
-    def _compaction(self, item: Any, index: int) -> None:
-        raise InvalidRequestError(
-            InvalidRequestError.UNSUPPORTED,
-            "a compaction must be opened before it is sent to a Converse server",
-            param=self._entries[index].param,
-        )
-
-    def _reference(self, item: Any, index: int) -> None:
-        raise invalid(self._entries[index].param, f"the item {item.id!r} is not known here")
-
-    def _skip(self, _item: Any, _index: int) -> None:
-        """Tools that the input declares are among the request's tools already."""
-
     def _other(self, item: Any, index: int) -> None:
         if (found := searched(item)) is not None:
             self._diagnostics.loss(self._entries[index].where, "a search, sent as text")
@@ -324,13 +284,3 @@ class MessagesBuilder:
             self._answer(index)
         self._begun = True
         self._turns.add(role, self._own(self._content.own(block, self._entries[index].param), index))
-
-
-_HANDLERS: Final[dict[str, Callable[[MessagesBuilder, Any, int], None]]] = {
-    "message": MessagesBuilder._message,
-    "reasoning": MessagesBuilder._reasoning,
-    "compaction": MessagesBuilder._compaction,
-    "item_reference": MessagesBuilder._reference,
-    "additional_tools": MessagesBuilder._skip,
-    "tool_search_output": MessagesBuilder._skip,
-}

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from itertools import accumulate
+from collections.abc import Sequence
 from typing import Any, Final
 
 from openresponses_bridge.calls.call_ids import sent_call_id
 from openresponses_bridge.calls.identity import ToolIdentityMap
-from openresponses_bridge.calls.json_text import WRAPPED, is_wrapped, tool_input
-from openresponses_bridge.calls.presentation import CallView, OutputView, pair
+from openresponses_bridge.calls.presentation import CallView, OutputView
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.dialects.base import (
     CONTINUE,
     CONTINUED,
+    BaseBuilder,
     Entry,
-    before_own,
-    invalid,
     object_in,
     place,
     searched,
-    views_of,
 )
 from openresponses_bridge.dialects.gemini.carried import CarriedFields, CarriedPart
 from openresponses_bridge.dialects.gemini.models import ModelFacts
@@ -28,7 +24,6 @@ from openresponses_bridge.dialects.gemini.options import GeminiOptions
 from openresponses_bridge.dialects.gemini.signatures import Signed, is_own_search, open_signatures
 from openresponses_bridge.dialects.gemini.types import PART, SLUG
 from openresponses_bridge.dialects.gemini.upstream.media import Part, PartEncoder
-from openresponses_bridge.errors import InvalidRequestError
 from openresponses_bridge.seal import Sealer
 
 _OPENING: Final = "(earlier conversation)"
@@ -75,9 +70,11 @@ class _Said:
         self.size = len(parts) - start
 
 
-class ContentsBuilder:
+class ContentsBuilder(BaseBuilder[CarriedFields]):
     """Builds the contents from the entries of a request. A call's output comes directly after the content of
     the call, wherever it was in the input; all outputs of parallel calls are one content."""
+
+    server = "a Gemini server"
 
     def __init__(
         self,
@@ -89,25 +86,16 @@ class ContentsBuilder:
         carried: CarriedFields,
         diagnostics: Diagnostics,
     ) -> None:
-        self._entries = entries
-        self._sealer = sealer
+        super().__init__(entries, identities, sealer, carried, diagnostics)
         self._options = options
         self._facts = facts
-        self._diagnostics = diagnostics
-        self._carried = carried
-        self._before = before_own(entries, carried.items)
         if self._before is None and carried.parts:
             diagnostics.loss("parts", "the client's own fields are of another conversation, left out")
         self._encoder = PartEncoder(options, diagnostics)
         self._turns = _Turns(diagnostics)
-        self._views = views_of(entries, identities)
-        # how many entries before each one are neither calls nor outputs
-        self._others = [0, *accumulate(view is None for view in self._views)]
-        self._answers = pair(self._views, lambda index: entries[index].param)
         self._open: list[tuple[CallView, str, int]] = []  # calls, their ids as sent, the indexes of outputs
         self._signatures: dict[str, str] = {}  # call id → signature; of the item that follows under ""
         self._said: _Said | None = None
-        self._begun = False  # whether there was any message but system messages
         self.system: list[Part] = []
 
     def build(self, instructions: str | None) -> list[dict[str, Any]]:
@@ -118,15 +106,7 @@ class ContentsBuilder:
             self.system += [given] if isinstance(given, dict) else given
         elif instructions:
             self.system.append({"text": instructions})
-        for index, entry in enumerate(self._entries):
-            view = self._views[index]
-            if isinstance(view, CallView):
-                self._call(view, index)
-            elif isinstance(view, OutputView):
-                self._answer(index)
-            else:
-                _HANDLERS.get(entry.item.type, ContentsBuilder._other)(self, entry.item, index)
-        self._answer(len(self._entries))
+        self._walk()
         if self._options.missing_signature is not None:
             self._sign_calls(self._options.missing_signature)
         return self._turns.finished()
@@ -190,19 +170,10 @@ class ContentsBuilder:
         said = "\n\n".join(part["text"] for part in texts)
         self._turns.add(_USER, [{"text": f"<system-reminder>\n{said}\n</system-reminder>"}])
 
-    def _call(self, call: CallView, index: int) -> None:
-        answer = self._answers[index]
-        entry = self._entries[index]
-        if answer is None:
-            self._diagnostics.loss(entry.where, "a call that was cut and never run, left out")
-            return
-        given = tool_input(call.arguments)
-        if is_wrapped(given, call.arguments):
-            self._diagnostics.repair(f"{entry.where}.arguments", WRAPPED)
-        call_id = sent_call_id(call.call_id, None, self._diagnostics, entry.where)
+    def _add_call(self, call: CallView, given: dict[str, Any], index: int, answer: int) -> None:
+        call_id = sent_call_id(call.call_id, None, self._diagnostics, self._entries[index].where)
         part: Part = {"functionCall": {"id": call_id, "name": call.name, "args": given}}
         self._put(self._own(part, index), call.call_id)
-        self._begun = True
         self._open.append((call, call_id, answer))
 
     def _put(self, part: Part, call_id: str = "") -> None:
@@ -222,7 +193,7 @@ class ContentsBuilder:
         answers: list[Part] = []
         attachments: list[Part] = []
         for call, call_id, answer in self._open:
-            if self._others[answer] > self._others[min(index, len(self._others) - 1)]:
+            if self._is_moved_up(answer, index):
                 where = self._entries[answer].where
                 self._diagnostics.repair(where, "a tool output was moved up to its call")
             answers.append(self._response(call, call_id, answer, attachments))
@@ -294,22 +265,6 @@ class ContentsBuilder:
             parts = before + _behind({"text": ""}, signed)
         said.parts[said.start : end] = parts
 
-    def _compaction(self, item: Any, index: int) -> None:
-        raise InvalidRequestError(
-            InvalidRequestError.UNSUPPORTED,
-            "a compaction must be opened before it is sent to a Gemini server",
-            param=self._entries[index].param,
-        )
-
-    def _reference(self, item: Any, index: int) -> None:
-        raise invalid(self._entries[index].param, f"the item {item.id!r} is not known here")
-
-    def _skip(self, _item: Any, _index: int) -> None:
-        """Skip the tools that the input declares: they are already among the request's tools."""
-
-    def _searched(self, _item: Any, index: int) -> None:
-        self._diagnostics.ignored(self._entries[index].where, "a tool search that the server ran itself")
-
     def _other(self, item: Any, index: int) -> None:
         if (found := searched(item)) is not None:
             if is_own_search(self._sealer, found.sealed):
@@ -337,17 +292,6 @@ class ContentsBuilder:
             self._put({**own, "inlineData": blob})
         else:
             self._diagnostics.loss(f"item.{item.type[:64]}", "Gemini has no such part")
-
-
-_HANDLERS: Final[dict[str, Callable[[ContentsBuilder, Any, int], None]]] = {
-    "message": ContentsBuilder._message,
-    "reasoning": ContentsBuilder._reasoning,
-    "compaction": ContentsBuilder._compaction,
-    "item_reference": ContentsBuilder._reference,
-    "additional_tools": ContentsBuilder._skip,
-    "tool_search_call": ContentsBuilder._searched,
-    "tool_search_output": ContentsBuilder._skip,
-}
 
 
 def _restored(part: Part, own: CarriedPart) -> Part:

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 from openresponses_bridge.calls.call_ids import sent_call_id
 from openresponses_bridge.calls.identity import ToolIdentityMap
-from openresponses_bridge.calls.json_text import WRAPPED, is_wrapped, tool_input
-from openresponses_bridge.calls.presentation import CallView, OutputView, pair
+from openresponses_bridge.calls.presentation import CallView, OutputView
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.dialects.base import (
     CONTINUE,
     CONTINUED,
+    BaseBuilder,
     Entry,
-    before_own,
-    invalid,
     object_in,
     place,
     searched,
-    views_of,
 )
 from openresponses_bridge.dialects.interactions import types as t
 from openresponses_bridge.dialects.interactions.carried import CarriedFields
@@ -28,16 +25,17 @@ from openresponses_bridge.dialects.interactions.options import InteractionsOptio
 from openresponses_bridge.dialects.interactions.signatures import CALL, open_signature
 from openresponses_bridge.dialects.interactions.types import Json
 from openresponses_bridge.dialects.interactions.upstream.media import ContentEncoder
-from openresponses_bridge.errors import InvalidRequestError
 from openresponses_bridge.seal import Sealer
 
 _SYSTEM: Final = ("system", "developer")
 _IMAGE: Final = "image_generation_call"
 
 
-class InputBuilder:
+class InputBuilder(BaseBuilder[CarriedFields]):
     """Builds the steps from the entries of a request. The outputs of calls come directly behind the calls,
     wherever they were in the input."""
+
+    server = "a server of the Interactions API"
 
     def __init__(
         self,
@@ -48,18 +46,11 @@ class InputBuilder:
         carried: CarriedFields,
         diagnostics: Diagnostics,
     ) -> None:
-        self._entries = entries
-        self._sealer = sealer
-        self._carried = carried
-        self._diagnostics = diagnostics
-        self._before = before_own(entries, carried.items)
+        super().__init__(entries, identities, sealer, carried, diagnostics)
         if self._before is None and carried.parts:
             diagnostics.loss("steps", "the client's own fields are of another conversation, left out")
         self._encoder = ContentEncoder(options, diagnostics)
-        self._views = views_of(entries, identities)
-        self._answers = pair(self._views, lambda index: entries[index].param)
         self._open: list[tuple[CallView, str, int]] = []  # calls, their ids as sent, the indexes of outputs
-        self._begun = False  # whether there was any message but system messages
         self._steps: list[Json] = []
         self._signature = ""  # of the next call
         self.system: list[str] = []
@@ -68,13 +59,7 @@ class InputBuilder:
         """The steps; afterwards `system` is complete too. Raises InvalidRequestError."""
         if instructions:
             self.system.append(instructions)
-        for index, entry in enumerate(self._entries):
-            view = self._views[index]
-            if isinstance(view, CallView):
-                self._call(view, index)
-            elif not isinstance(view, OutputView):
-                _HANDLERS.get(entry.item.type, InputBuilder._other)(self, entry.item, index)
-        self._answer()
+        self._walk()
         steps = self._steps
         if steps and steps[-1]["type"] == t.MODEL:
             self._diagnostics.repair("input", CONTINUED)
@@ -117,7 +102,7 @@ class InputBuilder:
         if item.role == "assistant":
             self._output(contents, self._own(index), joins=False)
         else:
-            self._answer()
+            self._answer(index)
             self._steps.append({"type": t.USER, "content": contents} | self._own(index))
 
     def _instruct(self, contents: list[Json], index: int) -> None:
@@ -130,7 +115,7 @@ class InputBuilder:
             return
         where = self._entries[index].where
         self._diagnostics.repair(where, "a later system message, sent as a reminder of the user's")
-        self._answer()
+        self._answer(index)
         said = "<system-reminder>\n" + "\n\n".join(texts) + "\n</system-reminder>"
         self._steps.append({"type": t.USER, "content": [{"type": "text", "text": said}]})
 
@@ -144,25 +129,18 @@ class InputBuilder:
                 return
         self._steps.append({"type": t.MODEL, "content": contents} | own)
 
-    def _call(self, call: CallView, index: int) -> None:
-        answer = self._answers[index]
-        entry = self._entries[index]
-        if answer is None:
-            self._diagnostics.loss(entry.where, "a call that was cut and never run, left out")
-            return
-        given = tool_input(call.arguments)
-        if is_wrapped(given, call.arguments):
-            self._diagnostics.repair(f"{entry.where}.arguments", WRAPPED)
-        call_id = sent_call_id(call.call_id, None, self._diagnostics, entry.where)
+    def _add_call(self, call: CallView, given: Json, index: int, answer: int) -> None:
+        call_id = sent_call_id(call.call_id, None, self._diagnostics, self._entries[index].where)
         step: Json = {"type": t.CALL, "id": call_id, "name": call.name, "arguments": given}
         signature, self._signature = self._signature, ""
         step |= {"signature": signature} if signature else {}
         self._steps.append(step | self._own(index))
-        self._begun = True
         self._open.append((call, call_id, answer))
 
-    def _answer(self) -> None:
-        """Someone else than the model speaks: first all open calls are answered."""
+    def _at_output(self, index: int) -> None:
+        """Outputs wait until someone else than the model speaks: parallel calls stand together."""
+
+    def _answer(self, _index: int) -> None:
         for call, call_id, answer in self._open:
             output = self._views[answer]
             assert isinstance(output, OutputView)
@@ -193,22 +171,6 @@ class InputBuilder:
             step["summary"] = [{"type": "text", "text": text} for text in texts]
         self._steps.append(step | ({"signature": signature} if signature else {}) | self._own(index))
 
-    def _compaction(self, item: Any, index: int) -> None:
-        raise InvalidRequestError(
-            InvalidRequestError.UNSUPPORTED,
-            "a compaction must be opened before it is sent to a server of the Interactions API",
-            param=self._entries[index].param,
-        )
-
-    def _reference(self, item: Any, index: int) -> None:
-        raise invalid(self._entries[index].param, f"the item {item.id!r} is not known here")
-
-    def _skip(self, _item: Any, _index: int) -> None:
-        """Skip the tools that the input declares: they are already among the request's tools."""
-
-    def _searched(self, _item: Any, index: int) -> None:
-        self._diagnostics.ignored(self._entries[index].where, "a tool search that the server ran itself")
-
     def _other(self, item: Any, index: int) -> None:
         raw = getattr(item, "raw", {})
         kind, result = item.type.removeprefix("openai:"), raw.get("result")
@@ -236,14 +198,3 @@ class InputBuilder:
         self._diagnostics.loss(self._entries[index].where, "a search, sent as text")
         self._begun = True
         self._output([{"type": "text", "text": found.text()}], {}, joins=False)
-
-
-_HANDLERS: Final[dict[str, Callable[[InputBuilder, Any, int], None]]] = {
-    "message": InputBuilder._message,
-    "reasoning": InputBuilder._reasoning,
-    "compaction": InputBuilder._compaction,
-    "item_reference": InputBuilder._reference,
-    "additional_tools": InputBuilder._skip,
-    "tool_search_call": InputBuilder._searched,
-    "tool_search_output": InputBuilder._skip,
-}

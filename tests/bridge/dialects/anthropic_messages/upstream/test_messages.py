@@ -135,7 +135,7 @@ def test_a_result_moves_up_to_its_call():
     items = [said("user", "x"), call("a"), call("b"), output("a"), said("assistant", "so"), output("b")]
     body, noted = to_messages(request(items, tools=[F]))
     assert violations(body) == []
-    assert [case.where for case in noted.of("repair")] == ["function_call_output"]
+    assert [case.where for case in noted.of("repair")] == ["input[5]"]
 
 
 def test_words_of_the_user_before_the_result_come_after_it():
@@ -193,7 +193,7 @@ def test_a_call_that_was_cut_is_left_out_with_a_loss():
     items = [said("user", "x"), call("a", arguments='{"a', status="incomplete"), said("user", "again")]
     body, lost = out(items, tools=[F])
     assert roles(body) == [("user", ["text", "text"])]
-    assert lost == ["function_call"]
+    assert lost == ["input[1]"]
 
 
 def test_malformed_arguments_are_sent_back_under_their_own_name():
