@@ -1,20 +1,29 @@
 """Law E12: amortised constant cost per delta, text kept once. Ratios and sizes, never seconds."""
 
 import gc
+import json
 import sys
 import tracemalloc
 from collections.abc import Callable
 from time import process_time
+from typing import Any
 
 import pytest
 
 from openresponses_bridge.calls.identity import ToolIdentityMap, ToolKind
 from openresponses_bridge.decoder import ResponseAccumulator
+from openresponses_bridge.dialects.anthropic_messages.upstream.inbound import Inbound as FromAnthropic
+from openresponses_bridge.dialects.bedrock_converse.upstream.inbound import Inbound as FromBedrock
 from openresponses_bridge.dialects.chat_completions.upstream.deltas import ThinkTags
+from openresponses_bridge.dialects.chat_completions.upstream.inbound import Inbound as FromChat
 from openresponses_bridge.dialects.chat_completions.upstream.text_calls import TextCalls
+from openresponses_bridge.dialects.gemini.upstream.inbound import Inbound as FromGemini
+from openresponses_bridge.dialects.interactions.upstream.inbound import Inbound as FromInteractions
+from openresponses_bridge.dialects.responses.inbound import Inbound as FromResponses
 from openresponses_bridge.emitter import ResponseStreamStateMachine
 from openresponses_server.requests.answer_format import FenceFilter, json_in
 from tests.support.costs import assert_proportional
+from tests.support.costs import seconds as seconds_of
 
 # ten times fewer where every line is traced for coverage
 FEW, MANY = (20_000, 200_000) if sys.gettrace() is None else (2_000, 20_000)
@@ -105,6 +114,77 @@ def test_e12_a_delta_costs_the_same_however_long_the_text(kind: str) -> None:
 @pytest.mark.parametrize("kind", ITEMS)
 def test_e12_an_item_costs_the_same_however_many_there_are(kind: str) -> None:
     assert growth(started, ITEMS[kind], FEW // 40, MANY // 40) < 3
+
+
+Frames = tuple[Callable[[ResponseStreamStateMachine], Any], Callable[[int], Any]]
+
+
+def chunk(**delta: Any) -> Any:
+    return {"id": "c", "object": "chat.completion.chunk", "choices": [{"index": 0, "delta": delta}]}
+
+
+def chat_call(**place: Any) -> Any:
+    return chunk(tool_calls=[{**place, "function": {"name": "f", "arguments": "{"}}])
+
+
+def anthropic_block(_: int) -> Any:
+    return {"type": "content_block_start", "content_block": {"type": "tool_use", "name": "f"}}
+
+
+def anthropic_delta(at: int) -> Any:
+    delta = {"type": "input_json_delta", "partial_json": " "}
+    return {"type": "content_block_delta", "delta": delta} if at % 2 else anthropic_block(at)
+
+
+def bedrock_delta(at: int) -> Any:
+    start = {"contentBlockIndex": at, "start": {"toolUse": {"toolUseId": f"c{at}", "name": "f"}}}
+    delta = {"delta": {"toolUse": {"input": " "}}}
+    return {"contentBlockDelta": delta} if at % 2 else {"contentBlockStart": start}
+
+
+def gemini_call(at: int) -> Any:
+    call = {"id": f"c{at}", "name": "f", "willContinue": True}
+    return {"candidates": [{"content": {"role": "model", "parts": [{"functionCall": call}]}}]}
+
+
+def interactions_step(at: int) -> Any:
+    step = {"type": "function_call", "id": f"c{at}", "name": "f"}
+    return {"event_type": "step.start", "index": at, "step": step}
+
+
+def responses_call(at: int) -> Any:
+    item = {"type": "function_call", "id": f"f{at}", "call_id": f"c{at}", "name": "f", "arguments": ""}
+    return {"type": "response.output_item.added", "item": item}
+
+
+def responses_text(at: int) -> Any:
+    return {"type": "response.output_text.delta", "output_index": at, "content_index": 0, "delta": "x"}
+
+
+FRAMES: dict[str, Frames] = {
+    "Chat, calls with an index": (FromChat, lambda at: chat_call(index=at, id=f"c{at}")),
+    "Chat, calls without an index": (FromChat, lambda at: chat_call(id=f"c{at}")),
+    "Anthropic, blocks without an index": (FromAnthropic, anthropic_block),
+    "Anthropic, deltas without an index": (FromAnthropic, anthropic_delta),
+    "Bedrock, deltas without an index": (FromBedrock, bedrock_delta),
+    "Gemini, calls that go on": (FromGemini, gemini_call),
+    "Interactions, steps": (FromInteractions, interactions_step),
+    "Responses, items without an index": (FromResponses, responses_call),
+    "Responses, texts of items that have not begun": (FromResponses, responses_text),
+}
+
+
+@pytest.mark.parametrize("kind", FRAMES)
+def test_e12_a_frame_costs_the_same_however_many_blocks_are_open(kind: str) -> None:
+    """An upstream opens them and ends none."""
+    inbound, frame = FRAMES[kind]
+
+    def cost(times: int) -> float:
+        frames = [json.dumps(frame(at)).encode() for at in range(times)]
+        reader = inbound(ResponseStreamStateMachine("m", wire="openai"))
+        return seconds_of(lambda: [reader.feed(each) for each in frames])
+
+    assert_proportional(cost, 1_000, 16_000)
 
 
 def memory(kind: str, times: int) -> tuple[int, int]:

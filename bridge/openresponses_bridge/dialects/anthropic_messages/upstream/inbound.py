@@ -179,6 +179,7 @@ class Inbound(OnceBegun):
         "_context",
         "_frames",
         "_id",
+        "_next",
         "_stop_state",
         "_usage",
         "template",
@@ -189,7 +190,8 @@ class Inbound(OnceBegun):
         self.template = FrameTemplate()
         self._context = MessageContext(machine, sealer or Sealer())
         self._usage = UsageCounter(machine.diagnostics)
-        self._blocks: dict[int, BlockReader] = {}
+        self._blocks: dict[int, BlockReader] = {}  # that are open, in the order of opening
+        self._next = 0  # index of a block that comes without one
         self._id: str | None = None  # of the message, None before its start
         self._stop_state = StopState(machine.diagnostics)
         self._frames = 0
@@ -278,7 +280,7 @@ class Inbound(OnceBegun):
             return []
         if index == t.NO_INDEX and self._blocks:
             self.diagnostics.repair("content_block_delta.index", "missing, taken as the open block's")
-            return self._blocks[max(self._blocks)].feed(delta)
+            return self._blocks[self._newest()].feed(delta)
         kind = _IMPLIED.get(type(delta))
         if kind is None:
             self.diagnostics.loss(f"content_block_delta.{type(delta).__name__}", "of no open block")
@@ -291,22 +293,26 @@ class Inbound(OnceBegun):
         if not isinstance(block.get("type"), str):
             self.diagnostics.loss("content_block_start", "a block without a type")
             return []
-        index = frame.index if frame.index != t.NO_INDEX else max(self._blocks, default=t.NO_INDEX) + 1
-        return self._open(index, block)
+        return self._open(frame.index if frame.index != t.NO_INDEX else self._next, block)
 
     def _open(self, index: int, block: dict[str, Any]) -> list[Event]:
         if self._id is None:
             self._id = ""
             self.diagnostics.repair("message_start", "missing")
         events = self._stop(index) + self._context.close_open()
+        self._next = max(self._next, index + 1)
         opened = self._blocks[index] = open_block(self._context, block)
         return events + opened.begin()
 
     def _block_stop(self, frame: t.ContentBlockStop) -> list[Event]:
         index = frame.index
         if index == t.NO_INDEX and self._blocks:
-            index = max(self._blocks)
+            index = self._newest()
         return self._stop(index)
+
+    def _newest(self) -> int:
+        """Return the index of the open block that was opened last."""
+        return next(reversed(self._blocks))
 
     def _stop(self, index: int) -> list[Event]:
         block = self._blocks.pop(index, None)
@@ -323,6 +329,7 @@ class Inbound(OnceBegun):
         elif self._id is not None:
             self.diagnostics.repair("message_start", "another message spliced in, its blocks follow on")
             events = self._stop_all() + self._context.close_open()
+            self._next = 0
             self._usage.splice()
             self._stop_state.reset()
         self._id = str(message.get("id") or "")
@@ -369,7 +376,7 @@ class Inbound(OnceBegun):
         return events + self._message_stop(t.MessageStop())
 
     def _whole_block(self, block: Any) -> list[Event]:
-        index = max(self._blocks, default=t.NO_INDEX) + 1
+        index = self._next
         given = block if isinstance(block, dict) else None
         return self._block_start(t.ContentBlockStart(index, given)) + self._stop(index)
 

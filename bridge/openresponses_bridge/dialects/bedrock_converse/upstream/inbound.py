@@ -50,7 +50,7 @@ class Inbound(OnceBegun):
         super().__init__(machine)
         self._context = MessageContext(machine, sealer or Sealer())
         self._ending = Ending()
-        self._blocks: dict[int, Block] = {}
+        self._blocks: dict[int, Block] = {}  # that are open, in the order of opening
         self._stopped = False
         self._frames = 0
 
@@ -130,7 +130,7 @@ class Inbound(OnceBegun):
 
     def _index(self, said: dict[str, Any]) -> int:
         index = said.get("contentBlockIndex")
-        return index if type(index) is int else max(self._blocks, default=0)
+        return index if type(index) is int else next(reversed(self._blocks), 0)
 
     def _open(self, index: int, kind: str, value: Any) -> list[Event]:
         events = self._context.close_open()
