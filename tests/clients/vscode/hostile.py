@@ -140,17 +140,24 @@ class Hostile:
             "unauthorized": lambda: whole(_error("NoPermissions", "Who are you?"), 401),
             "long-error": lambda: whole(_error("server_error", "x" * 10**6), 500),
             "wrong-shape": lambda: whole(b'{"models": 7}'),
+            "no-list": lambda: whole(b'{"status": "ok"}'),
+            "no-ids": lambda: whole(b'{"models": [null, {"id": ""}, {"id": "a\\u0000b"}]}'),
+            "odd-version": lambda: whole(b'{"version": {"toString": 1}, "models": {}}'),
         }
         await plays[kind]()
 
     def _listed(self) -> dict[str, Any]:
         names = (*ANSWERS, *("redirect", "unauthorized", "text"))
         rest = {"name": 7, "family": None, "maxInputTokens": "many", "capabilities": "all"}
-        odd: list[Any] = [None, 3, {"name": "no id"}, {"id": ["x"]}, {"id": ""}]
-        return {"version": ["?"], "models": [*odd, *({"id": name, **rest} for name in dict.fromkeys(names))]}
+        odd: list[Any] = [None, 3, {"name": "no id"}, {"id": ["x"]}, {"id": ""}, {"id": "a\0b"}]
+        listed = [{"id": name, **rest} for name in dict.fromkeys(names)]
+        return {"version": ["?"], "models": [*odd, *listed, _ODD_MODEL]}
 
 
-LISTS = ("html", "html-error", "redirect", "silent", "endless", "bomb", "garbage", "wrong-shape")
+LISTS = (
+    *("html", "html-error", "redirect", "silent", "endless", "bomb", "garbage"),
+    *("wrong-shape", "no-list", "no-ids", "odd-version"),
+)
 """Answers to who asks for the models."""
 ANSWERS = (
     *("html", "html-error", "redirect", "silent", "stalls", "endless", "bomb", "cut", "reset"),
@@ -166,6 +173,21 @@ ADDRESSES = (
     "http://127.0.0.1/?a=b",
 )
 """What is not an address."""
+_EFFORT = {"type": [], "enum": [{}, "low", "x" * 10**5], "pattern": "(a+)+$", "default": {}}
+_ODD_MODEL = {
+    "id": "odd-model",
+    "name": "n" * 10**6,
+    "family": "\u202e\0\a family",
+    "version": {},
+    "tooltip": "[Log in](command:workbench.action.quit) ![](https://a.example/x.png)",
+    "capabilities": {"toolCalling": -1, "imageInput": "yes", "editTools": ["apply-patch"]},
+    "isDefault": True,
+    "requiresAuthorization": {"label": "x"},
+    "isUserSelectable": {},
+    "pricing": "\r\n" * 10**5,
+    "configurationSchema": {"properties": {"reasoningEffort": _EFFORT, "__proto__": []}},
+}
+"""A model whose every field is wrong. That of `editTools` alone would hide all models."""
 _BOMB = gzip.compress(b" " * LINE_MEGABYTES * 2**20, 1)
 _ODD = (
     b'{"type":"constructor"}',

@@ -65,7 +65,10 @@ def test_an_address_may_be_that_of_the_responses_api(attacked: Attacked) -> None
 
 
 def test_odd_models_hide_no_others(attacked: Attacked) -> None:
-    assert {each["id"] for each in attacked.results["models"]} == {*ANSWERS, "text"}
+    found = {each["id"]: each for each in attacked.results["models"]}
+    assert set(found) == {*ANSWERS, "text", "odd-model"}
+    assert found["odd-model"]["name"] == "n" * 199 + "…"
+    assert found["odd-model"]["family"] == "family"
     assert {each["maxInputTokens"] for each in attacked.results["models"]} == {0}
 
 

@@ -13,7 +13,7 @@ exports.activate = context => {
   const log = window.createOutputChannel('Open Responses', { log: true });
   const connection = new Connection(vscode, context.secrets);
   const status = new Status(vscode, () => connection.setting('statusBar') !== false);
-  const models = new Models(() => connection.client(), () => provider.changed.fire());
+  const models = new Models(() => connection.client(), () => provider.changed.fire(), text => log.warn(text));
   const provider = new Provider(vscode, connection, models, status, log);
 
   const agent = new Agent(vscode, log);

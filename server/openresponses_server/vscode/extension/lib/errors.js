@@ -1,13 +1,15 @@
 // Failures, as the server sends them and as VS Code's callers get them.
 'use strict';
 
+const { seen } = require('./text');
+
 const MOST_CHARACTERS = 2000;
 
 /** A request that failed. `code` is one of VS Code's (NotFound, NoPermissions, Blocked) or the server's own;
  * `status` is that of the HTTP answer, if there was one. */
 class RequestError extends Error {
   constructor(message, code, status, cause) {
-    super(message.slice(0, MOST_CHARACTERS), { cause });
+    super(seen(message.slice(0, MOST_CHARACTERS)), { cause });
     this.name = 'RequestError';
     this.code = code;
     this.status = status;

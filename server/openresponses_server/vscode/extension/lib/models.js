@@ -1,16 +1,21 @@
 // The server's models, cached: the host asks at each selection of a model.
 'use strict';
 
+const { invalidAnswer } = require('./errors');
+const { isWhole, plain } = require('./text');
+
 const FRESH = 60_000; // ms for which a list counts as the server's
 const FAILED = 5_000; // ms for which a failure does
 const MOST = 1000;
+const ID_CHARACTERS = 1024; // that the server takes
+const SHORT = 200; // characters of a name
+const LONG = 1000;
 
 class Models {
-  /** `client()` makes a client; `changed()` is called when the list is another than the one handed out. */
-  constructor(client, changed, now = Date.now) {
-    this.client = client;
-    this.changed = changed;
-    this.now = now;
+  /** `client()` makes a client; `changed()` is called when the list is another than the one handed out, `warn(text)`
+   * for what is wrong with it. */
+  constructor(client, changed, warn, now = Date.now) {
+    Object.assign(this, { client, changed, warn, now });
     this.clear();
   }
 
@@ -48,11 +53,13 @@ class Models {
       const answer = await (await this.client()).json('GET', `/vscode/v1/models${anew ? '?refresh=true' : ''}`);
       if (generation !== this.generation) return;
       const before = this.known;
-      const version = String(answer.version ?? '').slice(0, 200);
+      const version = typeof answer.version === 'string' ? answer.version.slice(0, SHORT) : '';
+      const same = before && version && version === this.version;
+      const known = same ? before : informationOf(answer.models, this.warn);
       this.at = this.now();
       this.failure = undefined;
-      if (before && version && version === this.version) return;
-      this.known = informationOf(answer.models);
+      if (same) return;
+      this.known = known;
       this.version = version || undefined;
       if (before) this.changed();
     } catch (error) {
@@ -65,29 +72,40 @@ class Models {
   }
 }
 
-/** LanguageModelChatInformation for each that has an id: one wrong object would hide all models of the vendor. */
-function informationOf(models) {
+/** LanguageModelChatInformation for each that has an id: one wrong object would hide all models of the vendor. What it
+ * has is made anew: an ability to edit would need a proposed API, of which VS Code makes an error. Throws RequestError
+ * if there is no list, or no usable model in it. */
+function informationOf(models, warn = () => {}) {
+  if (!Array.isArray(models)) {
+    throw invalidAnswer('What answers is not an openresponses-bridge: it sent no list of models. Is the address right?');
+  }
   const found = new Map();
-  for (const model of Array.isArray(models) ? models.slice(0, MOST) : []) {
-    if (typeof model?.id !== 'string' || !model.id) continue;
+  for (const model of models.slice(0, MOST)) {
+    if (!isId(model?.id)) continue;
     const { id, capabilities } = model;
     found.set(id, {
       id,
-      name: text(model.name) ?? id,
-      family: text(model.family) ?? id,
+      name: text(model.name) ?? text(id),
+      family: text(model.family) ?? text(id),
       version: text(model.version) ?? '1',
       maxInputTokens: size(model.maxInputTokens),
       maxOutputTokens: size(model.maxOutputTokens),
       capabilities: { imageInput: capabilities?.imageInput === true, toolCalling: toolCalling(capabilities?.toolCalling) },
-      tooltip: text(model.tooltip),
+      tooltip: tooltip(model.tooltip),
       detail: text(model.detail),
     });
   }
+  const left = models.length - found.size;
+  if (left > 0 && found.size === 0) throw invalidAnswer(`The server sent ${left} models, none of them with a usable id.`);
+  if (left > 0) warn(`models: ${left} of ${models.length} were left out: too many, or without an id of their own`);
   return [...found.values()];
 }
 
-const text = value => (typeof value === 'string' && value ? value.slice(0, 1000) : undefined);
+const isId = id => typeof id === 'string' && id.length > 0 && id.length <= ID_CHARACTERS && isWhole(id) && plain(id, SHORT) !== '';
+const text = value => (typeof value === 'string' && plain(value, SHORT)) || undefined;
+// VS Code shows it as Markdown: no links, images and elements of the server's
+const tooltip = value => (typeof value === 'string' && plain(value.replace(/[[\]<>]/g, ''), LONG)) || undefined;
 const size = value => (Number.isSafeInteger(value) && value > 0 ? value : 0);
-const toolCalling = value => (Number.isSafeInteger(value) ? value : value === true);
+const toolCalling = value => (Number.isSafeInteger(value) ? Math.max(value, 0) : value === true);
 
 module.exports = { Models, informationOf };

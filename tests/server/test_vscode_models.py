@@ -1,0 +1,86 @@
+"""The extension's list of models over servers that say anything; `make vscode` shows it in a real VS Code."""
+
+import json
+import shutil
+import subprocess
+from typing import Any
+
+import pytest
+
+from tests.support.shared import REPOSITORY
+
+LIBRARY = REPOSITORY / "server" / "openresponses_server" / "vscode" / "extension" / "lib"
+CHECKS = REPOSITORY / "tests" / "support" / "vscode_models.js"
+Results = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def results() -> Results:
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("Node.js is not installed")
+    done = subprocess.run([node, str(CHECKS), str(LIBRARY)], capture_output=True, check=True)
+    found: Results = json.loads(done.stdout)
+    return found
+
+
+def test_what_is_no_list_is_said_to_be_none(results: Results) -> None:
+    for each in results["no_list"]:
+        assert each["code"] == "invalid_answer"
+        assert "it sent no list of models" in each["message"]
+
+
+def test_a_list_without_a_usable_id_is_an_error(results: Results) -> None:
+    made = results["no_ids"]
+    assert made["code"] == "invalid_answer"
+    assert made["message"] == "The server sent 10 models, none of them with a usable id."
+
+
+def test_what_has_no_id_hides_no_others_and_is_counted(results: Results) -> None:
+    made = results["some"]
+    assert [each["id"] for each in made["models"]] == ["one", "__proto__", "x" * 1024]
+    assert made["warned"] == ["models: 2 of 5 were left out: too many, or without an id of their own"]
+    many = results["many"]
+    assert (len(many["models"]), len(many["warned"])) == (1000, 1)
+
+
+def test_fields_of_other_types_count_as_missing(results: Results) -> None:
+    assert results["odd"] == {
+        "id": "m",
+        "name": "m",
+        "family": "m",
+        "version": "1",
+        "maxInputTokens": 0,
+        "maxOutputTokens": 0,
+        "capabilities": {"imageInput": False, "toolCalling": False},
+    }
+
+
+def test_names_are_short_and_have_nothing_that_is_not_seen(results: Results) -> None:
+    made = results["long"]
+    assert made["name"] == "n" * 199 + "…"
+    assert (len(made["family"].encode("utf-16-le")) // 2, made["family"][-1]) == (199, "…")
+    assert made["version"] == "1.0 2"
+    assert made["tooltip"] == "Log in(https://a.example) img src=x"
+    assert "detail" not in made
+    assert made["maxInputTokens"] == 0
+
+
+def test_no_proposed_api_is_asked_for(results: Results) -> None:
+    """`editTools` of an extension without that proposal is an error, which hides all models."""
+    assert results["long"]["capabilities"] == {"imageInput": False, "toolCalling": 0}
+
+
+def test_a_list_is_read_again_when_its_version_is_another_or_not_a_text(results: Results) -> None:
+    assert results["versions"] == {"seen": [["x"], ["x"], ["y"]], "changed": 1}
+    assert results["odd_versions"] == {"seen": [["m0"], ["m1"], ["m2"], ["m3"]], "changed": 3}
+
+
+def test_what_was_known_stays_until_the_server_sends_a_list_again(results: Results) -> None:
+    first, wrong, last = results["stays"]["seen"]
+    assert (first, last) == (["x"], ["y"])
+    assert "no list of models" in wrong["error"]
+
+
+def test_an_errors_message_has_nothing_that_is_not_seen(results: Results) -> None:
+    assert results["message"] == "a b c\nd"
