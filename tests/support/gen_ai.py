@@ -26,6 +26,19 @@ REQUEST_SPAN: Final = frozenset(
 )
 """The attributes of a request to a model (`gen_ai.inference.client`)."""
 
+TOOL_SPAN: Final = frozenset(
+    (
+        *("gen_ai.operation.name", "gen_ai.tool.name", "gen_ai.tool.call.id", "gen_ai.tool.description"),
+        *("gen_ai.tool.type", "gen_ai.tool.call.arguments", "gen_ai.tool.call.result", "error.type"),
+        *("mcp.method.name", "mcp.protocol.version", "mcp.session.id", "mcp.resource.uri"),
+        *("gen_ai.prompt.name", "jsonrpc.request.id", "jsonrpc.protocol.version"),
+        *("rpc.response.status_code", "network.protocol.name", "network.protocol.version"),
+        *("network.transport", "server.address", "server.port"),
+    )
+)
+"""The attributes of a tool that runs (`gen_ai.execute_tool.internal`) and of a request to an MCP server
+(`mcp.client`): one span may be both."""
+
 PROVIDERS: Final = frozenset(
     (
         *("anthropic", "aws.bedrock", "azure.ai.inference", "azure.ai.openai", "cohere", "deepseek"),

@@ -35,15 +35,22 @@ class HostedCall(Struct, frozen=True):
     approval_id: str | None = None
 
 
+TOOL_ERROR: Final = "tool_error"
+"""The `error.type` of a call whose tool says that it has failed, in OpenTelemetry's names."""
+TIMEOUT: Final = "timeout"
+"""That of a call that took too long."""
+
+
 class HostedResult(Struct, frozen=True):
     """The result of a call. `output` is what the model is sent, `item` the fields of the finished item beside
     or instead of those that it was announced with; `pages` are the addresses and titles of what it found,
-    which the answer may cite."""
+    which the answer may cite. `error_type` says in OpenTelemetry's names how a call has failed."""
 
     output: str
     item: dict[str, Any]
     failed: bool = False
     pages: Sequence[tuple[str, str]] = ()
+    error_type: str = TOOL_ERROR
 
 
 class Recalled(Struct, frozen=True):
@@ -78,6 +85,10 @@ class HostedToolError(Exception):
 
 class HostedTool(Protocol):
     """A tool of one request, ready to be called."""
+
+    kind: str
+    """What it is to OpenTelemetry's conventions: a `function` of this process, or an `extension`, which asks
+    another server."""
 
     @property
     def functions(self) -> Sequence[HostedFunction]:

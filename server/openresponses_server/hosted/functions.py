@@ -73,6 +73,7 @@ class ModuleFunctions:
 class FunctionTool:
     """The functions for the model. Their calls are shown as those of an MCP server, which clients know."""
 
+    kind = "function"
     preface: Sequence[dict[str, Any]] = ()
 
     def __init__(self, label: str, registry: ToolRegistry) -> None:
@@ -137,7 +138,8 @@ class FunctionTool:
             outcome = await run_contained(running)
         except Exception as error:
             _log.error("functions.failed", tool=call.name, exc_info=error)
-            return HostedResult(_FAILED, {**item, "status": "failed", "error": _FAILED}, failed=True)
+            fields = {**item, "status": "failed", "error": _FAILED}
+            return HostedResult(_FAILED, fields, failed=True, error_type=type(error).__name__)
         said = outcome.result.text
         if outcome.failure is not None or outcome.result.is_error:
             return HostedResult(said, {**item, "status": "failed", "error": said}, failed=True)

@@ -82,6 +82,7 @@ class WebSearch:
 class WebSearchTool:
     """A search as one request wants it."""
 
+    kind = "extension"
     preface: Sequence[dict[str, Any]] = ()
 
     def __init__(

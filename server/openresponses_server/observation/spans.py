@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextvars import Token
 from typing import Any, Final
 
 from msgspec import Struct
@@ -15,10 +16,19 @@ from openresponses_bridge.protocol.request import CreateResponse, JsonSchemaForm
 from openresponses_bridge.protocol.response import JsonObjectFormat, Response, TextFormat
 from openresponses_bridge.protocol.usage import Usage
 from openresponses_server.observation.responses import EndedRun, LoggedEnd, RunWatch
-from openresponses_server.observation.tracing import Attributes, error_type, name_of, number_of, tracer
+from openresponses_server.observation.tracing import (
+    TOOL,
+    Attributes,
+    ToolSpan,
+    error_type,
+    name_of,
+    number_of,
+    tracer,
+)
 
 _PROPAGATOR: Final = TraceContextTextMapPropagator()
 _TRACEPARENT: Final = "traceparent"
+_EXECUTE: Final = "execute_tool"
 _MOST_STOPS: Final = 16  # stop sequences of a span
 _REASONS: Final = {"max_output_tokens": "length", "content_filter": "content_filter"}
 
@@ -49,6 +59,56 @@ class Spans:
         """The span of a response, as a `Watch`."""
         named = name_of(model), request_id, operation
         return ResponseSpan(self._tracer, self._providers, parent, *named, asked)
+
+    def tool(self, name: str, call_id: str, kind: str) -> RunningTool:
+        """The span of one run of a tool."""
+        return RunningTool(self._tracer, name, call_id, kind)
+
+
+class RunningTool:
+    """The span of one run of a tool, while it is entered. Without baggage, which the MCP SDK would send."""
+
+    __slots__ = ("_attributes", "_error", "_name", "_span", "_tokens", "_tracer")
+
+    def __init__(self, tracer: trace.Tracer, name: str, call_id: str, kind: str) -> None:
+        self._tracer = tracer
+        self._name = name_of(name)
+        self._attributes: Attributes = {
+            "gen_ai.operation.name": _EXECUTE,
+            "gen_ai.tool.name": self._name,
+            "gen_ai.tool.call.id": name_of(call_id),
+            "gen_ai.tool.type": kind,
+        }
+        self._error = ""
+        self._span: trace.Span = trace.INVALID_SPAN
+        self._tokens: tuple[Token[ToolSpan | None], Any] | None = None
+
+    def __enter__(self) -> RunningTool:
+        self._span = self._tracer.start_span(f"{_EXECUTE} {self._name}", attributes=self._attributes)
+        if self._span is not trace.INVALID_SPAN:
+            current = trace.set_span_in_context(self._span, Context())
+            self._tokens = TOOL.set(self), context.attach(current)
+        return self
+
+    def add(self, attributes: Attributes) -> None:
+        self._span.set_attributes(attributes)
+        if (name := attributes.get("gen_ai.tool.name")) is not None:
+            self._span.update_name(f"{_EXECUTE} {name}")
+
+    def fail(self, kind: str) -> None:
+        self._error = error_type(kind)
+
+    def __exit__(self, kind: type[BaseException] | None, raised: BaseException | None, _: object) -> None:
+        if self._tokens is not None:
+            TOOL.reset(self._tokens[0])
+            context.detach(self._tokens[1])
+            self._tokens = None
+        if isinstance(raised, Exception):
+            self._error = error_type(type(raised).__name__)
+        if self._error:
+            self._span.set_attribute("error.type", self._error)
+            self._span.set_status(Status(StatusCode.ERROR, self._error))
+        self._span.end()
 
 
 class ResponseSpan(RunWatch, Struct):

@@ -8,6 +8,8 @@ could have written.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from contextvars import ContextVar
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -44,6 +46,33 @@ class ResponseSpans(Protocol):
         """The span of a response that is to be made; `operation` is in OpenTelemetry's names. `asked` gives
         what the request has set, and is called once, if the span is recorded."""
         ...
+
+    def tool(self, name: str, call_id: str, kind: str) -> AbstractContextManager[ToolSpan]:
+        """The span of one run of a tool, as a child of the current span and the parent of what the tool
+        asks; `kind` is a `gen_ai.tool.type`. A task of its own enters it."""
+        ...
+
+
+class ToolSpan(Protocol):
+    """The span of a tool that runs."""
+
+    def add(self, attributes: Attributes) -> None:
+        """Add what is known of the tool by now."""
+        ...
+
+    def fail(self, kind: str) -> None:
+        """The tool has failed, with this `error.type`."""
+        ...
+
+
+TOOL: Final[ContextVar[ToolSpan | None]] = ContextVar("tool_span", default=None)
+"""The span of the tool that the current task runs."""
+
+
+def describe_tool(attributes: Attributes) -> None:
+    """Add these attributes to the span of the tool that the current task runs, if there is one."""
+    if (span := TOOL.get()) is not None:
+        span.add(attributes)
 
 
 def is_installed() -> bool:

@@ -287,6 +287,7 @@ class RunAssembly:
             request.body.max_tool_calls,
             partial(service.quotas.spend_call, request.owner),
             persistence,
+            service.spans,
         )
         compaction = None
         if request.threshold is not None:

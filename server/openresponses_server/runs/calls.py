@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 import structlog
@@ -14,12 +15,15 @@ from openresponses_bridge.emitter.citing import FoundPages
 from openresponses_bridge.protocol.events import Event
 from openresponses_bridge.protocol.hosted import OUTPUT
 from openresponses_server.hosted.base import (
+    TIMEOUT,
+    TOOL_ERROR,
     HostedCall,
     HostedResult,
     HostedTool,
     HostedToolError,
     bounded,
 )
+from openresponses_server.observation.tracing import ResponseSpans
 from openresponses_server.runs.hosted_stream import HostedNames, HostedStream
 from openresponses_server.settings import HostedLimits
 from openresponses_server.store.endings import lost
@@ -66,8 +70,10 @@ class CallRunner:
         most_calls: int | None,
         spend: Callable[[], Awaitable[bool]],
         persistence: ResponseSessionPersistenceTransformer | None,
+        spans: ResponseSpans | None = None,
     ) -> None:
         self._stream = stream
+        self._spans = spans
         self._names = names
         self.limits = limits
         self._pages = pages
@@ -109,7 +115,8 @@ class CallRunner:
             items.append({**announced, "id": item_id})
         if kept is not None and not await kept.make_durable():
             raise lost()
-        running = [asyncio.create_task(self._result(each.tool, each.call)) for each in planned]
+        run = self._result if self._spans is None else partial(self._spanned_result, self._spans)
+        running = [asyncio.create_task(run(each.tool, each.call)) for each in planned]
         try:
             for (shown, tool, _), item, task in zip(planned, items, running, strict=True):
                 result = await task
@@ -135,6 +142,14 @@ class CallRunner:
         self.left -= 1
         return None if await self._spend() else _SPENT
 
+    async def _spanned_result(self, spans: ResponseSpans, tool: HostedTool, call: HostedCall) -> HostedResult:
+        """Run a call in a span of its own."""
+        with spans.tool(call.name, call.call_id, tool.kind) as span:
+            result = await self._result(tool, call)
+            if result.failed:
+                span.fail(result.error_type)
+            return result
+
     async def _result(self, tool: HostedTool, call: HostedCall) -> HostedResult:
         """Run a call and return its result, whatever happens; its output is bounded."""
         try:
@@ -144,10 +159,10 @@ class CallRunner:
         except HostedToolError as error:
             result = failure(error.message)
         except TimeoutError:
-            result = failure(f"The tool did not answer within {self.limits.seconds:g} seconds.")
-        except Exception:
+            result = failure(f"The tool did not answer within {self.limits.seconds:g} seconds.", TIMEOUT)
+        except Exception as error:
             _log.exception("hosted.failed", tool=call.name)
-            result = failure("The tool failed.")
+            result = failure("The tool failed.", type(error).__name__)
         most = self.limits.result_bytes
         output = bounded(result.output, most)
         kept: dict[str, Any] = {}
@@ -158,6 +173,6 @@ class CallRunner:
         return replace(result, output=output, item={**result.item, **(kept or {OUTPUT: output})})
 
 
-def failure(message: str) -> HostedResult:
+def failure(message: str, error_type: str = TOOL_ERROR) -> HostedResult:
     """Return the result of a call that failed."""
-    return HostedResult(message, {"status": "failed"}, failed=True)
+    return HostedResult(message, {"status": "failed"}, failed=True, error_type=error_type)

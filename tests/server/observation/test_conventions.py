@@ -4,6 +4,7 @@ which spans the server gives it."""
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,8 +16,9 @@ from opentelemetry.trace import SpanKind
 
 from openresponses_server.observation import tracing
 from openresponses_server.settings import Settings, UpstreamSettings
-from tests.support.gen_ai import REQUEST_SPAN, collected
+from tests.support.gen_ai import REQUEST_SPAN, TOOL_SPAN, collected
 from tests.support.in_process import InProcess
+from tests.support.mcp_application import NEVER, served
 from tests.support.shared import REPOSITORY
 from tests.support.upstream import DONE, Script, ScriptedUpstream, chunk, frame, refusal
 
@@ -96,8 +98,33 @@ def test_the_table_says_on_which_span_an_attribute_is(
     }
 
 
+TOOLS = "| Attribute of a tool | Given |"
+
+
+def test_the_table_of_tools_has_each_attribute_of_the_conventions() -> None:
+    assert rows(SPANS, TOOLS).keys() == TOOL_SPAN
+
+
+def test_the_table_of_tools_says_what_is_given(tmp_path: Path) -> None:
+    """Of a tool of an MCP server, which fails."""
+    exporter = InMemorySpanExporter()
+    with pytest.MonkeyPatch.context() as patch:
+        collected(patch, exporter)
+        with served(tmp_path) as weather:
+            weather.ask(tools=[NEVER])
+            weather.peer.results["tools/call"] = None
+            weather.ask(tools=[NEVER])
+    tools = [each for each in exporter.get_finished_spans() if each.kind is SpanKind.INTERNAL]
+    assert len(tools) == 2
+    said = rows(SPANS, TOOLS)
+    given: set[str] = set().union(*(each.attributes or {} for each in tools))
+    assert given == {name for name, when in said.items() if when != "never"}
+    always = {name for name, when in said.items() if when == "always"}
+    assert all(always <= (each.attributes or {}).keys() for each in tools)
+
+
 def test_the_page_has_the_names_that_the_conventions_lack(found: dict[SpanKind, set[str]]) -> None:
-    behind = SPANS.partition("| Attribute | Span |")[2].partition("\n\n")[2]
+    behind = SPANS.partition("| Attribute | Span |")[2].partition("\n\n")[2].partition(TOOLS)[0]
     more: set[Any] = set().union(*found.values()) - REQUEST_SPAN
     more |= {"openresponses.usage.estimated"}
     named = set(re.findall(r"`((?:openresponses|http)\.[\w.]+)`", behind))

@@ -25,7 +25,9 @@ from pydantic import ValidationError
 
 from openresponses_bridge.errors import WireError
 from openresponses_bridge.protocol.codec import with_whole_characters
+from openresponses_server.hosted.base import TIMEOUT, TOOL_ERROR
 from openresponses_server.hosted.mcp.transports import Traffic, Transport, bounded
+from openresponses_server.observation.tracing import OTHER, Attributes, describe_tool, name_of
 from openresponses_server.settings import Limits
 from openresponses_server.tasks import OWNER, end_tasks, off_loop, retrieve_exception
 
@@ -58,13 +60,27 @@ class McpFailure(Exception):
         is_said: bool = False,
         ran: bool = False,
         is_unsent: bool = False,
+        kind: str = OTHER,
     ) -> None:
-        """`ran`: the tool ran, and its result is this error."""
+        """`ran`: the tool ran, and its result is this error. `kind` is the `error_type` of what the server
+        has not said."""
         super().__init__(message)
         self.message = message
         self.is_said = is_said or ran
         self.is_unsent = is_unsent
-        self._code, self._ran = code, ran
+        self._code, self._ran, self._kind = code, ran, kind
+
+    @property
+    def rpc_code(self) -> int | None:
+        """The code of the JSON-RPC error that the server has answered with; None if it has not."""
+        return self._code if self.is_said and not self._ran else None
+
+    @property
+    def error_type(self) -> str:
+        """The kind of the failure, in OpenTelemetry's names."""
+        if self._ran:
+            return TOOL_ERROR
+        return self._kind if self.rpc_code is None else str(self.rpc_code)
 
     def error(self, message: str) -> dict[str, Any]:
         """The error of an `mcp_call`, with this message, which may be a part of its own."""
@@ -101,6 +117,8 @@ class McpServer(Struct, frozen=True):
     start_seconds: float = 30.0
     call_seconds: float = 60.0
     list_seconds: float = 300.0
+    where: tuple[str, int] | None = None
+    """Its host and port; None for a program."""
 
 
 class McpConnection:
@@ -194,7 +212,7 @@ class McpConnection:
         if not task.done() or task.cancelled():
             if self._traffic.ended.is_set():
                 raise McpFailure(self._traffic.reason)
-            raise McpFailure(f"it did not answer within {seconds:g} seconds")
+            raise McpFailure(f"it did not answer within {seconds:g} seconds", kind=TIMEOUT)
         error = task.exception()
         if error is None:
             return task.result()
@@ -275,12 +293,27 @@ class McpConnection:
             request = _call_request(name, arguments)
             return await client.session.send_request(request, CallToolResult)
 
+        describe_tool({"gen_ai.tool.name": name_of(name), **self._described})
         result = await self._within(work, self._server.call_seconds)
         text = text_of(result)
         text = await off_loop(len(text), partial(self._server.clean, text), begun=True)
         if result.is_error:
             raise McpFailure(text, ran=True)
         return text
+
+    @property
+    def _described(self) -> Attributes:
+        """The connection in OpenTelemetry's names. The id of a session is not among them: who knows it can
+        take part in the session."""
+        found: Attributes = {"mcp.method.name": "tools/call", "network.transport": "pipe"}
+        if self._server.where is not None:
+            host, port = self._server.where
+            http = {"network.transport": "tcp", "network.protocol.name": "http"}
+            found |= {**http, "server.address": name_of(host), "server.port": port}
+        if self._ready.done() and not self.failed_to_open:
+            version = self._ready.result().session.protocol_version
+            found |= {"mcp.protocol.version": version} if version else {}
+        return found
 
     async def retire(self) -> None:
         """End the session after its calls."""

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -22,6 +23,7 @@ from openresponses_bridge.protocol.unknown import UnknownTool
 from openresponses_server.errors import Outage
 from openresponses_server.hosted.base import (
     NOTHING,
+    TIMEOUT,
     HostedCall,
     HostedContext,
     HostedFunction,
@@ -47,9 +49,11 @@ from openresponses_server.hosted.mcp.declared import (
     refused,
 )
 from openresponses_server.observation.recordings.masking import Secrets, header_secrets, hidden_in
+from openresponses_server.observation.tracing import describe_tool, name_of
 from openresponses_server.processes import inherited_environment
 from openresponses_server.settings import McpServerSettings, Settings, SettingsError
 from openresponses_server.settings.files import expanded
+from openresponses_server.settings.hosts import PORTS
 from openresponses_server.tasks import on_thread
 
 if TYPE_CHECKING:
@@ -286,11 +290,23 @@ def server_at(
         answer_seconds=max(start, call),
     )
     clean = Secrets(part for each in secrets for part in (each, each.removeprefix("Bearer "))).out_of
-    return McpServer(label, lambda traffic: transport(traffic=traffic), clean, is_kept, *times)
+    where = _where(url)
+    return McpServer(label, lambda traffic: transport(traffic=traffic), clean, is_kept, *times, where)
+
+
+def _where(url: str) -> tuple[str, int] | None:
+    """Return the host and port of an address; None if it has none."""
+    try:
+        parts = urlsplit(url)
+        return (parts.hostname, parts.port or PORTS[parts.scheme]) if parts.hostname else None
+    except (ValueError, KeyError):
+        return None
 
 
 class McpToolSet:
     """The tools of one server, as one request may use them: a `HostedTool`."""
+
+    kind = "extension"
 
     def __init__(
         self,
@@ -469,7 +485,8 @@ class McpToolSet:
         except McpFailure as failure:
             return self._failed(call, failure)
         except TimeoutError:
-            return self._failed(call, McpFailure(f"it did not answer within {seconds:g} seconds"))
+            what = f"it did not answer within {seconds:g} seconds"
+            return self._failed(call, McpFailure(what, kind=TIMEOUT))
         output = bounded(output, self._context.most_bytes)
         fields = {"status": "completed", "arguments": call.arguments, "output": output, "error": None}
         return HostedResult(output, fields)
@@ -478,7 +495,9 @@ class McpToolSet:
         message = bounded(failure.message, self._context.most_bytes)
         error = failure.error(message)
         fields = {"status": "failed", "arguments": call.arguments, "output": None, "error": error}
-        return HostedResult(message, fields, failed=True)
+        if (code := failure.rpc_code) is not None:
+            describe_tool({"rpc.response.status_code": name_of(str(code))})
+        return HostedResult(message, fields, failed=True, error_type=failure.error_type)
 
     async def _call(self, call: HostedCall) -> str:
         """Raises McpFailure."""
