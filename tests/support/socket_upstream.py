@@ -88,17 +88,21 @@ def text_frame(data: bytes, *, fin: bool = True, opcode: Opcode = Opcode.TEXT) -
 
 class SocketUpstream(ScriptedUpstream):
     """`say` makes the answers, `play` what is sent of them on a WebSocket; `refuses` is the answer to a
-    handshake instead, `accepts` more headers of the handshake's answer. `handshakes`, `turns`, and, of
-    requests over HTTP, `received` have what came."""
+    handshake instead, `accepts` more headers of its answer, which is sent when `admits` is true, and
+    `greets` what comes right behind it. `handshakes`, `turns`, and, of requests over HTTP, `received` have
+    what came."""
 
     def __init__(self, say: Say = hello, play: Play = whole) -> None:
         super().__init__()
         self.say, self.play = say, play
         self.refuses: Script | None = None
         self.accepts: Mapping[str, str] = {}
+        self.admits: Callable[[], bool] = lambda: True
+        self.greets = b""
         self.handshakes: list[Handshake] = []
         self.turns: list[SocketTurn] = []
         self.open = 0
+        self._writers: set[asyncio.StreamWriter] = set()
         self.answer = self._over_http
         self._made = 0
 
@@ -113,6 +117,15 @@ class SocketUpstream(ScriptedUpstream):
         machine.usage(USAGE)
         calls = any(isinstance(each, Call) for each in said)
         return [*events, *machine.finish("tool_calls" if calls else "stop")]
+
+    def interrupt(self, data: bytes) -> None:
+        """Send this on each open connection, asked or not."""
+
+        def write() -> None:
+            for writer in self._writers:
+                writer.write(data)
+
+        self._loop.call_soon_threadsafe(write)
 
     def _over_http(self, received: Received) -> Script:
         frames = [b"data: " + encode(each) + b"\n\n" for each in self.events(received.body)]
@@ -129,8 +142,10 @@ class SocketUpstream(ScriptedUpstream):
         if received.headers.get("upgrade") != "websocket":
             return await super()._answer(received, reader, writer)
         self.handshakes.append(Handshake(received.path, received.headers))
+        number = len(self.handshakes)
         if self.refuses is not None:
             return await super()._answer(received, reader, writer)
+        await until(self.admits)
         key = received.headers["sec-websocket-key"] + _GUID
         given = {
             "upgrade": "websocket",
@@ -139,11 +154,13 @@ class SocketUpstream(ScriptedUpstream):
             **self.accepts,
         }
         lines = "".join(f"{name}: {value}\r\n" for name, value in given.items())
-        writer.write(f"HTTP/1.1 101 Switching Protocols\r\n{lines}\r\n".encode())
+        writer.write(f"HTTP/1.1 101 Switching Protocols\r\n{lines}\r\n".encode() + self.greets)
         self.open += 1
+        self._writers.add(writer)
         try:
-            await _Socket(self, len(self.handshakes), reader, writer).serve()
+            await _Socket(self, number, reader, writer).serve()
         finally:
+            self._writers.discard(writer)
             self.open -= 1
         return False
 

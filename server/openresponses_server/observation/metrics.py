@@ -162,6 +162,7 @@ class SocketCounts(Protocol):
     """The counts of one upstream's WebSockets."""
 
     observe: Callable[[str], None]
+    observe_prewarmed: Callable[[str], None]
     open: int
 
 
@@ -184,6 +185,8 @@ class Metrics:
         self._failovers = self._counter("failovers", what, "upstream", "cause")
         what = "Requests to upstreams with WebSockets: `continued`, `whole`, or over `http` instead."
         self._socket_requests = self._counter("upstream_websocket_requests", what, "upstream", "way")
+        what = "WebSockets to upstreams to be opened ahead: `used`, `unused`, `refused` or `limited`."
+        self._prewarmed_sockets = self._counter("upstream_websockets_prewarmed", what, "upstream", "outcome")
         self._sockets = Gauge(
             f"{_PREFIX}_upstream_websockets",
             "Open WebSockets to upstreams now.",
@@ -281,6 +284,7 @@ class Metrics:
         """Count the WebSockets of this upstream."""
         self._socket_counts[upstream] = counts
         counts.observe = lambda way: self._socket_requests.labels(upstream, way).inc()
+        counts.observe_prewarmed = lambda outcome: self._prewarmed_sockets.labels(upstream, outcome).inc()
 
     def called(self, part: str, call: str, seconds: float, failure: str | None) -> None:
         """Count a call of the `store` or the `log`; `failure` is the code of its error."""

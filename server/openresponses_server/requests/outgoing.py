@@ -8,7 +8,7 @@ left out, and a format that the upstream can't enforce is described in the instr
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, partial
 from typing import Any, Final
 
@@ -68,7 +68,12 @@ from openresponses_server.requests.refused_fields import (
     refused_fields,
     without_fields,
 )
-from openresponses_server.requests.routes import session_of, upstream_response
+from openresponses_server.requests.routes import (
+    named_session,
+    session_of,
+    session_within,
+    upstream_response,
+)
 from openresponses_server.requests.service import Service, target_of
 from openresponses_server.requests.truncation import may_truncate
 from openresponses_server.runs.hosted_stream import HostedStream
@@ -447,13 +452,11 @@ async def _without_fields(request: Translated, refused: bytes, error: UpstreamEr
 
 async def _attempt(request: Translated) -> Attempt:
     target, client, form, fields = request.target, request.client, request.form, request.dropped_fields
-    headers: dict[str, str] = {}
     body, losses = form.outgoing.body, form.losses
-    if client.passed_headers:
-        headers, unknown = with_passed_headers(request.body, target, client.passed_headers)
+    headers: dict[str, str] = {}
+    if client.passed_headers or target.session_headers is not None:  # a call less for most requests
+        headers, unknown = _headers_for(request, target, partial(session_of, request))
         losses = [*losses, *unknown]
-    if target.session_headers is not None:
-        headers = {**headers, **target.session_headers.of(session_of(request))}
     known = request.field_refusals and request.field_refusals.of(model_of(target, request.owner))
     if fields or known:
         leave_out = partial(without_fields, body, sorted(fields.union(known or ())))
@@ -493,6 +496,55 @@ async def _attempt(request: Translated) -> Attempt:
         plan=form.plan,
         learn=request.learn,
         refused_fields=fields,
+    )
+
+
+def _headers_for(
+    request: Received, target: Target, session: Callable[[], str]
+) -> tuple[dict[str, str], list[Diagnostic]]:
+    """Return the headers of the request for this upstream besides the upstream's own, and those of the client
+    that are not among them. `session` returns the name of the session."""
+    headers: dict[str, str] = {}
+    unknown: list[Diagnostic] = []
+    if request.client.passed_headers:
+        headers, unknown = with_passed_headers(request.body, target, request.client.passed_headers)
+    if target.session_headers is not None:
+        headers = {**headers, **target.session_headers.of(session())}
+    return headers, unknown
+
+
+# Connections that are opened before their requests.
+
+
+def prewarm(request: Placed, _service: Service) -> Placed:
+    """Begin to open the connection that the request needs, for which nothing else waits: tools are listed,
+    files fetched and a slot waited for meanwhile. One that is only queued is made elsewhere."""
+    if request.leased is not None or not request.body.background:
+        prewarm_for(request, request.target, request.before.responses, request.response_id)
+    return request
+
+
+def prewarm_for(request: Received, target: Target, chain: Sequence[str], response_id: str) -> None:
+    """Begin to open a connection to this target for a request that continues the last response of `chain`.
+    `response_id` is the id of its response, "" if that is not known: then none is opened for a session that
+    would have that name, whose headers are not known either."""
+    if target.session_headers is not None and not (chain or response_id or named_session(request)):
+        return
+    session = partial(session_within, request, chain, response_id)
+    headers, _ = _headers_for(request, target, session)
+    named = request.body.prompt_cache_key
+    if named is None and target.traits.takes_cache_keys:
+        named = session_key(request.owner, request.body.user, request.headers)
+    target.upstream.prewarm(
+        UpstreamRequest(
+            target.dialect.fixed_path or target.dialect.path(target.model, stream=True),
+            b"",
+            request.id,
+            request.client.key,
+            headers=headers,
+            owner=request.owner,
+            conversation=named or "",
+        )
     )
 
 

@@ -28,6 +28,7 @@ from openresponses_server.requests.outgoing import (
     continue_upstream,
     find_threshold,
     find_upstream,
+    prewarm,
     report_losses,
     translate,
 )
@@ -67,6 +68,7 @@ PASSES: Final = (
     _pass(restore_thread, "body.previous_response_id"),
     _pass(apply_updates),
     _pass(choose_route, "target.fallbacks"),
+    _pass(prewarm, "target.prewarms"),
     _pass(find_threshold, "body.context_management"),
     _pass(offer_hosted, "providers"),
     _pass(fetch_addresses, "target.fetches"),

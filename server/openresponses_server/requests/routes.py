@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from openresponses_bridge.protocol.request import conversation_of
 from openresponses_server.requests.client_traits import session_key
-from openresponses_server.requests.prepared import Placed
+from openresponses_server.requests.prepared import Placed, Received
 from openresponses_server.requests.service import Service
 from openresponses_server.store.base import UpstreamResponse
 from openresponses_server.store.records import can_be_id
@@ -52,7 +52,7 @@ def remember_route(request: Placed, service: Service, response_id: str, route: R
         service.routes.remember(session_name(request.owner, _RESPONSE, response_id), route)
 
 
-def named_session(request: Placed) -> str:
+def named_session(request: Received) -> str:
     """The name of the session that the request says it belongs to; "" if it says none. Two owners never have
     the same."""
     body, owner = request.body, request.owner
@@ -69,10 +69,13 @@ def named_session(request: Placed) -> str:
 def session_of(request: Placed) -> str:
     """The name of the request's session: the one that it says, else that of the first response of the chain
     that it continues, else that of its own response."""
-    if named := named_session(request):
-        return named
-    chain = request.before.responses
-    return session_name(request.owner, "chain", chain[0] if chain else request.response_id)
+    return session_within(request, request.before.responses, request.response_id)
+
+
+def session_within(request: Received, chain: Sequence[str], response_id: str) -> str:
+    """The same for a request that continues the last response of `chain`, and whose response has this id."""
+    first = chain[0] if chain else response_id
+    return named_session(request) or session_name(request.owner, "chain", first)
 
 
 async def _preferred(request: Placed, service: Service, targets: Sequence[Target]) -> Route | None:

@@ -143,6 +143,12 @@ class SocketSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """How long a connection has new requests. OpenAI ends it after 60 minutes."""
     turns: Count = 1000
     """The most requests of a connection."""
+    prewarmed: Annotated[int, Meta(ge=0)] = 8
+    """The most connections that were opened ahead and have had no request yet. 0: none is opened ahead."""
+    prewarmed_per_key: Count = 2
+    """Of these, of one key. Without keys only the first of the two counts."""
+    prewarmed_idle: Seconds = 60.0
+    """How long such a connection is kept without a request."""
     message_bytes: Annotated[int, Meta(ge=1024, le=256 * 1024 * 1024)] = 16 * 1024 * 1024
     """The most bytes of a message of the upstream."""
 

@@ -100,6 +100,11 @@ class Upstream(Protocol):
         upstream can't be reached, refuses, or sends an unexpected answer."""
         ...
 
+    def prewarm(self, request: UpstreamRequest) -> None:
+        """Begin to open the connection that such a request needs, where one can be opened ahead. Nothing
+        waits for it. The request has no body yet; its `conversation` is what the body will call it."""
+        ...
+
     def clean(self, text: str, client_key: str | None = None) -> str:
         """The upstream's text, without the keys that a request with this client's key contains."""
         ...
@@ -132,6 +137,9 @@ class UpstreamWrapper:
 
     def open(self, request: UpstreamRequest) -> AbstractAsyncContextManager[UpstreamReply]:
         return self.inner.open(request)
+
+    def prewarm(self, request: UpstreamRequest) -> None:
+        self.inner.prewarm(request)
 
     def clean(self, text: str, client_key: str | None = None) -> str:
         return self.inner.clean(text, client_key)
@@ -187,6 +195,15 @@ class HttpClient(Protocol):
         Raises OSError; TimeoutError if the head takes too long; and what reading an `Upload` raises."""
         ...
 
+    def prewarm(
+        self, url: str, *, headers: Mapping[str, str], session: str = "", conversation: str = ""
+    ) -> None:
+        """Begin to open a connection for a streamed request with these arguments, where requests go over
+        WebSockets, none is free for it and the limits allow one. `conversation` is what the request calls its
+        conversation. Nothing waits for the connection, and a failure changes no more than which way the
+        request goes."""
+        ...
+
     async def close(self) -> None: ...
 
 
@@ -197,11 +214,14 @@ class SocketCounts:
         self.observe: Callable[[str], None] = _ignore
         """Is called with the way of each request: `continued`, as the difference to the last one, `whole`, or
         `http` if it goes over HTTP instead."""
+        self.observe_prewarmed: Callable[[str], None] = _ignore
+        """Is called with what becomes of each connection that is to be opened ahead: `used` by a request,
+        `unused` when it ends without one, `refused` by the upstream, or `limited` if it is not opened."""
         self.open = 0
         """Open connections."""
 
 
-def _ignore(_way: str) -> None:
+def _ignore(_label: str) -> None:
     return None
 
 

@@ -434,6 +434,29 @@ class HttpUpstream:
     def _send(
         self, request: UpstreamRequest, printed: str | None, sign: Sign | None
     ) -> Awaitable[HttpResponse]:
+        headers = self._headers_of(request, printed)
+        url = self._address(request.path) if self._query else self._base + request.path
+        connections = self._client or self._http_client()
+        if sign is not None:
+            return _send_signed(connections, sign, url, headers, request.body)
+        return connections.request(
+            "POST", url, headers=headers, data=request.upload or request.body, session=request.owner
+        )
+
+    def prewarm(self, request: UpstreamRequest) -> None:
+        # a program is not run for a connection that may not be needed, and a signature is of one request
+        printed = None if self.key_command is None else self.key_command.kept_key()
+        if self.signer is not None or (self.key_command is not None and printed is None):
+            return
+        headers = self._headers_of(request, printed)
+        self._http_client().prewarm(
+            self._address(request.path),
+            headers=headers,
+            session=request.owner,
+            conversation=request.conversation,
+        )
+
+    def _headers_of(self, request: UpstreamRequest, printed: str | None) -> dict[str, str]:
         if printed is not None:
             own = self._with_key(printed)
         elif self._pass_through:
@@ -451,13 +474,7 @@ class HttpUpstream:
         for name in request.headers:
             value = request.headers[name]
             headers[name] = f"{headers[name]},{value}" if name in headers else value
-        url = self._address(request.path) if self._query else self._base + request.path
-        connections = self._client or self._http_client()
-        if sign is not None:
-            return _send_signed(connections, sign, url, headers, request.body)
-        return connections.request(
-            "POST", url, headers=headers, data=request.upload or request.body, session=request.owner
-        )
+        return headers
 
     def _address(self, path: str) -> str:
         """Return the URL of a path, which may have a query, with the parameters of each request."""

@@ -124,6 +124,10 @@ class KeyCommand:
                 raise
         return await work(other)
 
+    def kept_key(self) -> str | None:
+        """Return the key that a request would be sent with now, None if the program would be run for it."""
+        return self.secrets[-1] if self.secrets and self._clock() < self._kept_until else None
+
     async def _key(self, refused: str = "") -> str:
         now = self._clock()
         kept = self.secrets[-1] if self.secrets else None

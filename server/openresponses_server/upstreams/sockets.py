@@ -2,10 +2,11 @@
 HTTP.
 
 A connection belongs to who asks (`session`), with one address and one set of headers, so that no other key
-ever uses it or sees an id of it. It has one request at a time; a request that continues its last answer is
-sent as the difference. A request goes over HTTP instead when no WebSocket can be opened, when it is not one
-that a WebSocket can have, and once, when the connection is lost before anything of its answer was received:
-then the server has not begun it. What is lost later is lost as it is over HTTP.
+ever uses it or sees an id of it. It may be opened before its first request, within limits, and is closed soon
+if none comes. It has one request at a time; a request that continues its last answer is sent as the
+difference. A request goes over HTTP instead when no WebSocket can be opened, when it is not one that a
+WebSocket can have, and once, when the connection is lost before anything of its answer was received: then the
+server has not begun it. What is lost later is lost as it is over HTTP.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from openresponses_server.http.client.pool import ConnectionPool
 from openresponses_server.http.client.socket import SocketConnection, SocketLost, SocketRefused
 from openresponses_server.http.client.upload import Upload
 from openresponses_server.settings import SocketSettings, Timeouts
-from openresponses_server.tasks import off_loop
+from openresponses_server.tasks import end_tasks, off_loop
 from openresponses_server.upstreams.base import HttpClient, HttpClientFactory, HttpResponse, SocketCounts
 
 _STREAM: Final = {"content-type": "text/event-stream"}
@@ -80,6 +81,8 @@ class _Socket:
         self.session = framing.session()
         self.timer: asyncio.TimerHandle | None = None
         """Closes it when it was idle too long, or is too old."""
+        self.is_prewarmed = False
+        """It was opened ahead, and no request has taken it yet."""
         self._connection = connection
         self._scheduler = scheduler
         self._free, self._gone = free, gone
@@ -91,6 +94,11 @@ class _Socket:
     def is_open(self) -> bool:
         """True if it can have a request."""
         return self._connection.is_open and self._body is None
+
+    def may_have(self, conversation: str) -> bool:
+        """Return True if a request of this conversation may get it: where that has no name, its content
+        decides, which is not known yet."""
+        return self.is_prewarmed or not conversation or conversation == self.conversation
 
     async def ask(
         self, request: SocketRequest, known: int, seconds: float
@@ -161,6 +169,15 @@ class _Socket:
             body.end(error)
 
 
+class _Prewarming(Struct, eq=False):
+    """A connection that is being opened ahead."""
+
+    task: asyncio.Task[None]
+    is_awaited: bool = False
+    """A request waits for it."""
+    is_refused: bool = False
+
+
 class SocketRequests:
     """An `HttpClient` that has the streamed requests of a dialect over WebSockets."""
 
@@ -187,6 +204,7 @@ class SocketRequests:
         self._open: set[_Socket] = set()
         self._opening = 0
         self._idle: dict[Key, list[_Socket]] = {}
+        self._prewarming: dict[Key, _Prewarming] = {}
         self._off_until = 0.0  # on the loop's clock
         self._closed = False
 
@@ -214,14 +232,61 @@ class SocketRequests:
             return await over_http()
         return answer
 
+    def prewarm(
+        self, url: str, *, headers: Mapping[str, str], session: str = "", conversation: str = ""
+    ) -> None:
+        if self._closed or self._loop.time() < self._off_until:
+            return
+        key, sent = self._handshake(url, headers, session)
+        idle = [each for each in self._idle.get(key, ()) if each.is_open]
+        if key in self._prewarming or any(each.may_have(conversation) for each in idle):
+            return
+        if not self._may_prewarm(session):
+            self._counts.observe_prewarmed("limited")
+            return
+        self._prewarming[key] = _Prewarming(self._loop.create_task(self._prewarm(key, sent)))
+
+    def _may_prewarm(self, session: str) -> bool:
+        """Return True if one more connection may be without a request, in sum and of this session."""
+        ahead = [*self._prewarming, *(each.key for each in self._open if each.is_prewarmed)]
+        of_session = sum(key[0] == session for key in ahead)
+        limits = self._limits
+        return len(ahead) < limits.prewarmed and (not session or of_session < limits.prewarmed_per_key)
+
+    async def _prewarm(self, key: Key, headers: Mapping[str, str]) -> None:
+        """Open a connection that becomes idle. No other one is closed for it."""
+        try:
+            if self._is_full:
+                self._counts.observe_prewarmed("limited")
+                return
+            socket = await self._opened(key, headers)
+            socket.is_prewarmed = True
+            self._release(socket)
+        except SocketRefused as error:
+            self._prewarming[key].is_refused = True
+            self._counts.observe_prewarmed("refused")
+            self._refused(error)
+        finally:
+            del self._prewarming[key]
+
+    def _handshake(self, url: str, headers: Mapping[str, str], session: str) -> tuple[Key, Mapping[str, str]]:
+        """Return the key of the connections for such a request, and the headers with which one is opened."""
+        sent = {**headers, **_with(headers, self._framing.headers)}
+        sent = {name: value for name, value in sent.items() if name not in _OF_BODY}
+        who = tuple(sorted(each for each in sent.items() if each[0] not in _OF_REQUEST))
+        return (session, url, who), sent
+
     async def _ask(
         self, asked: SocketRequest, url: str, headers: Mapping[str, str], session: str
     ) -> SocketResponse | None:
         """The answer over a WebSocket; None if the request is to be made over HTTP."""
-        sent = {**headers, **_with(headers, self._framing.headers)}
-        sent = {name: value for name, value in sent.items() if name not in _OF_BODY}
-        key = session, url, tuple(sorted(each for each in sent.items() if each[0] not in _OF_REQUEST))
+        key, sent = self._handshake(url, headers, session)
         socket, known = self._free_socket(key, asked)
+        prewarming = self._prewarming.get(key)
+        if socket is None and prewarming is not None and not prewarming.is_awaited:
+            if not await _has_opened(prewarming):
+                return None
+            socket, known = self._free_socket(key, asked)
         seconds = self._timeouts.first_byte
         for _ in range(_CONNECTIONS):
             try:
@@ -252,7 +317,7 @@ class SocketRequests:
 
     def _free_socket(self, key: Key, asked: SocketRequest) -> tuple[_Socket | None, int]:
         """An idle connection of this key, and what it knows of the request: one that knows something, else
-        one of the same conversation, which then knows nothing; or None."""
+        one of the same conversation, which then knows nothing, else one that was opened ahead; or None."""
         idle = [each for each in reversed(self._idle.get(key, ())) if each.is_open]
         for socket in idle:
             known = socket.session.known(asked)
@@ -261,11 +326,20 @@ class SocketRequests:
                 return socket, known
         named = asked.conversation
         found = next((each for each in idle if named and each.conversation == named), None)
+        found = found or next((each for each in idle if each.is_prewarmed), None)
         if found is not None:
             self._reserve(found)
         return found, 0
 
     def _reserve(self, socket: _Socket) -> None:
+        """Reserve an idle connection for a request."""
+        self._remove_idle(socket)
+        if socket.is_prewarmed:
+            socket.is_prewarmed = False
+            self._counts.observe_prewarmed("used")
+
+    def _remove_idle(self, socket: _Socket) -> None:
+        """Take a connection from the idle ones."""
         idle = self._idle.get(socket.key, [])
         if socket in idle:
             idle.remove(socket)
@@ -277,14 +351,21 @@ class SocketRequests:
 
     async def _new_socket(self, key: Key, headers: Mapping[str, str]) -> _Socket | None:
         """Open a connection; None if there may be no more. Raises OSError."""
-        if len(self._open) + self._opening >= self._limits.connections and not self._close_oldest():
+        if self._is_full and not self._close_oldest():
             return None
+        return await self._opened(key, headers)
+
+    @property
+    def _is_full(self) -> bool:
+        return len(self._open) + self._opening >= self._limits.connections
+
+    async def _opened(self, key: Key, headers: Mapping[str, str]) -> _Socket:
+        """Open a connection. Raises SocketRefused."""
         self._opening += 1
         connection = None
         try:
-            target = request_target_of(key[1])
-            most = self._limits.message_bytes
             try:
+                target, most = request_target_of(key[1]), self._limits.message_bytes
                 connection = await self._requests.connect(key[1], partial(SocketConnection, target, most))
                 async with asyncio.timeout(self._timeouts.connect):
                     await connection.open(headers)
@@ -292,6 +373,8 @@ class SocketRequests:
                 raise error if isinstance(error, SocketRefused) else SocketRefused(cause_of(error)) from error
             if self._closed:
                 raise SocketRefused("this server stops")
+            if not connection.is_open:  # its end came with the handshake, and nobody else hears of it
+                raise SocketRefused("it closed the connection behind its handshake")
         except BaseException:
             if connection is not None:
                 connection.abort()
@@ -312,21 +395,24 @@ class SocketRequests:
         return True
 
     def _release(self, socket: _Socket) -> None:
-        """The turn of a connection has ended."""
+        """The turn of a connection has ended, or it was opened ahead."""
         limits, now = self._limits, self._loop.time()
+        idle = limits.prewarmed_idle if socket.is_prewarmed else limits.idle
         left = socket.opened_at + limits.age - now
         if socket.turns >= limits.turns or left <= 0 or self._closed:
             socket.close()
             return
         self._idle.setdefault(socket.key, []).append(socket)
-        socket.timer = self._loop.call_later(min(limits.idle, left), socket.close)
+        socket.timer = self._loop.call_later(min(idle, left), socket.close)
 
     def _remove(self, socket: _Socket) -> None:
         """A connection has ended."""
-        self._reserve(socket)
+        self._remove_idle(socket)
         if socket in self._open:
             self._open.discard(socket)
             self._counts.open -= 1
+            if socket.is_prewarmed:
+                self._counts.observe_prewarmed("unused")
 
     def _refused(self, error: SocketRefused) -> None:
         _log.info("upstream.websocket_refused", upstream=self._name, reason=str(error))
@@ -339,9 +425,21 @@ class SocketRequests:
     async def close(self) -> None:
         """Close all connections."""
         self._closed = True
+        await end_tasks([each.task for each in self._prewarming.values()])
         for socket in list(self._open):
             socket.abort() if not socket.is_open else socket.close()
         await self._requests.close()
+
+
+async def _has_opened(prewarming: _Prewarming) -> bool:
+    """Wait for a connection that is opened ahead, which goes on without this request if that is cancelled.
+    Return False if the upstream has refused it, or this server stops."""
+    prewarming.is_awaited = True
+    try:
+        await asyncio.wait((prewarming.task,))
+    finally:
+        prewarming.is_awaited = False
+    return not (prewarming.is_refused or prewarming.task.cancelled())
 
 
 def _idle_until(socket: _Socket) -> float:

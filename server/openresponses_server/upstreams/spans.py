@@ -152,6 +152,13 @@ class _PropagatingClient:
         traced = {**headers, **outgoing()}
         return await self._client.request(method, url, headers=traced, data=data, session=session)
 
+    def prewarm(
+        self, url: str, *, headers: Mapping[str, str], session: str = "", conversation: str = ""
+    ) -> None:
+        self._client.prewarm(
+            url, headers={**headers, **outgoing()}, session=session, conversation=conversation
+        )
+
     async def close(self) -> None:
         await self._client.close()
 

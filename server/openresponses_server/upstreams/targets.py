@@ -117,6 +117,8 @@ class Target(NamedTuple):
     """True if it is sent a key of the settings where the client has none."""
     session_headers: SessionHeaders | None = None
     """The headers that name the session, if it wants any."""
+    prewarms: bool = False
+    """Whether connections to it are opened ahead."""
 
     def checks_key_of(self, owner: str) -> bool:
         """Return True if the upstream is asked with nothing but the key of this owner."""
@@ -258,6 +260,7 @@ class Configured(NamedTuple):
             passes_key=self.settings.pass_through,
             has_own_key=self.has_own_key,
             session_headers=self.session_headers,
+            prewarms=self.sockets is not None and self.settings.websockets.prewarmed > 0,
         )
 
 

@@ -9,22 +9,20 @@ import random
 import ssl
 from collections.abc import Iterator
 from contextlib import nullcontext, suppress
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from openresponses_server.http.client.body import ResponseBody
 from openresponses_server.http.client.connect_options import ConnectOptions, TlsOptions
-from openresponses_server.http.client.pool import ConnectionPool
 from openresponses_server.http.flow import BodyReader
-from openresponses_server.settings import SocketSettings, Timeouts
-from openresponses_server.upstreams.base import HttpClient, SocketCounts
-from openresponses_server.upstreams.dialects import RESPONSES
-from openresponses_server.upstreams.sockets import over_sockets
+from openresponses_server.settings import SocketSettings
+from openresponses_server.upstreams.base import SocketCounts
 from tests.support.certificates import Authority
 from tests.support.listening import listening
 from tests.support.scripted_proxy import ScriptedProxy
+from tests.support.socket_client import ask, body_of, client, text_of
 from tests.support.socket_upstream import Raw, SocketStep, SocketTurn, SocketUpstream, text_frame
 from tests.support.upstream import HANG
 from tests.support.waiting import until
@@ -36,35 +34,6 @@ pytestmark = pytest.mark.timeout(120)
 def upstream() -> Iterator[SocketUpstream]:
     with SocketUpstream(lambda body: ["You say ", body["input"][-1]["content"], "."]) as scripted:
         yield scripted
-
-
-def client(
-    counts: SocketCounts, limits: SocketSettings | None = None, options: ConnectOptions | None = None
-) -> HttpClient:
-    framing = RESPONSES.endpoint.socket
-    assert framing is not None
-    connect = partial(ConnectionPool, options=options)
-    return over_sockets(connect, "/responses", framing, limits or SocketSettings(), counts)("", Timeouts())
-
-
-def body_of(*texts: str) -> bytes:
-    items = [{"type": "message", "role": "user", "content": text} for text in texts]
-    return json.dumps({"model": "m", "stream": True, "input": items}).encode()
-
-
-async def ask(requests: HttpClient, url: str, data: bytes, session: str = "") -> str:
-    answer = await requests.request("POST", f"{url}/responses", headers={}, data=data, session=session)
-    try:
-        assert answer.status == 200
-        return (await BodyReader(answer.content).collect(10**9)).decode()
-    finally:
-        answer.close()
-
-
-def text_of(stream: str) -> str:
-    (last,) = [line for line in stream.splitlines() if '"response.completed"' in line]
-    output = json.loads(last.removeprefix("data: "))["response"]["output"]
-    return "".join(part["text"] for item in output for part in item["content"])
 
 
 def test_requests_that_come_and_are_cancelled_at_once(upstream: SocketUpstream) -> None:
@@ -99,6 +68,41 @@ def test_requests_that_come_and_are_cancelled_at_once(upstream: SocketUpstream) 
     asked = [turn.body["input"][-1]["content"] for turn in upstream.turns]
     asked += [each.body["input"][-1]["content"] for each in upstream.received]
     assert len(asked) == len(set(asked))
+
+
+def test_a_request_that_leaves_when_its_turn_is_over_ends_no_other(
+    upstream: SocketUpstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is cancelled between the end of its answer and its hearing of the beginning. The connection is free
+    by then, and another request may have it."""
+    asked: list[asyncio.Task[str]] = []
+    ended: list[ResponseBody] = []
+    end = ResponseBody.end
+
+    def end_and_cancel(self: ResponseBody, error: BaseException | None = None) -> None:
+        end(self, error)
+        ended.append(self)
+        if len(ended) == 1:
+            asked[0].cancel()
+
+    def play(turn: SocketTurn, messages: list[bytes]) -> list[SocketStep]:
+        return [Raw(b"".join(text_frame(each).data for each in (messages[0], messages[-1])))]
+
+    monkeypatch.setattr(ResponseBody, "end", end_and_cancel)
+    upstream.play = play
+
+    async def use() -> None:
+        requests = client(SocketCounts())
+        one, two = (body_of(text, prompt_cache_key="c") for text in ("one", "two"))
+        asked.append(asyncio.ensure_future(ask(requests, upstream.url, one)))
+        await until(lambda: ended)
+        assert text_of(await ask(requests, upstream.url, two)) == "You say two."
+        with pytest.raises(asyncio.CancelledError):
+            await asked[0]
+        await requests.close()
+
+    asyncio.run(use())
+    assert [turn.connection for turn in upstream.turns] == [1, 1]
 
 
 def test_no_connection_has_two_owners(upstream: SocketUpstream) -> None:

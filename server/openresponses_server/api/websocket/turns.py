@@ -46,6 +46,7 @@ from openresponses_server.limits.requests import check_conversation, check_reque
 from openresponses_server.requests.admission import check_references, count_unanswered
 from openresponses_server.requests.bodies import decode_body
 from openresponses_server.requests.client_traits import read_headers
+from openresponses_server.requests.outgoing import prewarm_for
 from openresponses_server.requests.prepare import new_run, prepare
 from openresponses_server.requests.prepared import Received
 from openresponses_server.requests.service import Service, target_of
@@ -349,13 +350,16 @@ class TurnRunner:
             await anyio.sleep(interval)
 
     async def _prewarm(self, received: Received, before: Conversation) -> str:
-        """Codex's prewarm: the input is remembered, and stored if requested; nothing is generated."""
+        """Codex's prewarm: the input is remembered, and stored if requested, and a connection to the upstream
+        is opened for what comes next; nothing is sent there, nothing is generated."""
         request = received.body
         target = target_of(self._service, request.model, self._owner)
         received = read_headers(received, self._service)
         await count_unanswered(received, self._service)
         wire = wire_for(request, self._headers, received.client.wire)
         machine = ResponseStreamStateMachine(request.model or target.model, request, wire=wire)
+        if target.prewarms:
+            prewarm_for(received, target, before.responses, machine.response_id)
         events = machine.start()
         machine.usage(Usage.of(0, 0))
         events += machine.finish("stop")

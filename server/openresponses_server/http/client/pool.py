@@ -296,6 +296,11 @@ class ConnectionPool:
             answer.close()
             raise proxy_refusal(proxy, answer.status, target.target)
 
+    def prewarm(
+        self, url: str, *, headers: Mapping[str, str], session: str = "", conversation: str = ""
+    ) -> None:
+        """Do nothing: a connection for HTTP is opened when it is needed."""
+
     async def close(self) -> None:
         """Close all connections."""
         if self._timer is not None:

@@ -219,7 +219,8 @@ class SocketConnection(asyncio.Protocol):
     def _answered(self, response: Response) -> None:
         error = self._protocol.handshake_exc
         if error is None:
-            self._opened.set_result(None)
+            if not self._opened.done():  # else nobody waits for it any more
+                self._opened.set_result(None)
         elif isinstance(error, InvalidStatus):
             status = response.status_code
             self._refuse(SocketRefused(f"it answers the handshake of a WebSocket with {status}", status))

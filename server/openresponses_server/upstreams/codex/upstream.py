@@ -64,6 +64,9 @@ class CodexUpstream:
             finally:
                 pool.leave(thread)
 
+    def prewarm(self, request: UpstreamRequest) -> None:
+        return None
+
     def clean(self, text: str, client_key: str | None = None) -> str:
         return self._secrets.out_of(text)
 

@@ -55,6 +55,9 @@ class DemoUpstream:
         with closing(_reply(_frames(turn, behaviour), behaviour.pause)) as reply:
             yield reply
 
+    def prewarm(self, request: UpstreamRequest) -> None:
+        return None
+
     def clean(self, text: str, client_key: str | None = None) -> str:
         return text
 

@@ -106,6 +106,11 @@ class PlayedRequests:
         body = encode(ErrorBody(ErrorPayload("invalid_request_error", code, message, None)))
         return PlayedAnswer(status, _JSON, _body(body))
 
+    def prewarm(
+        self, url: str, *, headers: Mapping[str, str], session: str = "", conversation: str = ""
+    ) -> None:
+        return None
+
     async def close(self) -> None:
         return None
 

@@ -116,6 +116,11 @@ class RecordingRequests:
         secrets = [*self._secrets, *target.secrets, *secrets_in(headers)]
         return await recorder_of(target, secrets, asked, body)
 
+    def prewarm(
+        self, url: str, *, headers: Mapping[str, str], session: str = "", conversation: str = ""
+    ) -> None:
+        self._requests.prewarm(url, headers=headers, session=session, conversation=conversation)
+
     async def close(self) -> None:
         self._policy.close()
         await self._requests.close()
