@@ -100,8 +100,10 @@ def initial_response(
         if wire.foreign:  # other APIs report the tier that was used, never one that was asked for
             fields[_TIER] = RESPONSE_DEFAULTS[_TIER]
         fields["tools"] = [_tool(tool, wire) for tool in request.tools] if request.tools else []
-        fields["tool_choice"] = _choice(request.tool_choice, wire)
-        fields["text"] = _text(request.text, wire)
+        if request.tool_choice is not None:
+            fields["tool_choice"] = _choice(request.tool_choice, wire)
+        if request.text is not None:
+            fields["text"] = TextField(_format(request.text, wire), request.text.verbosity or UNSET)
         if request.reasoning is not None:
             fields["reasoning"] = _reasoning(
                 request.reasoning.effort or None, request.reasoning.summary or None, wire
@@ -180,9 +182,7 @@ def _raw(tool: Any) -> dict[str, Any]:
     return {"type": tool.type} | {name: value for name, value in fields.items() if value is not UNSET}
 
 
-def _choice(choice: tl.ToolChoice | None, wire: Wire) -> tl.ToolChoice:
-    if choice is None:
-        return "auto"
+def _choice(choice: tl.ToolChoice, wire: Wire) -> tl.ToolChoice:
     if wire.openai_items:
         return choice
     if isinstance(choice, tl.AllowedToolChoice):
@@ -199,12 +199,6 @@ def _function_choice(choice: tl.FunctionToolChoice | UnknownToolChoice) -> tl.Fu
         return choice
     name = choice.raw.get("name")
     return tl.FunctionToolChoice(name if isinstance(name, str) else UNSET)
-
-
-def _text(text: TextParam | None, wire: Wire) -> TextField:
-    if text is None:
-        return TextField(TextFormat())
-    return TextField(_format(text, wire), text.verbosity or UNSET)
 
 
 def _format(text: TextParam, wire: Wire) -> Format:

@@ -19,6 +19,7 @@ from openresponses_bridge.protocol.request import CreateResponse, conversation_o
 from openresponses_bridge.protocol.response import ErrorPayload
 from openresponses_bridge.wire import wire_for
 from openresponses_server.errors import UpstreamError, code_for_codex
+from openresponses_server.limits.owners import WITHOUT_KEY
 from openresponses_server.observation.metrics import Metrics
 from openresponses_server.observation.recordings.masking import without_secrets_of
 from openresponses_server.observation.responses import TokenTiming, Watch
@@ -362,9 +363,11 @@ class RunAssembly:
         if service.spans is not None:
             parent, model = service.spans.parent(request.headers), request.body.model or request.target.model
             watches.append(service.spans.response(parent, model, request.id, asked=self._asked))
-        quota = QuotaCount(service, request.owner, used, request.body.store is not False)
         # the last one is the first that observes the end
-        watches += [LogLine(request.id, attempts), quota, self._meter, service.metrics.responses]
+        watches.append(LogLine(request.id, attempts))
+        if request.owner != WITHOUT_KEY:  # else there are no quotas
+            watches.append(QuotaCount(service, request.owner, used, request.body.store is not False))
+        watches += [self._meter, service.metrics.responses]
         return RunOutcome(
             self._translation,
             attempts,

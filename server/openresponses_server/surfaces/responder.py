@@ -191,7 +191,6 @@ class Responder:
         return headers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self._offered = offered(scope)
         refused: BridgeError | None = None
 
         async def watch_client(begun: float) -> bool:
@@ -202,7 +201,7 @@ class Responder:
             async with ClientMonitor(watch_client, self._keep_alive.seconds) as monitor:
                 try:
                     async with nullcontext() if self._choices is None else self._choices.reserved(self._runs):
-                        await self._answer(send)
+                        await self._answer(scope, send)
                 except BridgeError as error:
                     refused = error
             if monitor.client_left:
@@ -235,7 +234,7 @@ class Responder:
         """Send a keep-alive, if one is due; the seconds until the next call."""
         return self._keep_alive.seconds
 
-    async def _answer(self, send: Send) -> None:
+    async def _answer(self, scope: Scope, send: Send) -> None:
         raise NotImplementedError
 
     async def _generate_all(self, delivers: Sequence[Deliver | None]) -> None:
@@ -287,7 +286,8 @@ class StreamResponder(Responder):
         self._loop = asyncio.get_running_loop()  # looking it up at each write is expensive
         self._write_lock = asyncio.Lock()  # serializes what has to wait for the client
 
-    async def _answer(self, send: Send) -> None:
+    async def _answer(self, scope: Scope, send: Send) -> None:
+        self._offered = offered(scope)
         if not self._alone:
             await self._generate_all([partial(self._deliver, send, n) for n in range(len(self._runs))])
             await self._send(send, self._last_of_choices(), more=False)
@@ -382,7 +382,7 @@ class WholeResponder(Responder):
         super().__init__(runs, headers, keep_alive, choices)
         self._make_form = make_form
 
-    async def _answer(self, send: Send) -> None:
+    async def _answer(self, _scope: Scope, send: Send) -> None:
         alone = self._choices is None
         if alone:
             await self._runs[0].generate(None)

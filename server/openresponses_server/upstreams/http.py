@@ -653,8 +653,10 @@ class _ReplyContext(Struct, eq=False):
             return
         self.reply.close()
         content = self.answer.content
+        if isinstance(content, ResponseBody) and content.is_complete:
+            return  # nothing more arrives of it
         try:
-            if kind is None and not (isinstance(content, ResponseBody) and content.is_complete):
+            if kind is None:
                 await _drain(content)
         finally:
             self.answer.close()  # an unread body closes the connection as well

@@ -193,7 +193,12 @@ class OnceBegun(BaseInbound):
         if self._ended:
             self.diagnostics.ignored("frame", "came after the end")
             return []
+        if self._machine.phase is ResponseStreamPhase.IDLE:
+            self._read_first(data)
         return self._begin() + self.feed(data, event)
+
+    def _read_first(self, data: bytes) -> None:
+        """Read what the first frame says of the answer, before the response begins, which is to have it."""
 
     def _begin(self) -> list[Event]:
         if self._live:

@@ -49,7 +49,7 @@ from openresponses_bridge.protocol.events import Event
 from openresponses_bridge.protocol.response import ErrorPayload
 from openresponses_bridge.protocol.usage import Usage
 from openresponses_bridge.seal import Sealer
-from openresponses_bridge.state import TERMINAL_PHASES, ResponseStreamPhase
+from openresponses_bridge.state import TERMINAL_PHASES
 
 # A strict decoder reads well-formed frames. What it refuses is read field by field: a missing `type` comes
 # from the SSE event's name, a delta's from its field, numbers may be strings, and lone surrogates (of an
@@ -251,17 +251,13 @@ class Inbound(OnceBegun):
             return events + self._finish()
         return events + self._fail(cut_after(self._position))
 
-    def _outside(self, data: bytes, event: str) -> list[Event]:
-        """The first frame is read before the response begins, which is to have what the message begins
-        with."""
-        if not self._ended and self._machine.phase is ResponseStreamPhase.IDLE:
-            with suppress(WireError):
-                first = decode_frame(data)
-                if isinstance(first, dict):
-                    self._keep_said(said_first(first), (object_in(first, "message") or first).get("model"))
-                    if (usage := counts_at_start(first)) is not None:
-                        self._report(usage)
-        return super()._outside(data, event)
+    def _read_first(self, data: bytes) -> None:
+        with suppress(WireError):
+            first = decode_frame(data)
+            if isinstance(first, dict):
+                self._keep_said(said_first(first), (object_in(first, "message") or first).get("model"))
+                if (usage := counts_at_start(first)) is not None:
+                    self._report(usage)
 
     def _keep_said(self, said: dict[str, Any], model: Any = None) -> None:
         """Keep what a frame says besides the message."""

@@ -55,7 +55,7 @@ from openresponses_bridge.protocol.events import Event
 from openresponses_bridge.protocol.items import CustomToolCall, FunctionCall, Item
 from openresponses_bridge.protocol.response import ErrorPayload, text_of_messages
 from openresponses_bridge.seal import Sealer
-from openresponses_bridge.state import TERMINAL_PHASES, ResponseStreamPhase
+from openresponses_bridge.state import TERMINAL_PHASES
 
 _NO_REASON = frozenset({"null", "none"})
 _ENDED = "the upstream ended with an error"
@@ -204,14 +204,10 @@ class Inbound(OnceBegun):
                 template.learn(data, event, self._position, string)
         return events
 
-    def _outside(self, data: bytes, event: str) -> list[Event]:
-        """The first frame is read before the response begins, which is to have what the answer says of
-        itself."""
-        if not self._ended and self._machine.phase is ResponseStreamPhase.IDLE:
-            self._said = 1
-            with suppress(WireError):
-                self._keep_said(data)
-        return super()._outside(data, event)
+    def _read_first(self, data: bytes) -> None:
+        self._said = 1
+        with suppress(WireError):
+            self._keep_said(data)
 
     def close(self) -> list[Event]:
         """The upstream has ended. Without `[DONE]` or a finish reason before, it was cut."""

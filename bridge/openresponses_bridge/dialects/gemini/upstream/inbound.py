@@ -32,7 +32,7 @@ from openresponses_bridge.errors import BridgeError, WireError
 from openresponses_bridge.protocol.events import Event
 from openresponses_bridge.protocol.response import ErrorPayload
 from openresponses_bridge.seal import Sealer
-from openresponses_bridge.state import TERMINAL_PHASES, ResponseStreamPhase
+from openresponses_bridge.state import TERMINAL_PHASES
 
 _DONE: Final = b"[DONE]"
 _GROUNDING: Final = "groundingMetadata"
@@ -206,11 +206,8 @@ class Inbound(OnceBegun):
         if said:
             self._machine.native(DIALECT, said)
 
-    def _outside(self, data: bytes, event: str) -> list[Event]:
-        if not self._ended and self._machine.phase is ResponseStreamPhase.IDLE:
-            name = model_in(data)
-            self._machine.report_names(name)
-        return super()._outside(data, event)
+    def _read_first(self, data: bytes) -> None:
+        self._machine.report_names(model_in(data))
 
     def _fail(self, error: ErrorPayload | BridgeError) -> list[Event]:
         self._mark_ended()

@@ -26,7 +26,7 @@ from openresponses_bridge.protocol.events import Event
 from openresponses_bridge.protocol.response import ErrorPayload
 from openresponses_bridge.protocol.usage import Usage
 from openresponses_bridge.seal import Sealer
-from openresponses_bridge.state import TERMINAL_PHASES, ResponseStreamPhase
+from openresponses_bridge.state import TERMINAL_PHASES
 
 _DONE: Final = b"[DONE]"
 _USAGE: Final = "usage"
@@ -55,8 +55,6 @@ class Inbound(OnceBegun):
     def feed(self, data: bytes, event: str = "") -> list[Event]:
         """One frame's payload: an event, a whole interaction or an error."""
         if not self._live:
-            if not self._ended and self._machine.phase is ResponseStreamPhase.IDLE:
-                self._machine.report_names(_model_in(data))
             return self._outside(data, event)
         self._frames += 1
         if data.strip() in (b"", _DONE):
@@ -72,6 +70,9 @@ class Inbound(OnceBegun):
             return events + self._fail(unreadable(self._frames, error))
         except BridgeError as error:  # the machine refused what the frames contain
             return events + self._fail(error)
+
+    def _read_first(self, data: bytes) -> None:
+        self._machine.report_names(_model_in(data))
 
     def close(self) -> list[Event]:
         """The upstream has ended. Without the end of the interaction before, the answer was cut."""
