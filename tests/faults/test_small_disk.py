@@ -1,8 +1,6 @@
 """Law S1 on a real file system that is full: the store and the event log of one server lie in it."""
 
 import os
-import shutil
-import subprocess
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -10,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.crashes import wait_until_settled
+from tests.support.mounts import mounted
 from tests.support.serving import call, respond, violations
 from tests.support.workers import CONFIG, Reader, slow_stream, type_of, working
 
@@ -18,19 +17,8 @@ ENDS = {"response.completed", "response.failed"}
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of eight megabytes."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mount = shutil.which("mount")
-    made = mount and subprocess.run(
-        [mount, "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(folder)], capture_output=True, check=False
-    )
-    if not made or made.returncode:
-        pytest.skip("no file system can be mounted here: that needs root")
-    try:
-        yield folder
-    finally:
-        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+    with mounted(tmp_path / "disk") as disk:
+        yield disk
 
 
 def fill(disk: Path) -> Path:

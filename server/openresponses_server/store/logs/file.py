@@ -196,6 +196,8 @@ class FileLog:
         self._changed: dict[str, _Written] = {}  # since the loop's last turn
         self._sweeping: asyncio.TimerHandle | None = None
         self._ready = False
+        self._is_usable = False
+        """The folder is this user's, or was made."""
 
     async def check(self) -> None:
         self._make_folders()
@@ -345,9 +347,10 @@ class FileLog:
             self._ready = False
             self._notify_all()
             self.pipes.close()
-        for folder in (self._events, self.folder):
-            with suppress(OSError):  # unless others are there
-                folder.rmdir()
+        if self._is_usable:
+            for folder in (self._events, self.folder):
+                with suppress(OSError):  # unless others are there
+                    folder.rmdir()
 
     # files
 
@@ -361,6 +364,10 @@ class FileLog:
                 make_own_folder(folder)
             if not self._ready and (kind := network_file_system(self._events)) is not None:
                 raise OSError(errno.ENOTSUP, f"it is in a network file system ({kind})")
+            if not os.access(self._events, os.W_OK | os.X_OK):
+                is_fixed = os.statvfs(self._events).f_flag & os.ST_RDONLY
+                raise OSError(reason := errno.EROFS if is_fixed else errno.EACCES, os.strerror(reason))
+            self._is_usable = True
         except OSError as error:
             raise self._unusable(error) from error
 
@@ -447,6 +454,7 @@ class FileLog:
 
     def _bury(self, path: Path) -> None:
         """Leave nothing of a log but that it was discarded."""
+        _remove_foreign(path)
         file = os.open(path, _APPENDING | os.O_CREAT, 0o600)
         try:
             os.ftruncate(file, 0)
@@ -757,12 +765,17 @@ class _Opening:
         self.last = last
 
 
-def _opening_in(file: int) -> _Opening | None:
-    """The beginning of a file; None where that is not of a log, or of a discarded one."""
+def _first_in(file: int) -> Record | None:
+    """The first record of a file; None where that is not of a log of this user."""
     found = os.fstat(file)
     if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
         return None
-    record = RecordReader(file).read()
+    return RecordReader(file).read()
+
+
+def _opening_in(file: int) -> _Opening | None:
+    """The beginning of a file; None where that is not of a log, or of a discarded one."""
+    record = _first_in(file)
     if record is None or record.kind != Kind.OPENED:
         return None
     version, _, rest = record.data.decode(errors="replace").partition(" ")
@@ -772,12 +785,28 @@ def _opening_in(file: int) -> _Opening | None:
     return _Opening(int(generation), process, record.last)
 
 
-def _end_for_good(run_id: str, path: Path) -> None:
-    """End an older log of this name, and delete it. Raises LogGone if it was discarded."""
+def _remove_foreign(path: Path) -> None:
+    """Delete what is in the place of a log and is not a log, as it is: it may have another name elsewhere."""
     try:
         file = os.open(path, _APPENDING)
-    except OSError:
-        path.unlink(missing_ok=True)  # it is somebody else's, or no file
+    except FileNotFoundError:
+        return
+    except OSError:  # a link, or another user's
+        path.unlink(missing_ok=True)
+        return
+    try:
+        if _first_in(file) is None:
+            path.unlink(missing_ok=True)
+    finally:
+        os.close(file)
+
+
+def _end_for_good(run_id: str, path: Path) -> None:
+    """End an older log of this name, and delete it. Raises LogGone if it was discarded."""
+    _remove_foreign(path)
+    try:
+        file = os.open(path, _APPENDING)
+    except FileNotFoundError:
         return
     try:
         record = RecordReader(file).read()

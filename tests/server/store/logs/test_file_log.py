@@ -353,6 +353,7 @@ async def test_s7_folder_that_is_not_this_users_alone_is_not_used(tmp_path: Path
     with pytest.raises(LogGone):
         await rest(log)
     await log.shutdown()
+    assert os.path.lexists(folder), "it is somebody's"
 
 
 async def test_s7_folder_and_files_are_for_this_user_alone(folder: Path) -> None:
@@ -385,7 +386,64 @@ async def test_file_that_is_no_log_is_not_read_and_gives_way(folder: Path, data:
     await log.shutdown()
 
 
-async def test_s7_link_in_the_place_of_a_log_is_not_followed(folder: Path, tmp_path: Path) -> None:
+THEIRS = b"not a log" * 1000
+
+
+def put_in_place(kind: str, path: Path, theirs: Path) -> None:
+    """Put something in the place of a log that is none; what `theirs` has must stay."""
+    theirs.write_bytes(THEIRS)
+    if kind == "link":
+        path.symlink_to(theirs)
+    elif kind == "second name":
+        path.hardlink_to(theirs)
+    elif kind == "pipe":
+        os.mkfifo(path)
+    elif os.geteuid():
+        pytest.skip("only root can give a file away")
+    else:
+        path.write_bytes(b"")
+        os.chown(path, 12345, 12345)
+
+
+@pytest.mark.parametrize("kind", ["link", "second name", "pipe", "another user's"])
+async def test_s7_what_is_in_the_place_of_a_log_gives_way_unchanged(
+    folder: Path, tmp_path: Path, kind: str
+) -> None:
+    log = FileLog(folder)
+    log.listen()
+    path, theirs = folder / EVENTS / "r", tmp_path / "theirs"
+    put_in_place(kind, path, theirs)
+    with pytest.raises(LogGone):
+        await rest(log)
+    await log.open("r")
+    await log.append("r", frames(0, 0))
+    assert await rest(log) == frames(0, 0)
+    await log.close("r")
+    path.unlink()
+    put_in_place(kind, path, theirs)
+    await log.discard("r")
+    with pytest.raises(LogGone):
+        await log.open("r")
+    assert path.lstat().st_uid == os.geteuid()
+    assert theirs.read_bytes() == THEIRS
+    await log.shutdown()
+
+
+async def test_s7_folder_in_the_place_of_a_log_refuses_this_log_alone(folder: Path) -> None:
+    log = FileLog(folder)
+    log.listen()
+    (folder / EVENTS / "r").mkdir()
+    for call in (log.open, log.discard):
+        with pytest.raises(LogError):
+            await call("r")
+    with pytest.raises(LogGone):
+        await rest(log)
+    await log.open("s")
+    await log.append("s", frames(0, 0))
+    await log.shutdown()
+
+
+async def test_s7_link_to_another_log_is_not_followed(folder: Path, tmp_path: Path) -> None:
     log = FileLog(folder)
     log.listen()
     other = FileLog(tmp_path / "other")

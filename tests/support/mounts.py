@@ -1,0 +1,33 @@
+"""File systems that are mounted for a test: that needs root."""
+
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+
+@contextmanager
+def mounted(folder: Path) -> Iterator[Path]:
+    """A file system of eight megabytes in this folder, which is made. Skips the test where there can be
+    none."""
+    folder.mkdir()
+    _mount("-t", "tmpfs", "-o", "size=8m", "tmpfs", str(folder))
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def make_read_only(folder: Path) -> None:
+    """What is mounted there can't be written from now on."""
+    _mount("-o", "remount,ro", str(folder))
+
+
+def _mount(*given: str) -> None:
+    mount = shutil.which("mount")
+    made = mount and subprocess.run([mount, *given], capture_output=True, check=False)
+    if not made or made.returncode:
+        pytest.skip("no file system can be mounted here: that needs root")
