@@ -43,8 +43,8 @@ def run(effort: Effort) -> str:
     with ScriptedUpstream(scripts) as upstream, tempfile.TemporaryDirectory(prefix="orb-bench-") as name:
         folder = Path(name)
         with kinds(folder) as found:
-            sqlite, shared = found
-            for kind in (sqlite, Kind("PostgreSQL, log in memory", shared.store, "memory://"), shared):
+            *sqlite, shared = found
+            for kind in (*sqlite, Kind("PostgreSQL, log in memory", shared.store, "memory://"), shared):
                 with serving(kind, upstream.url, folder) as server:
                     cells = [_cell(*_costs(server, effort, what)) for what in _WHATS]
                 lines.append(f"{kind.name:<26}" + "".join(cells))

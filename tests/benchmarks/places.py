@@ -6,6 +6,7 @@ import tempfile
 import uuid
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AbstractContextManager, AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
+from pathlib import Path
 from typing import NamedTuple
 
 import psycopg
@@ -14,6 +15,7 @@ import redis
 
 from openresponses_server.store.base import ResponseStore
 from openresponses_server.store.logs.base import EventLog
+from openresponses_server.store.logs.file import FileLog
 from openresponses_server.store.logs.memory import MemoryLog
 from openresponses_server.store.logs.redis import RedisLog
 from openresponses_server.store.sql.locations import database_url
@@ -30,6 +32,8 @@ class Services(NamedTuple):
     stores: dict[str, str]
     redis: str | None
     prefix: str
+    folder: Path
+    """For event logs in files."""
     absent: list[str]
 
 
@@ -55,7 +59,7 @@ def services() -> Iterator[Services]:
             stores["PostgreSQL"] = url
         if address := _entered(held, "Redis", redis_server(), absent):
             held.callback(_forget, address, prefix)
-        yield Services(stores, address, prefix, absent)
+        yield Services(stores, address, prefix, Path(folder) / "logs", absent)
 
 
 def _entered(
@@ -77,16 +81,20 @@ def _forget(address: str, prefix: str) -> None:
 
 @asynccontextmanager
 async def opened(found: Services) -> AsyncIterator[list[Place]]:
-    """Each store with a log in memory, and the last one, which workers would share, with Redis too. Logs
-    go as soon as they are closed: what they hold is not what is measured."""
+    """Each store with a log in memory, SQLite with one in files too, and the last one, which workers would
+    share, with Redis too. Logs go as soon as they are closed: what they hold is not what is measured."""
     async with AsyncExitStack() as held:
         places = []
         for name, url in found.stores.items():
             store = open_store(url, limit=_MOST_RECORDS)
             held.push_async_callback(store.close)
             places.append(Place(name, store, MemoryLog(linger=0)))
+            if name == "SQLite":
+                files = FileLog(found.folder, linger=0)
+                held.push_async_callback(files.shutdown)
+                places.append(Place(f"{name} + files", store, files, alone=False))
         if found.redis is not None:
             shared = RedisLog(found.redis, found.prefix, linger=0.1)
             held.push_async_callback(shared.shutdown)
-            places.append(Place(f"{places[-1].name} + Redis", places[-1].store, shared, alone=False))
+            places.append(Place(f"{name} + Redis", store, shared, alone=False))
         yield places

@@ -169,8 +169,10 @@ def kinds(folder: Path) -> Iterator[list[Kind]]:
     with ExitStack() as held:
         postgres = held.enter_context(postgres_database())
         log = held.enter_context(own_redis())
+        sqlite = f"sqlite:///{folder}/bench.db"
         yield [
-            Kind("SQLite, log in memory", f"sqlite:///{folder}/bench.db", "memory://"),
+            Kind("SQLite, log in memory", sqlite, "memory://"),
+            Kind("SQLite, log in files", sqlite, "file:"),
             Kind("PostgreSQL, log in Redis", postgres, log.url),
         ]
 

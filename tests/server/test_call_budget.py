@@ -43,7 +43,7 @@ async def test_a_steady_token() -> None:
 
 async def test_a_steady_token_that_is_stored(tmp_path: Path) -> None:
     async with serving(store=f"sqlite:///{tmp_path}/responses.db") as bench:
-        (await steady(bench)).check(17, 13)
+        (await steady(bench)).check(16, 13)
 
 
 async def test_a_steady_token_whose_log_is_in_redis(tmp_path: Path) -> None:
