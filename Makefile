@@ -177,6 +177,7 @@ browser: $(TEST)
 
 screenshots: $(TEST)
 	SCREENSHOTS=docs/images $(MAKE) browser
+	SCREENSHOTS=$(CURDIR)/docs/images $(BIN)/python -m pytest -m vscode -rs $(PYTEST_ARGS) tests/clients/vscode/test_choices.py
 
 # The extension in a real VS Code extension host, which npm and apt bring into tests/clients/.vscode-host.
 vscode: $(TEST)

@@ -94,3 +94,9 @@ def test_the_participant_of_the_chat(results: Results) -> None:
     assert made["shown"][0] == "<1 % of the context is used.>"
     assert (made["offered"], made["result"]) == (1, {"metadata": {"end": "done", "rounds": 2}})
     assert made["invoked"][0]["token"] == "of the chat"
+
+
+def test_the_effort_that_was_chosen_in_the_chat_goes_with_each_round(results: Results) -> None:
+    """To the models of this vendor alone: others may take no such option."""
+    high = {"reasoningEffort": "high"}
+    assert results["effort"] == [high, high, None, None]

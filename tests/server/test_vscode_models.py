@@ -1,4 +1,5 @@
-"""The extension's list of models over servers that say anything; `make vscode` shows it in a real VS Code."""
+"""The extension's list of models, over servers that say anything, and the effort of its requests. `make
+vscode` shows both in a real VS Code."""
 
 import json
 import shutil
@@ -53,6 +54,7 @@ def test_fields_of_other_types_count_as_missing(results: Results) -> None:
         "maxInputTokens": 0,
         "maxOutputTokens": 0,
         "capabilities": {"imageInput": False, "toolCalling": False},
+        "isUserSelectable": True,
     }
 
 
@@ -71,6 +73,22 @@ def test_no_proposed_api_is_asked_for(results: Results) -> None:
     assert results["long"]["capabilities"] == {"imageInput": False, "toolCalling": 0}
 
 
+def test_a_model_can_be_kept_out_of_the_picker_and_have_a_price(results: Results) -> None:
+    assert (results["hidden"]["isUserSelectable"], results["hidden"]["pricing"]) == (False, "$1 in")
+
+
+def test_the_schema_of_the_effort_is_made_anew(results: Results) -> None:
+    assert results["effort"]["properties"]["reasoningEffort"] == {
+        "type": "string",
+        "title": "Effort",
+        "enum": ["auto", "low", "high"],
+        "enumItemLabels": ["Auto", "L", "high"],
+        "default": "auto",
+        "group": "navigation",
+    }
+    assert results["no_effort"] == [None] * 5
+
+
 def test_a_list_is_read_again_when_its_version_is_another_or_not_a_text(results: Results) -> None:
     assert results["versions"] == {"seen": [["x"], ["x"], ["y"]], "changed": 1}
     assert results["odd_versions"] == {"seen": [["m0"], ["m1"], ["m2"], ["m3"]], "changed": 3}
@@ -80,6 +98,20 @@ def test_what_was_known_stays_until_the_server_sends_a_list_again(results: Resul
     first, wrong, last = results["stays"]["seen"]
     assert (first, last) == (["x"], ["y"])
     assert "no list of models" in wrong["error"]
+
+
+def test_an_effort_is_that_of_the_caller_else_the_chosen_one_else_that_of_the_settings(
+    results: Results,
+) -> None:
+    setting, chosen, auto, odd, caller = results["sent"]
+    assert setting == {"modelOptions": {"reasoningEffort": "low", "temperature": 1}}
+    assert chosen == {
+        "modelOptions": {"temperature": 1},
+        "modelConfiguration": {"reasoningEffort": "high"},
+    }
+    assert auto == odd == {"modelOptions": {"reasoningEffort": "low"}}
+    # the server has what the caller says go before what was chosen
+    assert caller["modelOptions"] == {"reasoningEffort": "none"}
 
 
 def test_an_errors_message_has_nothing_that_is_not_seen(results: Results) -> None:

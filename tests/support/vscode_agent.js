@@ -38,7 +38,8 @@ function host(answers, { tools = { look: input => `saw ${input.at}` }, token = {
     maxInputTokens: 4000,
     countTokens: async message => JSON.stringify(message.content ?? message).length,
     sendRequest: async (messages, options) => {
-      asked.push({ messages: JSON.parse(JSON.stringify(messages)), tools: (options.tools ?? []).map(tool => Object.keys(tool)) });
+      const { tools: given = [], modelOptions } = options;
+      asked.push({ messages: JSON.parse(JSON.stringify(messages)), tools: given.map(tool => Object.keys(tool)), modelOptions });
       const answer = answers.shift();
       if (answer instanceof Error) throw answer;
       return { stream: (async function* stream() { yield* answer; })() };
@@ -116,6 +117,17 @@ const checks = {
   model_fails: async () => {
     const { run } = host([new Error('no model')]);
     return run().then(() => 'answered', error => error.message);
+  },
+  effort: async () => {
+    const { agent, asked, model, vscode } = host([[call('look', {})], [say('Done.')], [say('Done.')], [say('Done.')]]);
+    const stream = { markdown: () => {}, progress: () => {} };
+    const ask = (vendor, reasoningEffort) => participant(vscode, agent)(
+      { prompt: 'Now', model: { ...model, vendor }, modelConfiguration: { reasoningEffort } },
+      { history: [] }, stream, { isCancellationRequested: false });
+    await ask('openresponses', 'high');
+    await ask('openresponses', 'auto');
+    await ask('another', 'high');
+    return asked.map(each => each.modelOptions ?? null);
   },
   many_tools: async () => {
     const tools = Object.fromEntries(Array.from({ length: 200 }, (_, number) => [`tool${number}`, () => '']));

@@ -11,6 +11,13 @@ from openresponses_bridge.models.identity import model_identity
 UNKNOWN_CONTEXT: Final = 128_000
 UNKNOWN_OUTPUT: Final = 8_192
 """Tokens that a model counts as having while nobody has said; VS Code wants numbers."""
+CONFIGURED_EFFORT: Final = "reasoningEffort"
+"""The property of `configurationSchema` with the effort, and its name in `modelConfiguration`."""
+NO_CHOICE: Final = "auto"
+"""The effort that asks for none, so that the model's own counts. VS Code sends the default of each property
+with every request: without this, its default would go before the settings of the extension."""
+_LIKELY_EFFORTS: Final = ("low", "medium", "high")
+_EFFORT_GROUP: Final = "navigation"  # where the card of a model in the picker shows its effort
 
 
 class EnrichedModelData(Struct, frozen=True, kw_only=True):
@@ -18,7 +25,9 @@ class EnrichedModelData(Struct, frozen=True, kw_only=True):
 
     `id` is what requests ask for, `name` is for people, `upstream` is where it is served. `family` and
     `version` are read from the id. `context_window` is input and output together. `reasoning` is None when it
-    is not known; `limits_known` says whether the limits are the model's or only likely."""
+    is not known; `limits_known` says whether the limits are the model's or only likely. `efforts` are the
+    levels of reasoning effort to choose from, the least first. `pricing` says in words what the model costs,
+    "" if nobody knows."""
 
     id: str
     name: str
@@ -32,6 +41,8 @@ class EnrichedModelData(Struct, frozen=True, kw_only=True):
     images: bool
     reasoning: bool | None
     limits_known: bool
+    efforts: tuple[str, ...] = ()
+    pricing: str = ""
 
     @classmethod
     def of(
@@ -47,10 +58,13 @@ class EnrichedModelData(Struct, frozen=True, kw_only=True):
         tools: bool | None = None,
         images: bool | None = None,
         reasoning: bool | None = None,
+        efforts: tuple[str, ...] | None = None,
+        pricing: str = "",
     ) -> EnrichedModelData:
         """Return the information from known facts; None is unknown. `model` is the name under which requests
         go out, whose family counts where `id` is an alias. Tool support is assumed, since a model without it
-        can still be used (its requests have no tools); image support is not."""
+        can still be used (its requests have no tools); image support is not. A model that reasons, of whose
+        efforts nothing is known, has those that most have."""
         identity = model_identity(model or id)
         window = context_window or max_input_tokens or UNKNOWN_CONTEXT
         output = min(max_output_tokens or UNKNOWN_OUTPUT, window)
@@ -68,13 +82,15 @@ class EnrichedModelData(Struct, frozen=True, kw_only=True):
             images=images is True,
             reasoning=reasoning,
             limits_known=bool(context_window or max_input_tokens),
+            efforts=_efforts(reasoning, efforts),
+            pricing=pricing,
         )
 
     def information(self) -> dict[str, Any]:
         """Return the information in VS Code's names."""
         limits = f"{self.max_input_tokens:,} tokens in, {self.max_output_tokens:,} out"
         limits = limits if self.limits_known else "its limits are not known"
-        return {
+        information = {
             "id": self.id,
             "name": self.name,
             "family": self.family,
@@ -84,4 +100,32 @@ class EnrichedModelData(Struct, frozen=True, kw_only=True):
             "capabilities": {"imageInput": self.images, "toolCalling": self.tools},
             "tooltip": f"{self.id}: {limits}",
             "detail": self.upstream,
+            "isUserSelectable": True,
         }
+        if self.pricing:
+            information["pricing"] = self.pricing
+        if self.efforts:
+            information["configurationSchema"] = {"properties": {CONFIGURED_EFFORT: self._effort_schema()}}
+        return information
+
+    def _effort_schema(self) -> dict[str, Any]:
+        choices = (NO_CHOICE, *self.efforts)
+        return {
+            "type": "string",
+            "title": "Thinking Effort",
+            "enum": list(choices),
+            "enumItemLabels": [_LABELS.get(each, each.capitalize()) for each in choices],
+            "default": NO_CHOICE,
+            "group": _EFFORT_GROUP,
+        }
+
+
+_LABELS: Final = {"xhigh": "Extra high"}
+
+
+def _efforts(reasoning: bool | None, known: tuple[str, ...] | None) -> tuple[str, ...]:
+    if reasoning is False:
+        return ()
+    if known is None:
+        return _LIKELY_EFFORTS if reasoning else ()
+    return known

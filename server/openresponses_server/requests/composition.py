@@ -88,7 +88,7 @@ def compose(settings: Settings) -> Service:
         settings=settings,
         router=router,
         routes=routes,
-        listing=Listing(router, settings.discovery),
+        listing=Listing(router, settings.discovery, prices=prices),
         store=store,
         runs=runs,
         keeper=runs.keeper,

@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from importlib import resources
 from typing import Any, Final
@@ -14,12 +14,15 @@ from typing import Any, Final
 import structlog
 from msgspec import Struct
 
+from openresponses_bridge.dialects.base import LEVELS, accepted_efforts
 from openresponses_bridge.models.information import EnrichedModelData
 from openresponses_bridge.protocol.codec import encode
 from openresponses_server.errors import UpstreamError
 from openresponses_server.upstreams.base import Upstream
 from openresponses_server.upstreams.catalog import ReportedModel
+from openresponses_server.upstreams.prices import Prices
 from openresponses_server.upstreams.routing.models import Router
+from openresponses_server.upstreams.targets import Target
 
 # Models as Codex CLI describes them to itself (its `ModelInfo`), so that it offers the tools that fit.
 #
@@ -107,8 +110,10 @@ class Listing:
         router: Router,
         fresh: float = FRESH_SECONDS,
         clock: Callable[[], float] = time.monotonic,
+        prices: Prices | None = None,
     ) -> None:
         self._router = router
+        self._prices = prices
         self._fresh = fresh
         self._clock = clock
         self._lock = asyncio.Lock()
@@ -163,8 +168,10 @@ class Listing:
         return head | {what: value for what, value in details.items() if value}
 
     def _enriched(self, name: str, owner: str) -> EnrichedModelData:
-        model = self._router.outgoing(name)
+        target = self._router.resolve(name)
+        model = target.model
         known = self._router.catalog.capabilities(owner, model)
+        names = [model, *(each.model for each in target.fallbacks)]
         reported = self._router.catalog.listed(owner).get(model)
         return EnrichedModelData.of(
             name,
@@ -177,6 +184,8 @@ class Listing:
             tools=known.tools,
             images=known.images,
             reasoning=known.reasoning,
+            efforts=_efforts(target, known.efforts),
+            pricing="" if self._prices is None else self._prices.label(name, names),
         )
 
     def _named(self) -> Iterator[tuple[str, str]]:
@@ -253,6 +262,15 @@ async def _ask(upstream: Upstream) -> list[ReportedModel] | None:
             **said,
         )
         return None
+
+
+def _efforts(target: Target, of_model: Sequence[str] | None) -> tuple[str, ...] | None:
+    """The levels that requests for a model may ask for, the least first; None if nothing is known."""
+    of_server = getattr(target.options, "efforts", None)  # some dialects have this option
+    if of_server is None and of_model is None:
+        return None
+    accepted = accepted_efforts(of_server, of_model)
+    return tuple(level for level in LEVELS if level in accepted)
 
 
 _KEPT: Final = 16  # remembered versions

@@ -19,6 +19,7 @@ from openresponses_server.upstreams.catalog import best_match
 
 _MOST_NAMES: Final = 1024  # names of models whose prices are kept, which clients may make up
 _PER_MILLION: Final = 6
+_MILLION: Final = 10**_PER_MILLION
 _OTHERS: Final = "`per_image`, `per_character`, `per_second` or `per_request`"
 
 
@@ -89,6 +90,19 @@ class _Tariff(Struct, frozen=True):
                 return self.second
         return None
 
+    def label(self) -> str:
+        """What tokens and requests cost, in words; "" if neither has a price."""
+        said: list[str] = []
+        if self.tokens:
+            *tiers, (_, rates) = self.tokens
+            cached = [] if rates.cached == rates.input else [(rates.cached, "cached")]
+            parts = [(rates.input, "in"), *cached, (rates.output, "out")]
+            tokens = ", ".join(f"${dollars(each * _MILLION)} {what}" for each, what in parts)
+            said.append(f"{tokens} per 1M tokens{' (long input: other prices)' if tiers else ''}")
+        if self.request:
+            said.append(f"${dollars(self.request)} per request")
+        return ", ".join(said)
+
     def round_costs(self, usage: Usage) -> list[int]:
         """The cost of the tokens of each answer that a usage is the sum of."""
         return [self.cost_of_tokens(each) for each in rounds_of(usage)] if self.tokens else []
@@ -155,6 +169,13 @@ class Prices:
         cost = dollars(tariff.cost(usage, "tokens", None))
         rounds = tariff.round_costs(usage) if usage.rounds is not UNSET else []
         return CostShown(cost, [dollars(each) or "" for each in rounds])
+
+    def label(self, model: str, upstream_models: Iterable[str]) -> str:
+        """What tokens and requests cost, in words, if it is the same under all names that the model may have
+        upstream; else ""."""
+        tariffs = {self._of(model, each) for each in upstream_models}
+        tariff = tariffs.pop() if len(tariffs) == 1 else None
+        return "" if tariff is None else tariff.label()
 
     def _find(self, model: str, upstream_model: str) -> _Tariff | None:
         pattern = best_match(model, self._given)

@@ -16,6 +16,9 @@ def test_information_has_vs_codes_names() -> None:
         max_output_tokens=32_000,
         tools=True,
         images=True,
+        reasoning=True,
+        efforts=("none", "low", "xhigh"),
+        pricing="$15 in, $75 out per 1M tokens",
     )
     assert model.information() == {
         "id": "claude-opus-4-1-20250805",
@@ -27,7 +30,37 @@ def test_information_has_vs_codes_names() -> None:
         "capabilities": {"imageInput": True, "toolCalling": True},
         "tooltip": "claude-opus-4-1-20250805: 168,000 tokens in, 32,000 out",
         "detail": "anthropic",
+        "isUserSelectable": True,
+        "pricing": "$15 in, $75 out per 1M tokens",
+        "configurationSchema": {
+            "properties": {
+                "reasoningEffort": {
+                    "type": "string",
+                    "title": "Thinking Effort",
+                    "enum": ["auto", "none", "low", "xhigh"],
+                    "enumItemLabels": ["Auto", "None", "Low", "Extra high"],
+                    "default": "auto",
+                    "group": "navigation",
+                }
+            }
+        },
     }
+
+
+@pytest.mark.parametrize(
+    ("known", "efforts"),
+    [
+        ({}, ()),
+        ({"reasoning": True}, ("low", "medium", "high")),
+        ({"reasoning": False, "efforts": ("low",)}, ()),
+        ({"reasoning": True, "efforts": ()}, ()),
+        ({"efforts": ("high", "max")}, ("high", "max")),
+    ],
+)
+def test_efforts_can_be_chosen_where_there_are_some(known: dict[str, Any], efforts: tuple[str, ...]) -> None:
+    model = EnrichedModelData.of("mine", "here", **known)
+    assert model.efforts == efforts
+    assert ("configurationSchema" in model.information()) == bool(efforts)
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 
-from openresponses_server.settings import Capabilities, Settings, UpstreamSettings
+from openresponses_server.settings import Capabilities, Price, Settings, UpstreamSettings
 from openresponses_server.settings.files import hashed
 from openresponses_server.vscode.vsix import vsix
+from tests.clients.vscode.choosing import choose_and_ask
 from tests.clients.vscode.host import HERE, Host, require_host
 from tests.clients.vscode.hostile import ADDRESSES, ANSWERS, LISTS, Hostile
+from tests.clients.vscode.page import Page
 from tests.clients.vscode.results import Attacked, Played
 from tests.clients.vscode.scripts import scripts
 from tests.support.serving import serving
@@ -52,9 +54,8 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Host:
 @pytest.fixture(scope="session")
 def demo(host: Host) -> dict[str, Any]:
     """What another extension gets from the demo model, by check; `page` is the text of the status bar."""
-    look = "document.querySelector('.statusbar')?.innerText"
     with serving(Settings(store="memory://")) as address:
-        return host.run(SCRIPTS / "demo.js", {"address": address}, look=look)
+        return host.run(SCRIPTS / "demo.js", {"address": address}, look=lambda page: page.text(".statusbar"))
 
 
 @pytest.fixture(scope="session", params=["chat", "anthropic"])
@@ -77,6 +78,30 @@ def _server(url: str, dialect: str) -> Any:
 
 
 @pytest.fixture(scope="session")
+def chosen(host: Host) -> Iterator[Played]:
+    """Efforts that are chosen in the picker of the chat, and one that the settings have."""
+    with ScriptedUpstream(scripts()) as upstream:
+        upstream.models = ["text", "thinking"]
+        known = {
+            "text": Capabilities(reasoning=True, efforts=["none", "low", "high"]),
+            "thinking": Capabilities(reasoning=False),
+        }
+        settings = Settings(
+            store="memory://",
+            upstreams=[UpstreamSettings(url=upstream.url, name="scripted", dialect="chat")],
+            models=known,
+            prices={"text": Price(input=3.0, cached_input=0.3, output=15.0)},
+        )
+        with serving(settings) as address:
+            given = {"address": address}
+
+            def look(page: Page) -> dict[str, Any]:
+                return choose_and_ask(page, upstream)
+
+            yield Played(host.run(SCRIPTS / "choices.js", given, look=look), upstream)
+
+
+@pytest.fixture(scope="session")
 def attacked(host: Host) -> Iterator[Attacked]:
     """Answers of a server that is not what it should be."""
     with Hostile() as stranger, Hostile(stranger.url) as hostile:
@@ -91,6 +116,10 @@ def keyed(host: Host) -> Iterator[Attacked]:
     with Hostile() as stranger, Hostile(stranger.url) as other, own as address:
         theirs = {"openresponses.address": stranger.url, "openresponses.modelOptions": {"systemPrompt": "!"}}
         given = {"own": address, "other": other.url, "settings": theirs}
-        look = "document.querySelector('.quick-input-widget')?.innerText"
-        results = host.run(SCRIPTS / "keys.js", given, workspace=theirs, look=look)
+        results = host.run(
+            SCRIPTS / "keys.js",
+            given,
+            workspace=theirs,
+            look=lambda page: page.text(".quick-input-widget"),
+        )
         yield Attacked(results, other, stranger)

@@ -16,11 +16,13 @@ import signal
 import subprocess
 import tarfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.clients.vscode.page import Page, opened_page
 
 HERE = Path(__file__).parent
 FOLDER = HERE.parent / ".vscode-host"
@@ -121,10 +123,10 @@ class Host:
         given: Mapping[str, Any],
         *,
         workspace: Mapping[str, Any] | None = None,
-        look: str | None = None,
+        look: Callable[[Page], Any] | None = None,
     ) -> dict[str, Any]:
         """What the script returns, run by another extension. `workspace` are settings of the folder that
-        is open; `look` is an expression for the page, whose value comes under `page`."""
+        is open; what `look` makes of the page, once the script has ended, comes under `page`."""
         home = Path(self._folder / f"home-{time.monotonic_ns()}")
         shutil.copytree(self._extensions, home / "extensions")
         settings = home / "workspace/.vscode/settings.json"
@@ -176,7 +178,10 @@ class Host:
                 result: dict[str, Any] = json.loads(out.read_text())
                 assert "error" not in result, result["error"]
                 found: dict[str, Any] = result["result"]
-                return found if look is None else found | {"page": _evaluated(profile, look)}
+                if look is None:
+                    return found
+                with opened_page(profile) as opened:
+                    return found | {"page": look(opened)}
             finally:
                 for process in reversed(processes):
                     _stop(process)
@@ -189,23 +194,6 @@ class Host:
         foreign = ("NODE_OPTIONS", "VSCODE", "CODE_SERVER")
         kept = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
         return kept | {"HOME": str(home), "TMPDIR": str(home), "XDG_RUNTIME_DIR": str(home)}
-
-
-def _evaluated(profile: Path, expression: str) -> Any:
-    """The value of an expression in the page, by the browser's own protocol."""
-    from urllib.request import urlopen
-
-    from websockets.sync.client import connect
-
-    port = (profile / "DevToolsActivePort").read_text().splitlines()[0]
-    with urlopen(f"http://127.0.0.1:{port}/json") as listed:
-        address = next(each for each in json.load(listed) if each["type"] == "page")["webSocketDebuggerUrl"]
-    asked = {"expression": expression, "returnByValue": True, "awaitPromise": True}
-    with connect(address, max_size=None) as connection:
-        connection.send(json.dumps({"id": 1, "method": "Runtime.evaluate", "params": asked}))
-        while (answer := json.loads(connection.recv(timeout=10))).get("id") != 1:
-            pass
-    return answer["result"]["result"].get("value")
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:

@@ -68,7 +68,7 @@ def test_odd_models_hide_no_others(attacked: Attacked) -> None:
     found = {each["id"]: each for each in attacked.results["models"]}
     assert set(found) == {*ANSWERS, "text", "odd-model"}
     assert found["odd-model"]["name"] == "n" * 199 + "…"
-    assert found["odd-model"]["family"] == "family"
+    assert (found["odd-model"]["family"], found["odd-model"].get("pricing")) == ("family", None)
     assert {each["maxInputTokens"] for each in attacked.results["models"]} == {0}
 
 

@@ -8,9 +8,10 @@ import pytest
 
 from openresponses_bridge.seal import Sealer
 from openresponses_server.errors import UpstreamError
-from openresponses_server.settings import Capabilities, Settings, UpstreamSettings, load_settings
+from openresponses_server.settings import Capabilities, Price, Settings, UpstreamSettings, load_settings
 from openresponses_server.upstreams.catalog import ReportedModel
 from openresponses_server.upstreams.listing import Listing
+from openresponses_server.upstreams.prices import Prices
 from openresponses_server.upstreams.routing.models import Router, build_router
 from tests.support.clocks import Clock
 from tests.support.serving import call, respond, serving
@@ -162,6 +163,32 @@ def test_the_configs_word_counts_before_the_upstreams_and_that_before_the_table(
         assert router.resolve("gpt-4o").able.context_window == 5
         assert router.resolve("set").able.context_window == 7
         assert router.resolve("gpt-4o-2024-11-20").able.context_window == 128_000
+
+    asyncio.run(main())
+
+
+def test_efforts_and_prices_are_those_of_the_settings() -> None:
+    """A server's levels count as far as the model has them; a price is shown if each upstream has it."""
+    upstreams = [
+        UpstreamSettings(
+            name="here",
+            url="http://127.0.0.1:9",
+            models=["set", "likely"],
+            options={"efforts": ["low", "high", "max"]},
+            failover=["there/other"],
+        ),
+        UpstreamSettings(name="there", url="http://127.0.0.1:9"),
+    ]
+    known = {"set": Capabilities(efforts=["high", "none", "low"]), "likely": Capabilities(reasoning=True)}
+    prices = Prices({"set": Price(input=1, output=2)}, {"likely": Price(input=1, output=2)})
+    router = build_router(Settings(upstreams=upstreams, models=known), Sealer())
+
+    async def main() -> None:
+        found = {model.id: model for model in await Listing(router, prices=prices).enriched()}
+        assert found["set"].efforts == ("low", "high")
+        assert found["set"].pricing == "$1 in, $2 out per 1M tokens"
+        assert found["likely"].efforts == ("low", "high", "max")
+        assert found["likely"].pricing == ""
 
     asyncio.run(main())
 

@@ -222,6 +222,24 @@ def test_the_report_and_the_log_line_say_it_and_an_unknown_price_is_null(upstrea
 
 
 @pytest.mark.parametrize(
+    ("price", "label"),
+    [
+        (Price(input=3.0, output=15.0), "$3 in, $15 out per 1M tokens"),
+        (GPT, "$2.5 in, $0.25 cached, $10 out per 1M tokens"),
+        (LONG, "$1 in, $0.1 cached, $10 out per 1M tokens (long input: other prices)"),
+        (Price(input=0.0, output=0.0), "$0 in, $0 out per 1M tokens"),
+        (Price(per_request=0.01), "$0.01 per request"),
+        (Price(input=1.0, output=2.0, per_request=0.5), "$1 in, $2 out per 1M tokens, $0.5 per request"),
+        (Price(per_image=0.04), ""),
+    ],
+)
+def test_a_price_in_words(price: Price, label: str) -> None:
+    assert Prices({"m": price}).label("m", ["u", "v"]) == label
+    assert Prices({}, {"u": price}).label("m", ["u"]) == label
+    assert Prices({}, {"u": price}).label("m", ["u", "v"]) == ""
+
+
+@pytest.mark.parametrize(
     "price",
     [
         "",

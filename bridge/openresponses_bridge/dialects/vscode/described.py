@@ -20,5 +20,6 @@ class ChatRequest(Struct, frozen=True, kw_only=True):
     tools: list[dict[str, Any]] | None = None
     toolMode: int | str | None = None  # noqa: N815 - VS Code's names
     modelOptions: dict[str, Any] | None = None  # noqa: N815
+    modelConfiguration: dict[str, Any] | None = None  # noqa: N815
     includeEncryptedThinking: bool | None = None  # noqa: N815
     store: bool | None = None

@@ -65,15 +65,13 @@ def chat_of(body: Mapping[str, Any]) -> ChatRequest:
     mode = body.get("toolMode") or ToolMode.AUTO
     if mode not in list(ToolMode):
         raise invalid("toolMode", "expected 1 (auto) or 2 (required)")
-    options = body.get("modelOptions", {})
-    if not isinstance(options, dict | None):
-        raise invalid("modelOptions", "expected an object")
     return ChatRequest(
         model,
         [read_message(message, f"messages[{position}]") for position, message in enumerate(messages)],
         [_tool(tool, f"tools[{position}]") for position, tool in enumerate(_list(body, "tools"))],
         ToolMode(mode),
-        options or {},
+        _object(body, "modelOptions") or {},
+        _object(body, "modelConfiguration") or UNSET,
         _flag(body, "includeEncryptedThinking"),
         _flag(body, "store"),
     )
@@ -108,6 +106,15 @@ def _flag(body: Mapping[str, Any], name: str) -> bool | UnsetType:
         return UNSET
     if not isinstance(value, bool):
         raise invalid(name, "expected true or false")
+    return value
+
+
+def _object(body: Mapping[str, Any], name: str) -> dict[str, Any]:
+    value = body.get(name)
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise invalid(name, "expected an object")
     return value
 
 

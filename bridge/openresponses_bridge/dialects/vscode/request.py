@@ -18,6 +18,7 @@ from openresponses_bridge.dialects.vscode.reading import read_message
 from openresponses_bridge.dialects.vscode.to_items import ItemBuilder
 from openresponses_bridge.dialects.vscode.to_messages import MessageBuilder
 from openresponses_bridge.dialects.vscode.types import ChatMessage, ChatRequest, ChatTool, Role, ToolMode
+from openresponses_bridge.models.information import CONFIGURED_EFFORT, NO_CHOICE
 from openresponses_bridge.models.tokens import TokenCounter
 from openresponses_bridge.protocol.beyond import names_of
 from openresponses_bridge.protocol.codec import request_object
@@ -131,12 +132,15 @@ def from_vscode(
     chat: ChatRequest, *, call_id_prefix: str = CALL_ID_PREFIX, use_markers: bool = False
 ) -> tuple[CreateResponse, Diagnostics]:
     """The Responses request for a chat, streamed. `modelOptions.systemPrompt` and leading system messages are
-    its instructions, in this order.
+    its instructions, in this order. `modelOptions` go before `modelConfiguration`.
 
     `use_markers`: go on from the last response of this model that a stateful marker names, with only
     what came after it. Otherwise the whole chat is sent, which needs no stored response.
     """
     diagnostics = Diagnostics()
+    fields = _options(chat.model_options, diagnostics)
+    if chat.model_configuration is not UNSET:
+        fields = _configured(chat.model_configuration, diagnostics) | fields
     leading, messages = _instructions(chat.messages)
     prompt = chat.model_options.get(_SYSTEM_PROMPT)
     said = [text for text in (prompt, leading) if isinstance(text, str) and text]
@@ -155,7 +159,7 @@ def from_vscode(
             tools=tool_params(chat.tools, diagnostics) or None,
             tool_choice=tool_choice(chat.tool_mode, chat.tools),
             stream=True,
-            **_options(chat.model_options, diagnostics),
+            **fields,
         ),
         diagnostics,
     )
@@ -228,6 +232,18 @@ def _options(given: dict[str, Any], diagnostics: Diagnostics) -> dict[str, Any]:
             fields["reasoning"] = ReasoningOptions(effort=value)
         elif value is not None and not (name == _SYSTEM_PROMPT and isinstance(value, str)):
             diagnostics.loss(f"modelOptions.{name[:64]}", "can't be expressed")
+    return fields
+
+
+def _configured(given: dict[str, Any], diagnostics: Diagnostics) -> dict[str, Any]:
+    """What the user chose for the model, the effort of which the model's information gave the levels."""
+    fields: dict[str, Any] = {}
+    for name, value in given.items():
+        if name == CONFIGURED_EFFORT and isinstance(value, str):
+            if value != NO_CHOICE:
+                fields["reasoning"] = ReasoningOptions(effort=value)
+        elif value is not None:
+            diagnostics.loss(f"modelConfiguration.{name[:64]}", "can't be expressed")
     return fields
 
 

@@ -1,8 +1,8 @@
 """A chat request as VS Code makes it: `LanguageModelChatMessage`s, tools and options.
 
 Parts are those of `openresponses_bridge.decoder.parts`. On the wire a request is one JSON object
-`{model, messages: [{role, content, name?}], tools?, toolMode?, modelOptions?, includeEncryptedThinking?,
-store?}`; `JSON.stringify` of VS Code's own messages says `_content` for `content`.
+`{model, messages: [{role, content, name?}], tools?, toolMode?, modelOptions?, modelConfiguration?,
+includeEncryptedThinking?, store?}`; `JSON.stringify` of VS Code's own messages says `_content` for `content`.
 """
 
 from __future__ import annotations
@@ -52,8 +52,10 @@ class ChatTool(Struct, frozen=True, rename="camel"):
 class ChatRequest(Struct, frozen=True, rename="camel"):
     """A request to a provider: the messages, and ProvideLanguageModelChatResponseOptions.
 
-    `include_encrypted_thinking` asks for reasoning that its provider can read again. `store` is ours:
-    whether the response is kept, so that a stateful marker can name it; unset leaves that to the server.
+    `model_options` are what the calling extension asks for, `model_configuration` is what the user chose for
+    the model, by the names of its `configurationSchema`. `include_encrypted_thinking` asks for reasoning that
+    its provider can read again. `store` is ours: whether the response is kept, so that a stateful marker can
+    name it; unset leaves that to the server.
     """
 
     model: str
@@ -61,6 +63,7 @@ class ChatRequest(Struct, frozen=True, rename="camel"):
     tools: list[ChatTool] = field(default_factory=list)
     tool_mode: ToolMode = ToolMode.AUTO
     model_options: dict[str, Any] = field(default_factory=dict)
+    model_configuration: dict[str, Any] | UnsetType = UNSET
     include_encrypted_thinking: bool | UnsetType = UNSET
     store: bool | UnsetType = UNSET
 

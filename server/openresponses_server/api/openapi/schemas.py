@@ -199,7 +199,8 @@ class ForwardedRequest(Struct, frozen=True, kw_only=True):
 
 
 class LanguageModel(Struct, frozen=True, kw_only=True):
-    """VS Code's LanguageModelChatInformation. Limits are in tokens."""
+    """VS Code's LanguageModelChatInformation. Limits are in tokens. `configurationSchema` is there if the
+    model's effort can be chosen, `pricing` if the server has a price."""
 
     id: str
     name: str
@@ -208,6 +209,11 @@ class LanguageModel(Struct, frozen=True, kw_only=True):
     maxInputTokens: int  # noqa: N815
     maxOutputTokens: int  # noqa: N815
     capabilities: dict[str, Any]
+    tooltip: str
+    detail: str
+    isUserSelectable: bool  # noqa: N815
+    pricing: str | None = None
+    configurationSchema: dict[str, Any] | None = None  # noqa: N815
 
 
 class LanguageModels(Struct, frozen=True, kw_only=True):

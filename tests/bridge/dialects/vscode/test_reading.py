@@ -113,6 +113,7 @@ def test_a_whole_request() -> None:
         (chat({"callId": "c", "content": [{"$mid": 21}]}), "messages[0].content[0].content[0]"),
         (chat(toolMode=5), "toolMode"),
         (chat(modelOptions=[]), "modelOptions"),
+        (chat(modelConfiguration="high"), "modelConfiguration"),
         (chat(tools=[{}]), "tools[0]"),
         (chat(tools=["find"]), "tools[0]"),
     ],

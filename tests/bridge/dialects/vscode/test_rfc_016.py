@@ -103,6 +103,15 @@ REQUESTED: dict[str, tuple[Raw, Raw]] = {
     "tool mode required": ({"tools": [{"name": "f"}], "toolMode": 2}, {"tool_choice": "required"}),
     "no tools, no choice": ({"toolMode": 2}, {"tool_choice": None, "tools": None}),
     "reasoning effort": ({"modelOptions": {"reasoningEffort": "low"}}, {"reasoning": {"effort": "low"}}),
+    "chosen effort": ({"modelConfiguration": {"reasoningEffort": "high"}}, {"reasoning": {"effort": "high"}}),
+    "no effort chosen": ({"modelConfiguration": {"reasoningEffort": "auto"}}, {"reasoning": None}),
+    "the caller's effort before the chosen one": (
+        {
+            "modelConfiguration": {"reasoningEffort": "high"},
+            "modelOptions": {"reasoning_effort": "low"},
+        },
+        {"reasoning": {"effort": "low"}},
+    ),
 }
 
 

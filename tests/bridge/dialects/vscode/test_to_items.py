@@ -404,3 +404,11 @@ def test_model_options_by_their_usual_names() -> None:
         "modelOptions.stop",
         "modelOptions.service_tier",
     ]
+
+
+def test_what_is_chosen_beside_the_effort_is_a_loss() -> None:
+    chosen = {"reasoningEffort": 3, "contextSize": 1000, "other": None}
+    request, diagnostics = translated(user("a"), model_configuration=chosen)
+    assert request.reasoning is None
+    lost = [case.where for case in diagnostics.of("loss")]
+    assert lost == ["modelConfiguration.reasoningEffort", "modelConfiguration.contextSize"]

@@ -28,7 +28,7 @@ module.exports = async (vscode, given) => {
   };
   checks.models = async () => {
     await set('address', given.hostile);
-    return (await until(found => found.length > 0)).map(({ id, name, family, maxInputTokens }) => ({ id, name, family, maxInputTokens }));
+    return (await until(found => found.length > 0)).map(({ id, name, family, pricing, maxInputTokens }) => ({ id, name, family, pricing, maxInputTokens }));
   };
   for (const kind of given.answers) checks[kind] = async () => short(await ask(kind, 'Hello'));
   checks.tokens = async () => {

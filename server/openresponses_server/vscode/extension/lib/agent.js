@@ -2,6 +2,9 @@
 // asked again with the results. VS Code itself asks the user about tools that want to be confirmed.
 'use strict';
 
+const { EFFORT, effortOf } = require('./models');
+
+const VENDOR = 'openresponses'; // whose models take these options
 const ROUNDS = 25;
 const TOOLS = 128; // that one request offers: what most providers take
 const RESULT_SHARE = 4; // a round's results get at most one part in so many of what the model takes
@@ -28,9 +31,12 @@ class Agent {
    * `onCall` the name of each tool before it runs, `onContext` before each answer the share of what the model takes
    * that is asked, from 0 to 1. After so many `rounds`, and as many again, `onLimit` says whether to go on. What the
    * model no longer takes is summarised by it. The outcome is the text of the last answer, the number of rounds, and
-   * how it ended: `done`, `limit` or `cancelled`. Throws what the model fails with.
+   * how it ended: `done`, `limit` or `cancelled`. `modelOptions` go with each request. Throws what the model fails
+   * with.
    */
-  async run({ model, messages, tools, token, toolInvocationToken, rounds = ROUNDS, onText, onCall, onContext, onLimit }) {
+  async run({
+    model, messages, tools, modelOptions, token, toolInvocationToken, rounds = ROUNDS, onText, onCall, onContext, onLimit,
+  }) {
     const { LanguageModelChatMessage: Message } = this.vscode;
     let asked = [...messages];
     const counted = new WeakMap();
@@ -38,12 +44,12 @@ class Agent {
     for (let round = 1; ; round += 1) {
       let full = await this.#fullness(model, asked, counted, token);
       if (full > FULL && asked.length > messages.length + 2) {
-        asked = await this.#summarised(model, messages, asked, token);
+        asked = await this.#summarised(model, messages, asked, modelOptions, token);
         if (token?.isCancellationRequested) return ended('', round, 'cancelled');
         full = await this.#fullness(model, asked, counted, token);
       }
       if (full > 0) onContext?.(full);
-      const { text, calls, parts } = await this.#answer(model, asked, tools, token, onText);
+      const { text, calls, parts } = await this.#answer(model, asked, { tools, modelOptions }, token, onText);
       if (token?.isCancellationRequested) return ended(text, round, 'cancelled');
       if (calls.length === 0) return ended(text, round, 'done');
       const results = [];
@@ -72,14 +78,14 @@ class Agent {
 
   /** The task, a summary of the rounds so far, and the last round as it is. A summary that fails, or is empty, leaves
    * all as it was: the model then says itself that it is too much. */
-  async #summarised(model, messages, asked, token) {
+  async #summarised(model, messages, asked, modelOptions, token) {
     const { LanguageModelChatMessage: Message, LanguageModelDataPart } = this.vscode;
     const [rest, [answer, results]] = [asked.slice(0, -2), asked.slice(-2)];
     // without its marker, from which the server would go on with all of the conversation
     const plain = answer.content.filter(part => LanguageModelDataPart === undefined || !(part instanceof LanguageModelDataPart));
     const last = [Message.Assistant(plain), results];
     try {
-      const { text } = await this.#answer(model, [...rest, Message.User(SUMMARISE)], [], token);
+      const { text } = await this.#answer(model, [...rest, Message.User(SUMMARISE)], { tools: [], modelOptions }, token);
       this.log.debug(`${rest.length - messages.length} messages summarised`);
       return text.trim() ? [...messages, Message.User(`The work so far, summarised:\n${text}`), ...last] : asked;
     } catch (error) {
@@ -88,10 +94,10 @@ class Agent {
     }
   }
 
-  async #answer(model, messages, tools, token, onText) {
+  async #answer(model, messages, { tools, modelOptions }, token, onText) {
     const { LanguageModelTextPart, LanguageModelToolCallPart, LanguageModelDataPart } = this.vscode;
     const sent = [];
-    const options = tools.length > 0 ? { tools } : {};
+    const options = { ...(tools.length > 0 && { tools }), ...(modelOptions && { modelOptions }) };
     const response = await model.sendRequest(messages, options, token);
     for await (const part of response.stream) {
       if (part instanceof LanguageModelTextPart) onText?.(part.value);
@@ -138,6 +144,12 @@ async function goesOn(vscode, rounds) {
   return (await vscode.window.showInformationMessage(question, 'Go On', 'Stop')) === 'Go On';
 }
 
+/** The effort that was chosen in this chat: VS Code itself sends the one that was chosen last in any. */
+function chosen({ model, modelConfiguration }) {
+  const effort = model.vendor === VENDOR ? effortOf(modelConfiguration) : undefined;
+  return effort && { [EFFORT]: effort };
+}
+
 /** Answers in the chat as `@openresponses`, with the tools that the request names (`#tool`), else with all. */
 function participant(vscode, agent) {
   const { LanguageModelChatMessage: Message } = vscode;
@@ -161,6 +173,7 @@ function participant(vscode, agent) {
       model: request.model,
       messages: messagesOf(request, context),
       tools: agent.tools(names?.length > 0 ? names : undefined),
+      modelOptions: chosen(request),
       token,
       toolInvocationToken: request.toolInvocationToken,
       onText: text => stream.markdown(text),

@@ -10,6 +10,9 @@ const MOST = 1000;
 const ID_CHARACTERS = 1024; // that the server takes
 const SHORT = 200; // characters of a name
 const LONG = 1000;
+const EFFORT = 'reasoningEffort';
+const NO_EFFORT = 'auto'; // the choice that leaves it to the settings and the model
+const EFFORTS = 20;
 
 class Models {
   /** `client()` makes a client; `changed()` is called when the list is another than the one handed out, `warn(text)`
@@ -93,12 +96,43 @@ function informationOf(models, warn = () => {}) {
       capabilities: { imageInput: capabilities?.imageInput === true, toolCalling: toolCalling(capabilities?.toolCalling) },
       tooltip: tooltip(model.tooltip),
       detail: text(model.detail),
+      isUserSelectable: model.isUserSelectable !== false,
+      pricing: text(model.pricing),
+      configurationSchema: effortSchema(model.configurationSchema?.properties?.[EFFORT]),
     });
   }
   const left = models.length - found.size;
   if (left > 0 && found.size === 0) throw invalidAnswer(`The server sent ${left} models, none of them with a usable id.`);
   if (left > 0) warn(`models: ${left} of ${models.length} were left out: too many, or without an id of their own`);
   return [...found.values()];
+}
+
+/** The schema from which VS Code draws the choice of the effort. */
+function effortSchema(given) {
+  if (!Array.isArray(given?.enum)) return undefined;
+  const isName = each => typeof each === 'string' && text(each) === each;
+  const all = given.enum.slice(0, EFFORTS);
+  const levels = [...new Set(all.filter(each => isName(each) && each !== NO_EFFORT))];
+  if (levels.length === 0) return undefined;
+  const label = level => text(given.enumItemLabels?.[all.indexOf(level)]) ?? level;
+  return {
+    properties: {
+      [EFFORT]: {
+        type: 'string',
+        title: text(given.title) ?? 'Thinking Effort',
+        enum: [NO_EFFORT, ...levels],
+        enumItemLabels: ['Auto', ...levels.map(label)],
+        default: NO_EFFORT,
+        group: 'navigation',
+      },
+    },
+  };
+}
+
+/** The effort that the user has chosen for a model, from `modelConfiguration`; undefined for none. */
+function effortOf(configuration) {
+  const effort = configuration?.[EFFORT];
+  return typeof effort === 'string' && effort && effort !== NO_EFFORT ? effort.slice(0, SHORT) : undefined;
 }
 
 const isId = id => typeof id === 'string' && id.length > 0 && id.length <= ID_CHARACTERS && isWhole(id) && plain(id, SHORT) !== '';
@@ -108,4 +142,4 @@ const tooltip = value => (typeof value === 'string' && plain(value.replace(/[[\]
 const size = value => (Number.isSafeInteger(value) && value > 0 ? value : 0);
 const toolCalling = value => (Number.isSafeInteger(value) ? Math.max(value, 0) : value === true);
 
-module.exports = { Models, informationOf };
+module.exports = { EFFORT, Models, effortOf, informationOf };

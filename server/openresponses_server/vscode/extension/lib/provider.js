@@ -2,6 +2,7 @@
 'use strict';
 
 const { RequestError, languageModelError } = require('./errors');
+const { EFFORT, effortOf } = require('./models');
 const { Pace } = require('./pace');
 const { Parts, usageOf } = require('./parts');
 
@@ -98,14 +99,25 @@ class Provider {
   }
 
   #body(model, messages, options) {
+    const effort = effortOf(options.modelConfiguration);
     return {
       model: model.id,
       messages: messages.map(message => this.parts.message(message)),
       tools: options.tools?.map(({ name, description, inputSchema }) => ({ name, description, inputSchema })),
       toolMode: options.toolMode,
-      modelOptions: { ...this.connection.setting('modelOptions'), ...options.modelOptions },
+      modelOptions: { ...this.#settings(effort), ...options.modelOptions },
+      modelConfiguration: effort && { [EFFORT]: effort },
       includeEncryptedThinking: options.includeEncryptedThinking === true ? true : undefined,
     };
+  }
+
+  /** The options of the settings, without theirs where an effort was chosen for the model. */
+  #settings(effort) {
+    const options = { ...this.connection.setting('modelOptions') };
+    if (effort) {
+      for (const name of [EFFORT, 'reasoning_effort']) delete options[name];
+    }
+    return options;
   }
 
   #failure(error) {
