@@ -53,7 +53,7 @@ from openresponses_server.upstreams.sessions import PURPOSE, SessionHeaders, che
 if TYPE_CHECKING:
     from openresponses_server.http.client.pool import ConnectionPool
     from openresponses_server.upstreams.aws_signing import AwsSigner
-    from openresponses_server.upstreams.http import HttpUpstream, UpstreamKey
+    from openresponses_server.upstreams.http import AddressOptions, HttpUpstream, UpstreamKey
     from openresponses_server.upstreams.key_command import KeyCommand
     from openresponses_server.upstreams.recording.played import PlayedUpstream
 
@@ -369,8 +369,7 @@ def _client(
 ) -> tuple[HttpUpstream, tuple[HttpUpstream, ...], bool]:
     """Return the upstream at this address, the same with each other key, and True if it has a key or another
     secret of its own. Raises SettingsError."""
-    from openresponses_server.upstreams.http import AddressOptions, HttpUpstream
-    # the demo model and `--help` don't need it
+    from openresponses_server.upstreams.http import HttpUpstream  # the demo model and `--help` don't need it
 
     keys = _keys(given, known, name)
     secrets = [*header_secrets(given.headers), *(each for each in keys[1:] if isinstance(each, str))]
@@ -402,13 +401,7 @@ def _client(
             dialect,
             given.timeouts or settings.timeouts,
             _key_of(given, known, key, key_command, signer),
-            AddressOptions(
-                headers={header.lower(): expanded(value) for header, value in given.headers.items()},
-                query={parameter: expanded(value) for parameter, value in given.query.items()},
-                secrets=secrets,
-                shown_as=address,
-                plays=source is not None,
-            ),
+            _address_options(given, secrets, address, plays=source is not None),
             connect,
         )
     except SettingsError:
@@ -418,6 +411,20 @@ def _client(
     others = tuple(client.with_key(*_split(each)) for each in keys[1:])
     client.share_secrets(others)
     return client, others, key is not None or signer is not None or bool(secrets)
+
+
+def _address_options(
+    given: UpstreamSettings, secrets: Sequence[str], shown_as: str | None, *, plays: bool
+) -> AddressOptions:
+    from openresponses_server.upstreams.http import AddressOptions
+
+    return AddressOptions(
+        headers={name.lower(): expanded(value) for name, value in given.headers.items()},
+        query={name: expanded(value) for name, value in given.query.items()},
+        secrets=secrets,
+        shown_as=shown_as,
+        plays=plays,
+    )
 
 
 def _signer(
