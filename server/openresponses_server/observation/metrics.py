@@ -21,37 +21,38 @@ from openresponses_server.tasks import jittered
 # Metrics of responses are by upstream and model. Clients choose the names of models, so the number of them
 # that become labels is limited.
 
-_MOST_MODELS: Final = 100
+_MOST_NAMES: Final = 100
 _LONGEST: Final = 80  # characters of a label
 _OTHER: Final = "other"
 _FIRST_SECONDS: Final = (0.05, 0.1, 0.25, 0.5, 0.75, 1, 1.5, 2.5, 5, 10, 20, 30, 60, 120, 300)
 _RUN_SECONDS: Final = (0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600)
 
 
-class ModelLabels:
-    """Maps names of models to labels. Models of the settings always have their own label, of others the first
-    that an upstream has answered for; all further ones are `other`."""
+class Labels:
+    """Maps names, such as those of models, to labels. Names of the settings always have their own label, of
+    others the first that something has answered by; all further ones are `other`."""
 
-    def __init__(self, known: Collection[str] = (), most: int = _MOST_MODELS) -> None:
+    def __init__(self, known: Collection[str] = (), most: int = _MOST_NAMES, *, other: str = _OTHER) -> None:
         self._known = frozenset(known)
         self._most = most
+        self._other = other
         self._found: set[str] = set()
 
-    def label(self, model: str, *, answered: bool) -> str:
-        """The label of this model. A new one is added only if it has `answered`."""
-        if not model or model in self._known or model in self._found:
-            return model[:_LONGEST]
-        if not answered or len(self._found) == self._most or len(model) > _LONGEST:
-            return _OTHER
-        self._found.add(model)
-        return model
+    def label(self, name: str, *, answered: bool) -> str:
+        """The label of this name. A new one is added only if it has `answered`."""
+        if not name or name in self._known or name in self._found:
+            return name[:_LONGEST]
+        if not answered or len(self._found) == self._most or len(name) > _LONGEST:
+            return self._other
+        self._found.add(name)
+        return name
 
 
 class RunMetrics(Watch):
     """Counters and times of responses; `known` are the models that the settings name."""
 
     def __init__(self, registry: CollectorRegistry, prefix: str, known: Collection[str] = ()) -> None:
-        self._models = ModelLabels(known)
+        self._models = Labels(known)
         by_model = ["upstream", "model"]
         self._responses = Counter(
             f"{prefix}_responses",

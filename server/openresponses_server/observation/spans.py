@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from contextvars import Token
 from typing import Any, Final
@@ -15,11 +16,13 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from openresponses_bridge.protocol.request import CreateResponse, JsonSchemaFormatParam
 from openresponses_bridge.protocol.response import JsonObjectFormat, Response, TextFormat
 from openresponses_bridge.protocol.usage import Usage
-from openresponses_server.observation.responses import EndedRun, LoggedEnd, RunWatch
+from openresponses_server.observation.measurements import Measurements
+from openresponses_server.observation.responses import HANDED_OVER, EndedRun, LoggedEnd, RunWatch
 from openresponses_server.observation.tracing import (
     TOOL,
     Attributes,
     ToolSpan,
+    error_of,
     error_type,
     name_of,
     number_of,
@@ -34,12 +37,13 @@ _REASONS: Final = {"max_output_tokens": "length", "content_filter": "content_fil
 
 
 class Spans:
-    """Makes the spans of one application's responses. `providers` has the convention's name for the provider
-    of each upstream, by the upstream's name."""
+    """Makes the spans of one application's responses. `upstreams` has what is known of each upstream, by its
+    name in the settings; `measured` has the metrics, None without an SDK for them."""
 
-    def __init__(self, providers: Mapping[str, str]) -> None:
+    def __init__(self, upstreams: Mapping[str, Attributes], measured: Measurements | None) -> None:
         self._tracer = tracer()
-        self._providers = providers
+        self._upstreams = upstreams
+        self._measured = measured
 
     def parent(self, headers: Mapping[str, str]) -> Context:
         """The parent of a response's span: the current span, else the one in the client's headers."""
@@ -58,20 +62,28 @@ class Spans:
     ) -> ResponseSpan:
         """The span of a response, as a `Watch`."""
         named = name_of(model), request_id, operation
-        return ResponseSpan(self._tracer, self._providers, parent, *named, asked)
+        return ResponseSpan(self._tracer, self._upstreams, self._measured, parent, *named, asked)
 
     def tool(self, name: str, call_id: str, kind: str) -> RunningTool:
         """The span of one run of a tool."""
-        return RunningTool(self._tracer, name, call_id, kind)
+        return RunningTool(self._tracer, self._measured, name, call_id, kind)
 
 
 class RunningTool:
     """The span of one run of a tool, while it is entered. Without baggage, which the MCP SDK would send."""
 
-    __slots__ = ("_attributes", "_error", "_name", "_span", "_tokens", "_tracer")
+    __slots__ = (
+        *("_asked_at", "_attributes", "_error", "_measured", "_name", "_span", "_started", "_tokens"),
+        "_tracer",
+    )
 
-    def __init__(self, tracer: trace.Tracer, name: str, call_id: str, kind: str) -> None:
+    def __init__(
+        self, tracer: trace.Tracer, measured: Measurements | None, name: str, call_id: str, kind: str
+    ) -> None:
         self._tracer = tracer
+        self._measured = measured
+        self._started = 0.0
+        self._asked_at: float | None = None  # when an MCP server was asked
         self._name = name_of(name)
         self._attributes: Attributes = {
             "gen_ai.operation.name": _EXECUTE,
@@ -85,12 +97,16 @@ class RunningTool:
 
     def __enter__(self) -> RunningTool:
         self._span = self._tracer.start_span(f"{_EXECUTE} {self._name}", attributes=self._attributes)
-        if self._span is not trace.INVALID_SPAN:
+        self._started = time.perf_counter()
+        if self._span is not trace.INVALID_SPAN or self._measured is not None:
             current = trace.set_span_in_context(self._span, Context())
             self._tokens = TOOL.set(self), context.attach(current)
         return self
 
     def add(self, attributes: Attributes) -> None:
+        if "mcp.method.name" in attributes:
+            self._asked_at = time.perf_counter()
+        self._attributes |= attributes
         self._span.set_attributes(attributes)
         if (name := attributes.get("gen_ai.tool.name")) is not None:
             self._span.update_name(f"{_EXECUTE} {name}")
@@ -103,8 +119,13 @@ class RunningTool:
             TOOL.reset(self._tokens[0])
             context.detach(self._tokens[1])
             self._tokens = None
-        if isinstance(raised, Exception):
-            self._error = error_type(type(raised).__name__)
+        if raised is not None:
+            self._error = error_of(raised)
+        if (measured := self._measured) is not None:
+            now = time.perf_counter()
+            measured.ran_tool(self._attributes, now - self._started, self._error)
+            if self._asked_at is not None:
+                measured.called_mcp(self._attributes, now - self._asked_at, self._error)
         if self._error:
             self._span.set_attribute("error.type", self._error)
             self._span.set_status(Status(StatusCode.ERROR, self._error))
@@ -116,7 +137,8 @@ class ResponseSpan(RunWatch, Struct):
     children."""
 
     tracer: trace.Tracer
-    providers: Mapping[str, str]
+    upstreams: Mapping[str, Attributes]
+    measured: Measurements | None
     parent: Any
     model: str
     request_id: str
@@ -146,18 +168,23 @@ class ResponseSpan(RunWatch, Struct):
         if self.token is not None:
             context.detach(self.token)
             self.token = None
-        span = self.span
+        span, error = self.span, error_type(said.code or "") if said.status == "failed" else ""
+        if self.measured is not None and said != HANDED_OVER:
+            of_upstream = self.upstreams.get(ended.upstream, {})
+            answered = ended.timing.first is not None
+            named = self.measured.of_request(of_upstream, self.operation, ended.model, accepted=answered)
+            self.measured.responded(named, ended, error)
         if span is trace.INVALID_SPAN:
             return
         if span.is_recording():
             span.set_attributes(_attributes(ended, said))
             if ended.upstream:
-                provider = self.providers.get(ended.upstream, ended.upstream)
+                of_upstream = self.upstreams.get(ended.upstream, {})
+                provider = of_upstream.get("gen_ai.provider.name", ended.upstream)
                 span.set_attribute("gen_ai.provider.name", provider)
-            if said.status == "failed":
-                kind = error_type(said.code or "")
-                span.set_attribute("error.type", kind)
-                span.set_status(Status(StatusCode.ERROR, kind))
+            if error:
+                span.set_attribute("error.type", error)
+                span.set_status(Status(StatusCode.ERROR, error))
             for case in ended.noticed:
                 span.add_event(
                     f"openresponses.{case.kind}",

@@ -7,6 +7,7 @@ could have written.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
@@ -16,11 +17,13 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from openresponses_server.observation.responses import Watch
 
 if TYPE_CHECKING:  # it may be missing, and is imported with the first span
+    from opentelemetry.metrics import Meter
     from opentelemetry.trace import Tracer
 
 SCHEMA: Final = "https://opentelemetry.io/schemas/gen-ai-dev/1.42.0-dev"
 LONGEST: Final = 80  # characters of a name from a client or an upstream
 _BEYOND: Final = 2**63  # OTLP has integers of 64 bits
+_API: Final = "opentelemetry.metrics"  # where its own providers are
 OTHER: Final = "_OTHER"
 """The convention's `error.type` for what has no name."""
 
@@ -87,6 +90,16 @@ def tracer() -> Tracer:
     return trace.get_tracer("openresponses-bridge", schema_url=SCHEMA)
 
 
+def meter() -> Meter | None:
+    """The meter; None without a configured SDK, whose place the API's own providers keep."""
+    from opentelemetry import metrics
+
+    provider = metrics.get_meter_provider()
+    if type(provider).__module__.startswith(_API):
+        return None
+    return provider.get_meter("openresponses-bridge", schema_url=SCHEMA)
+
+
 def outgoing() -> dict[str, str]:
     """The headers that name the current span."""
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
@@ -111,3 +124,8 @@ def number_of(value: Any) -> int | float | None:
 def error_type(code: str) -> str:
     """An error's code as `error.type`: a short word, or the convention's value for all else."""
     return name_of(code) if 0 < len(code) <= LONGEST and len(code.split()) == 1 else OTHER
+
+
+def error_of(raised: BaseException) -> str:
+    """The `error.type` of an exception: its class, or that what it ended was cancelled."""
+    return "cancelled" if isinstance(raised, asyncio.CancelledError) else error_type(type(raised).__name__)

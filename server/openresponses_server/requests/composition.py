@@ -40,7 +40,6 @@ from openresponses_server.tasks import end_tasks
 from openresponses_server.upstreams.catalog import is_pattern
 from openresponses_server.upstreams.listing import Listing
 from openresponses_server.upstreams.prices import Prices
-from openresponses_server.upstreams.providers import provider_of
 from openresponses_server.upstreams.routing.models import Router, build_router
 from openresponses_server.upstreams.routing.routes import RouteTable
 from openresponses_server.upstreams.routing.states import Routes
@@ -49,6 +48,7 @@ from openresponses_server.upstreams.targets import secrets_of
 if TYPE_CHECKING:
     from openresponses_server.hosted.commands import WebCommands
     from openresponses_server.http.tokens import Tokens
+    from openresponses_server.observation.measurements import Measurements
 
 
 def compose(settings: Settings) -> Service:
@@ -57,13 +57,14 @@ def compose(settings: Settings) -> Service:
     owners = OwnerLimits()
     gate = Gate(settings.limits, owners)
     available = available_for(settings.limits)
+    measured = _measurements(settings)
     mistakes = Mistakes()
     with mistakes.kept():
         keys = client_keys(settings, owners)
     with mistakes.kept():
         hosted = hosted_providers(settings, sealer, lambda *given: store.use_once(*given))
     with mistakes.kept():
-        router = build_router(settings, sealer)
+        router = build_router(settings, sealer, measured=measured)
     with mistakes.kept():
         unmeasured = serving_store(settings)
     with mistakes.kept():
@@ -106,7 +107,7 @@ def compose(settings: Settings) -> Service:
         store_monitor=StoreMonitor(store, runs.event_log),
         metrics=metrics,
         traces=traces,
-        spans=_spans(router),
+        spans=_spans(router, measured),
         hosted=hosted,
         commands=_web_commands(settings, hosted),
         prompts=prompts,
@@ -133,12 +134,21 @@ def _quotas(
     )
 
 
-def _spans(router: Router) -> ResponseSpans | None:
+def _measurements(settings: Settings) -> Measurements | None:
+    if not is_installed():
+        return None
+    from openresponses_server.observation.measurements import measurements
+
+    return measurements(named_models(settings))
+
+
+def _spans(router: Router, measured: Measurements | None) -> ResponseSpans | None:
     if not is_installed():
         return None
     from openresponses_server.observation.spans import Spans
+    from openresponses_server.upstreams.spans import known_of
 
-    return Spans({each.name: provider_of(each.upstream.address, each.name) for each in router.configured()})
+    return Spans({each.name: known_of(each.upstream) for each in router.configured()}, measured)
 
 
 def _web_commands(settings: Settings, hosted: Sequence[HostedProvider]) -> WebCommands | None:

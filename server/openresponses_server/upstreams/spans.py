@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
@@ -15,8 +16,17 @@ from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 from openresponses_server.errors import UpstreamError
 from openresponses_server.http.client.upload import Upload
 from openresponses_server.http.flow import Sink
+from openresponses_server.observation.measurements import Measurements
 from openresponses_server.observation.spans import stop_sequences
-from openresponses_server.observation.tracing import error_type, name_of, number_of, outgoing, tracer
+from openresponses_server.observation.tracing import (
+    Attributes,
+    error_of,
+    error_type,
+    name_of,
+    number_of,
+    outgoing,
+    tracer,
+)
 from openresponses_server.settings import Timeouts
 from openresponses_server.settings.hosts import PORTS
 from openresponses_server.upstreams.base import (
@@ -32,16 +42,14 @@ from openresponses_server.upstreams.providers import provider_of
 
 
 class SpannedUpstream(UpstreamWrapper):
-    """An `Upstream` that makes a span for each request."""
+    """An `Upstream` that makes a span for each request, and measures it if there is `measured`."""
 
-    def __init__(self, upstream: Upstream) -> None:
+    def __init__(self, upstream: Upstream, measured: Measurements | None = None) -> None:
         super().__init__(upstream)
         self._tracer = tracer()
-        self._attributes = {
-            **_server_attributes_of(upstream.address),
-            "gen_ai.provider.name": provider_of(upstream.address, upstream.name),
-            "openresponses.upstream": upstream.name,
-        }
+        self._measured = measured
+        self._known = known_of(upstream)
+        self._attributes = {**self._known, "openresponses.upstream": upstream.name}
 
     def open(self, request: UpstreamRequest) -> AbstractAsyncContextManager[UpstreamReply]:
         operation, model = request.operation, name_of(request.model)
@@ -56,54 +64,92 @@ class SpannedUpstream(UpstreamWrapper):
             },
         )
         # without an SDK, and for a request that is not sampled, the context already has the outer span
-        if span is trace.INVALID_SPAN or not span.is_recording():
+        if self._measured is None and (span is trace.INVALID_SPAN or not span.is_recording()):
             return self.inner.open(request)
         return self._open(request, span)
 
     @asynccontextmanager
     async def _open(self, request: UpstreamRequest, span: Span) -> AsyncIterator[UpstreamReply]:
+        started, error, accepted = time.perf_counter(), "", False
         try:
-            span.set_attributes(sent_attributes(request.body))
+            if span.is_recording():
+                span.set_attributes(sent_attributes(request.body))
             async with AsyncExitStack() as stack:
                 token = context.attach(trace.set_span_in_context(span))
                 try:
-                    started = time.perf_counter()
                     reply = await stack.enter_async_context(self.inner.open(request))
                 finally:
                     context.detach(token)
-                yield TimedReply(reply, span, started) if request.stream else reply
-        except UpstreamError as error:
-            span.set_attribute("http.response.status_code", error.http_status)
-            _fail(span, error_type(error.code))
+                accepted = True
+                chunks = _Chunks(span, started, self._measured, self._named(request, accepted=True))
+                yield TimedReply(reply, chunks) if request.stream else reply
+        except UpstreamError as failure:
+            error = error_type(failure.code)
+            span.set_attribute("http.response.status_code", failure.http_status)
             raise
-        except Exception as error:
-            _fail(span, type(error).__name__)
+        except (Exception, asyncio.CancelledError) as raised:
+            error = error_of(raised)
             raise
         finally:
+            if self._measured is not None:
+                named = self._named(request, accepted=accepted)
+                self._measured.requested(named, time.perf_counter() - started, error)
+            if error:
+                span.set_attribute("error.type", error)
+                span.set_status(Status(StatusCode.ERROR, error))
             span.end()
 
+    def _named(self, request: UpstreamRequest, *, accepted: bool) -> Attributes:
+        """The attributes of what is measured of a request."""
+        if self._measured is None:
+            return {}
+        return self._measured.of_request(self._known, request.operation, request.model, accepted=accepted)
 
-def _fail(span: Span, kind: str) -> None:
-    span.set_attribute("error.type", kind)
-    span.set_status(Status(StatusCode.ERROR, kind))
+
+class _Chunks:
+    """Measures the chunks of one answer."""
+
+    __slots__ = ("_attributes", "_last", "_measured", "_span", "_started")
+
+    def __init__(
+        self, span: Span, started: float, measured: Measurements | None, attributes: Attributes
+    ) -> None:
+        """`started` is when the request was made, by the performance counter."""
+        self._span = span
+        self._started = started
+        self._measured = measured
+        self._attributes = attributes
+        self._last = 0.0
+
+    def received(self) -> bool:
+        """A chunk has come; returns whether the next one is to be measured."""
+        now, measured = time.perf_counter(), self._measured
+        if self._last:
+            if measured is not None:
+                measured.chunk(self._attributes, now - self._last)
+        else:
+            seconds = now - self._started
+            self._span.set_attribute("gen_ai.response.time_to_first_chunk", seconds)
+            if measured is not None:
+                measured.first_chunk(self._attributes, seconds)
+        self._last = now
+        return measured is not None
 
 
 class TimedReply:
-    """The reply to a streamed request. Its first chunk is what the first read brings."""
+    """The reply to a streamed request. A chunk is what one read brings."""
 
-    __slots__ = ("_reply", "_sink", "_span", "_started", "losses", "pause", "resume", "whole")
+    __slots__ = ("_chunks", "_reply", "_sink", "losses", "pause", "resume", "whole")
 
-    def __init__(self, reply: UpstreamReply, span: Span, started: float) -> None:
-        """`started` is when the request was made, by the performance counter."""
+    def __init__(self, reply: UpstreamReply, chunks: _Chunks) -> None:
         self._reply = reply
-        self._span: Span | None = span
-        self._started = started
+        self._chunks: _Chunks | None = chunks
         self._sink: Sink | None = None
         self.losses, self.whole = reply.losses, reply.whole
         self.pause, self.resume = reply.pause, reply.resume
 
     def start(self, sink: Sink) -> None:
-        if self._span is None:
+        if self._chunks is None:
             self._reply.start(sink)
             return
         self._sink = sink
@@ -111,10 +157,8 @@ class TimedReply:
 
     def feed(self, data: bytes) -> None:
         """The next bytes of the stream."""
-        span, self._span = self._span, None
-        if span is not None:
-            seconds = time.perf_counter() - self._started
-            span.set_attribute("gen_ai.response.time_to_first_chunk", seconds)
+        if self._chunks is not None and not self._chunks.received():
+            self._chunks = None
         if self._sink is not None:
             self._sink.feed(data)
 
@@ -248,12 +292,14 @@ def _format_in(value: Any) -> Any:
     return value.get("format") if isinstance(value, dict) else None
 
 
-def _server_attributes_of(address: str) -> dict[str, str | int]:
-    parts = urlsplit(address)
+def known_of(upstream: Upstream) -> Attributes:
+    """What is known of an upstream: its provider and its address."""
+    found: Attributes = {"gen_ai.provider.name": provider_of(upstream.address, upstream.name)}
+    parts = urlsplit(upstream.address)
     if not parts.hostname:
-        return {}
+        return found
     port = parts.port or PORTS.get(parts.scheme)
-    found: dict[str, str | int] = {"server.address": parts.hostname}
+    found["server.address"] = parts.hostname
     if port is not None:
         found["server.port"] = port
     return found

@@ -13,7 +13,7 @@ import pytest
 from prometheus_client import CollectorRegistry, Histogram, generate_latest
 
 from openresponses_server.observation.metric_values import BatchHistogram
-from openresponses_server.observation.metrics import ModelLabels
+from openresponses_server.observation.metrics import Labels
 from openresponses_server.observation.responses import GAPS
 from openresponses_server.settings import Settings, UpstreamSettings
 from tests.support.in_process import InProcess
@@ -80,7 +80,7 @@ def test_a_model_that_no_upstream_has_gets_no_label(app: InProcess) -> None:
 
 
 def test_names_that_clients_make_up_do_not_multiply_series() -> None:
-    models = ModelLabels({"mine"}, most=2)
+    models = Labels({"mine"}, most=2)
     assert models.label("a", answered=False) == "other"
     assert [models.label(name, answered=True) for name in "abcd"] == ["a", "b", "other", "other"]
     assert models.label("a", answered=False) == "a"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from openresponses_bridge.seal import Sealer
 from openresponses_server.errors import HttpError
@@ -17,6 +19,9 @@ from openresponses_server.upstreams.base import Upstream
 from openresponses_server.upstreams.catalog import Catalog, best_match, is_pattern, read_models
 from openresponses_server.upstreams.routing.states import Balance, Route
 from openresponses_server.upstreams.targets import Configured, Target, configured, demo
+
+if TYPE_CHECKING:  # OpenTelemetry's API may be missing
+    from openresponses_server.observation.measurements import Measurements
 
 _MOST_ALIASES = 8  # length of a chain of aliases
 _MOST_KEPT = 1024  # cached targets of names and owners
@@ -184,9 +189,16 @@ class Router:
         raise HttpError(400, what, code="missing_required_parameter", param="model")
 
 
-def build_router(settings: Settings, sealer: Sealer, recordings: Files | None = None) -> Router:
+def build_router(
+    settings: Settings,
+    sealer: Sealer,
+    recordings: Files | None = None,
+    *,
+    measured: Measurements | None = None,
+) -> Router:
     """The router of these settings; with `recordings`, or a folder for them in the settings, it records the
-    exchanges with upstreams. Raises SettingsError for an upstream that can't be used."""
+    exchanges with upstreams, and with `measured` it measures them. Raises SettingsError for an upstream that
+    can't be used."""
     recorded, traced = _taps(settings, recordings)
     upstreams = []
     mistakes = Mistakes()
@@ -199,7 +211,8 @@ def build_router(settings: Settings, sealer: Sealer, recordings: Files | None = 
     if is_installed():
         from openresponses_server.upstreams.spans import SpannedUpstream
 
-        upstreams = [each.wrapped(SpannedUpstream) for each in upstreams]
+        spanned = partial(SpannedUpstream, measured=measured)
+        upstreams = [each.wrapped(spanned) for each in upstreams]
     names = [each.name for each in upstreams]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
