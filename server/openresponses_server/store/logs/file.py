@@ -591,7 +591,8 @@ class FileLog:
                     age = now - each.stat(follow_symlinks=False).st_mtime
                     marked = age > self._marked and _last_mark(self._path(each.name)) == Kind.DISCARDED
                     closed = age > _LEFT_FOR and _last_mark(self._path(each.name)) == Kind.CLOSED
-                    if closed or marked or age > self._lifetime:
+                    draft = age > _LEFT_FOR and each.name.endswith(_DRAFT)
+                    if closed or marked or draft or age > self._lifetime:
                         os.unlink(each.path)
 
     # readers
@@ -691,6 +692,9 @@ class _Cursor:
             if record is None:
                 if not ready:
                     self._check_there()
+                    if self._is_left and self._is_next_there():
+                        self._go_to(self._generation + 1)
+                        continue
                 break
             if record.kind == Kind.FRAMES:
                 rest = Frames(record.first, record.last, record.data).after(self._after)
@@ -716,13 +720,26 @@ class _Cursor:
         if record.kind == Kind.CLOSED:
             self.ended = True
         elif record.kind == Kind.MOVED:
-            self._go_to(self._generation + 1)
+            self._is_left = True
 
     def _check_there(self) -> None:
         """Check that the file is there: on a full disk, its end may have been deleted with it."""
         found = os.fstat(self._file)
         if not found.st_nlink or found.st_size < self._records.at:
             raise LogGone(self._run_id)
+
+    def _is_next_there(self) -> bool:
+        """Return False while this is the newest file: its writer is about to leave it, or was killed before,
+        and then whoever settles the run appends here."""
+        try:
+            file = os.open(self._path, os.O_RDONLY | _FLAGS)
+        except OSError:
+            return True
+        try:
+            newest = _opening_in(file)
+        finally:
+            os.close(file)
+        return newest is None or newest.generation != self._generation
 
     def _go_to(self, generation: int | None) -> None:
         """Begin to read the file of that generation, or the one with the next frames."""
@@ -752,6 +769,7 @@ class _Cursor:
             raise LogGone(self._run_id)
         self._records = RecordReader(self._file)
         self._generation = opened.generation
+        self._is_left = False
         self.writer = opened.process
         return opened
 

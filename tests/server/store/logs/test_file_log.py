@@ -1,12 +1,14 @@
 """Event logs in files: what a killed writer leaves, who acquires a log, bounds, and files that are none."""
 
 import asyncio
+import itertools
 import mmap
 import os
 import random
 import re
 import resource
 import shutil
+import signal
 import struct
 import subprocess
 import sys
@@ -255,6 +257,55 @@ async def test_s2_log_longer_than_its_bound_keeps_its_newest_half(folder: Path) 
     await log.close("r")
     assert [each async for each in along] == []
     await log.shutdown()
+
+
+def die_while_moving(folder: Path, noted: Path, step: str) -> None:
+    """Append to a log, and die when it goes on in its third file."""
+    when, _, name = step.partition(" ")
+    owner: object = {"mark": FileLog, "link": os, "rename": Path}[name]
+    attribute = {"mark": "_mark"}.get(name, name)
+    call = getattr(owner, attribute)
+
+    def dying(*given: object) -> object:
+        if when == "after":
+            call(*given)
+        os.kill(os.getpid(), signal.SIGKILL)
+        raise AssertionError
+
+    async def work() -> None:
+        log = FileLog(folder, max_log_bytes=40_000)
+        await log.open("r")
+        for number in itertools.count():
+            if log._written["r"].generation == 1:
+                setattr(owner, attribute, dying)
+            await log.append("r", frames(number, number, "z" * 3000))
+            noted.write_text(str(number))
+
+    asyncio.run(work())
+
+
+@pytest.mark.parametrize("step", ["before mark", "after mark", "before link", "after link", "after rename"])
+async def test_s1_log_of_a_process_killed_while_it_goes_on_in_another_file(folder: Path, step: str) -> None:
+    noted = folder.with_name("noted")
+    process = FORKING.Process(target=die_while_moving, args=(folder, noted, step))
+    process.start()
+    await asyncio.to_thread(process.join)
+    assert process.exitcode == -signal.SIGKILL
+    last = int(noted.read_text())
+    reads, settles = FileLog(folder), FileLog(folder)
+    reader = reads.read("r", last - 3)
+    found = await anext(reader)
+    assert found.last >= last
+    assert found == frames(last - 2, found.last, "z" * 3000)
+    assert await rest(settles, after=found.last) is None
+    await settles.acquire("r")
+    await settles.append("r", frames(found.last + 1, found.last + 1, "end"))
+    await settles.close("r")
+    assert [each async for each in reader] == [frames(found.last + 1, found.last + 1, "end")]
+    reads._sweep(time.time() + 3600)
+    assert {each.name for each in (folder / EVENTS).iterdir()} <= {"r.1"}, "no draft is left"
+    for each in (reads, settles):
+        await each.shutdown()
 
 
 async def test_logs_together_stay_within_their_bound(folder: Path) -> None:
