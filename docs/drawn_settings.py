@@ -140,6 +140,9 @@ _VARIABLES = {
     "are reached: [proxies and certificates](routing.md#proxies-certificates-sockets).",
     "PROMETHEUS_MULTIPROC_DIR": "A folder in which several `serve` on one host "
     "[add up their metrics](observing.md#metrics).",
+    "NO_COLOR`, `FORCE_COLOR": "With `NO_COLOR` no command has colours, nor has the log in a terminal; with "
+    "`FORCE_COLOR` commands have them in a pipe too. `TERM=dumb` and `NO_COLOR` count first; an empty "
+    "variable says nothing.",
     WORKER_SETTINGS: "Set by `serve` for its worker processes; not for use.",
 }
 

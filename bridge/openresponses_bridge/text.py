@@ -5,7 +5,7 @@ stands beside it, or fills the screen."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 # Halves of surrogate pairs: an upstream may split an emoji between two deltas.
@@ -169,3 +169,12 @@ def latest(text: str, lines: int, columns: int) -> str:
     field = lines * columns
     end = shown(text[-field:]).split("\n")[-lines:]
     return "\n".join(end) if len(text) <= field else f"…{chr(10).join(end)}"
+
+
+def allows_colours(environ: Mapping[str, str], *, is_terminal: bool) -> bool:
+    """Return True if output may have colours, by these environment variables: never with `NO_COLOR`
+    (https://no-color.org) or on a terminal without them (`TERM=dumb`), else on a terminal, and with
+    `FORCE_COLOR` anywhere. An empty variable says nothing."""
+    if environ.get("NO_COLOR") or environ.get("TERM") == "dumb":
+        return False
+    return is_terminal or bool(environ.get("FORCE_COLOR"))

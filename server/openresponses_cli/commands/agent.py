@@ -20,7 +20,7 @@ from openresponses_cli.commands.flags import (
     write_json,
 )
 from openresponses_cli.commands.serve import fields_of
-from openresponses_cli.commands.terminal import end_with_reader
+from openresponses_cli.commands.terminal import console_options, end_with_reader
 
 if TYPE_CHECKING:
     from openresponses_agent.tools.registry import ToolRegistry
@@ -220,7 +220,7 @@ def _run(
         max_tool_calls=flags["max_tool_calls"],
     )
     end_with_reader()
-    screen = Screen(OutputStream(highlight=False, stderr=as_json), quiet=as_json)
+    screen = Screen(OutputStream(**console_options(stderr=as_json)), quiet=as_json)
     return asyncio.run(run_task(task, settings, screen))
 
 

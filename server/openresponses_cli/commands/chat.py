@@ -18,7 +18,7 @@ from openresponses_cli.commands.flags import (
     usage_error,
     write_json,
 )
-from openresponses_cli.commands.terminal import end_with_reader
+from openresponses_cli.commands.terminal import console_options, end_with_reader
 
 if TYPE_CHECKING:
     import asyncio
@@ -102,7 +102,7 @@ def _talk(
     conversation = ChatSession(instructions)
     conversation.attachments = [attachment_part(path) for path in attachments]
     end_with_reader()
-    console = Console(highlight=False, stderr=as_json)
+    console = Console(**console_options(stderr=as_json))
     chat = _Chat(reached, conversation, console, _model(reached, model), as_json)
     with asyncio.Runner() as runner:
         try:

@@ -4,13 +4,14 @@ fast."""
 from __future__ import annotations
 
 import errno
+import sys
 from importlib import import_module
 from typing import Any, Final
 
 import click
 
 from openresponses_bridge.text import printable
-from openresponses_cli.commands.terminal import drop_output
+from openresponses_cli.commands.terminal import drop_output, is_coloured
 
 # name → its module, with the name of the command there if that has several, and its help text
 _COMMANDS: Final = {
@@ -101,6 +102,7 @@ class _Commands(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command. It ends where nothing more can be written: in silence if the reader of standard
         output has left, as any tool before `head`, else with a message and exit code 1."""
+        ctx.color = is_coloured(sys.stdout)  # of what `click.style` has styled
         try:
             return super().invoke(ctx)
         except BrokenPipeError:

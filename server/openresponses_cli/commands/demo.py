@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from openresponses_cli.commands.flags import write_json
+from openresponses_cli.commands.terminal import console_options
 
 if TYPE_CHECKING:
     from openresponses_bridge.protocol.events import Event
@@ -51,7 +52,7 @@ def command(as_json: bool) -> None:
     from openresponses_bridge.protocol.codec import encode
     from openresponses_cli.commands.tree import WatchedResponse, tree
 
-    console = Console(highlight=False, quiet=as_json)
+    console = Console(**console_options(), quiet=as_json)
 
     def show(sign: str, style: str, what: str) -> None:
         console.print(Text.assemble((f"{sign} ", style), (_shortened(what), style)), soft_wrap=True)

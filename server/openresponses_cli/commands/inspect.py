@@ -22,6 +22,7 @@ from openresponses_cli.commands.flags import (
     server_key_flag,
     write_json,
 )
+from openresponses_cli.commands.terminal import console_options
 
 if TYPE_CHECKING:
     from openresponses_cli.commands.inspecting import Inspection, LiveView
@@ -57,7 +58,7 @@ def command(what: str, full: bool, as_json: bool, **flags: Any) -> None:
 
     from openresponses_cli.commands.tree import FINAL, WHOLE, tree
 
-    console = Console(highlight=False)
+    console = Console(**console_options())
     inspections, end = _inspect(what, console, as_json, flags)
     for watched in (each for inspection in inspections for each in inspection.watched):
         if as_json:

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, BinaryIO, Final, Literal
 
+from openresponses_cli.commands.terminal import console_options
+
 Advance = Callable[[int], None]
 """Called with the progress since the last call."""
 Unit = Literal["bytes", ""]
@@ -34,7 +36,7 @@ def progress(what: str, total: int | None = None, unit: Unit = "") -> Iterator[A
     done: Any = DownloadColumn() if unit == "bytes" else MofNCompleteColumn()
     counted = [BarColumn()] if total is not None else [SpinnerColumn("line")]
     columns = [TextColumn("{task.description}", markup=False), *counted, done, TimeElapsedColumn()]
-    console = Console(stderr=True, highlight=False)
+    console = Console(**console_options(stderr=True))
     # what is printed meanwhile appears above the bar; piped output is not touched
     with Progress(
         *columns,

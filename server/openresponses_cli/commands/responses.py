@@ -21,6 +21,7 @@ from openresponses_cli.commands.flags import (
     write_json,
 )
 from openresponses_cli.commands.progress import progress
+from openresponses_cli.commands.terminal import console_options
 
 if TYPE_CHECKING:
     from openresponses_cli.commands.server_client import ServerClient
@@ -114,7 +115,7 @@ def show(response_id: str, server: str | None, api_key_env: str | None, full: bo
 
     watched = WatchedResponse()
     watched.whole(decode_response(encode(found)))
-    Console(highlight=False).print(tree(watched, WHOLE if full else FINAL, judged=False))
+    Console(**console_options()).print(tree(watched, WHOLE if full else FINAL, judged=False))
 
 
 @command.command()
@@ -189,7 +190,7 @@ def _table(rows: list[dict[str, Any]]) -> None:
     from rich.console import Console
     from rich.text import Text
 
-    console = Console(highlight=False, soft_wrap=True)
+    console = Console(**console_options(), soft_wrap=True)
     shown = [_HEADINGS, *map(_columns, rows)]
     widths = [max(map(cell_len, column)) for column in zip(*shown, strict=True)]
     on_one = sum(widths[:4]) + 2 * 4 + _LEAST_QUESTION <= console.width

@@ -1,5 +1,5 @@
-"""Standard output and error as commands write to them: any character in any encoding, and a reader that may
-leave."""
+"""Standard output and error as commands write to them: any character in any encoding, colours where they may
+be, and a reader that may leave."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import codecs
 import io
 import os
 import sys
-from typing import Final
+from typing import Final, Literal, TextIO, TypedDict
+
+from openresponses_bridge.text import allows_colours
 
 SPELLINGS: Final = {
     "→": "->",
@@ -70,6 +72,25 @@ class PreparedStream(io.TextIOWrapper):
             if self.ends:
                 raise
             drop_output(self)
+
+
+class ConsoleOptions(TypedDict):
+    """Arguments of rich's consoles."""
+
+    stderr: bool
+    highlight: bool
+    color_system: Literal["auto"] | None
+
+
+def is_coloured(stream: TextIO) -> bool:
+    """Return True if what is written to this stream may have colours."""
+    return allows_colours(os.environ, is_terminal=stream.isatty())
+
+
+def console_options(*, stderr: bool = False) -> ConsoleOptions:
+    """Return the arguments that each console of rich's is made with, which has colours where they may be."""
+    may_be = is_coloured(sys.stderr if stderr else sys.stdout)
+    return {"stderr": stderr, "highlight": False, "color_system": "auto" if may_be else None}
 
 
 def end_with_reader() -> None:

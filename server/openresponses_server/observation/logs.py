@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 from collections.abc import MutableMapping
 from datetime import UTC, datetime
@@ -14,7 +15,7 @@ import msgspec
 import structlog
 import structlog.tracebacks
 
-from openresponses_bridge.text import is_printable, printable
+from openresponses_bridge.text import allows_colours, is_printable, printable
 from openresponses_server.settings import LogLevel
 
 # Tracebacks without the values of variables, which contain keys and users' texts.
@@ -94,7 +95,9 @@ def configure_logs(file: TextIO | None = None, level: LogLevel = "info") -> None
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             _only_printable,
-            structlog.dev.ConsoleRenderer(exception_formatter=_traceback),
+            structlog.dev.ConsoleRenderer(
+                colors=allows_colours(os.environ, is_terminal=True), exception_formatter=_traceback
+            ),
         ]
     structlog.configure(
         processors=processors,
