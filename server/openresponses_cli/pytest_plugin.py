@@ -64,7 +64,7 @@ class StreamToDecode:
 
     @property
     def pieces(self) -> list[bytes]:
-        """The same in the pieces in which they are to come."""
+        """The bytes of the stream in the pieces in which a reader is to get them."""
         return list(self.case.pieces)
 
     @property

@@ -305,7 +305,8 @@ def close_threads(refusal: Refusal) -> None:
 
 
 def leave_threads(refusal: Refusal) -> None:
-    """As `close_threads`; running work is no longer waited for either, except by runs that have begun."""
+    """Close the threads as `close_threads` does, and no longer wait for work that runs, but for that of runs
+    that have begun."""
     _threads_here().abandon(refusal)
 
 

@@ -216,7 +216,7 @@ class PromptContext(Struct, frozen=True, kw_only=True, omit_defaults=True):
     stateful_marker: str | None = None
 
     def with_summary(self, summary: ConversationSummary) -> PromptContext:
-        """The same context with a summary of its beginning."""
+        """Return this context with a summary of its beginning."""
         return msgspec.structs.replace(self, summary=summary)
 
 

@@ -148,7 +148,7 @@ class PromptRenderer:
         return context.with_summary(ConversationSummary(within, request.covers))
 
     def within(self, max_prompt_tokens: int) -> PromptRenderer:
-        """The same renderer with another budget."""
+        """Return this renderer with another budget, in tokens of the prompt."""
         made = copy(self)
         made._most = max(max_prompt_tokens, 1)
         return made

@@ -250,7 +250,7 @@ def summary_prompt(
 def asking_messages(
     request: SummaryRequest, counts: PromptCounter, max_prompt_tokens: int
 ) -> list[ChatMessage]:
-    """The same messages, measured by a counter of prompts."""
+    """Return the messages that ask a model for a summary, within so many tokens by a counter of prompts."""
     words = max(int(request.max_tokens * _WORDS_PER_TOKEN), 1)
     system = ChatMessage(role="system", content=_INSTRUCTION.format(words=words))
     transcript = "\n\n".join(filter(None, [request.previous, *map(_line, request.messages)]))

@@ -52,7 +52,7 @@ def _expanded(characters: str) -> str:
 
 @lru_cache(maxsize=64)
 def call_id_form(form: str) -> CallIdForm:
-    """The same, made once for each text. Raises ValueError."""
+    """Return the `CallIdForm` of this text, made once for each. Raises ValueError."""
     return CallIdForm(form)
 
 

@@ -133,7 +133,7 @@ def located(tools: Iterable[Any], where: str) -> list[DeclaredTool]:
 def present_tools(
     tools: Sequence[DeclaredTool], identities: ToolIdentityMap, diagnostics: Diagnostics
 ) -> tuple[list[FunctionView], list[DeclaredTool]]:
-    """(functions, other tools: hosted and extension tools as they were declared).
+    """Return (functions, other tools: hosted and extension tools as they were declared).
 
     Declares each tool in `identities`. A tool declared twice is one. Raises InvalidRequestError with the
     tool's place when two kinds of tools share a name.

@@ -175,7 +175,7 @@ def unanswered(views: Sequence[View], param: Callable[[int], str]) -> list[int]:
 def _answers(
     views: Sequence[View], param: Callable[[int], str]
 ) -> tuple[dict[int, int | None], list[tuple[int, CallView]]]:
-    """(index of a call → that of its output, all calls with their indexes)."""
+    """Return (index of a call → that of its output, all calls with their indexes)."""
     answers: dict[int, int | None] = {}
     waiting: dict[str, deque[int]] = {}
     made: list[tuple[int, CallView]] = []

@@ -60,8 +60,8 @@ class ItemTrack:
         self.call = BlockTrack(state=BlockState.CLOSED)
 
     def differences(self, item: dict[str, Any]) -> list[tuple[str, str, str]]:
-        """(subject, field, what) for each payload of `item` that differs from the streamed one. An absent
-        payload counts as empty; one of a wrong type is left to the schema."""
+        """Return (subject, field, what) for each payload of `item` that differs from the streamed one. An
+        absent payload counts as empty; one of a wrong type is left to the schema."""
         found = []
         for subject, field in PAYLOADS.get(self.type or "", {}).items():
             payload = item.get(field)

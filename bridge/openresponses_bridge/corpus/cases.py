@@ -73,12 +73,12 @@ class Case(Struct, frozen=True, kw_only=True):
 
     @property
     def document(self) -> bytes:
-        """All of it as one line of JSON, in which halves of surrogate pairs are escaped."""
+        """The case as one line of JSON, in which halves of surrogate pairs are escaped."""
         return json.dumps(msgspec.to_builtins(self), separators=(",", ":")).encode()
 
     @property
     def pieces(self) -> Iterator[bytes]:
-        """The same as they are to come in."""
+        """The bytes of the stream in the pieces in which a reader is to get them."""
         body = self.body
         size = self.piece or len(body)
         return (body[at : at + size] for at in range(0, len(body), size))

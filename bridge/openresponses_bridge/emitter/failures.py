@@ -81,7 +81,7 @@ _OUTCOMES: dict[str, str | None] = {
 
 
 def outcome(reason: str | None) -> tuple[str | None, bool]:
-    """(reason for an incomplete response, or None for a completed one; whether the reason is known).
+    """Return (reason for an incomplete response, or None for a completed one; whether the reason is known).
 
     An unknown reason is not a good end: the response is incomplete for that very reason.
     """

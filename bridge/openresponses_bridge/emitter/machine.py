@@ -142,8 +142,8 @@ class ResponseStreamStateMachine:
 
     @property
     def in_one_form(self) -> Response:
-        """The same for clients that have one place for reasoning. An item that has both a summary and raw
-        reasoning keeps the form that came first, as a stream gives it to such a client."""
+        """The response as it stands, for clients that have one place for reasoning. An item that has both a
+        summary and raw reasoning keeps the form that came first, as a stream gives it to such a client."""
         return in_one_form(self._live.snapshot, self._summarised)
 
     @property
@@ -253,14 +253,15 @@ class ResponseStreamStateMachine:
         return self._blocks.close_part()
 
     def item_extra(self, extra: Extra, index: int | None = None) -> list[Event]:
-        """The unknown fields of the open message or reasoning item, or of the call at the upstream's `index`.
-        They show when the item is done; on the wire `openresponses` they are losses."""
+        """Keep the unknown fields of the open message or reasoning item, or of the call at the upstream's
+        `index`. They show when the item is done; on the wire `openresponses` they are losses."""
         self.require("item_extra")
         self._blocks.extend(extra, index)
         return []
 
     def part_extra(self, extra: Extra, *, summary: bool = False) -> list[Event]:
-        """The same of the open part: of the `summary`, or of the content."""
+        """Keep the unknown fields of the open part, of the `summary` or of the content. They show when the
+        part is done; on the wire `openresponses` they are losses."""
         self.require("part_extra")
         self._blocks.extend_part(extra, summary)
         return []

@@ -87,8 +87,9 @@ class Output:
         self.explicit_end = False
 
     def new_id(self, prefix: str, wanted: str | None = None) -> str:
-        """An id that is unique here: the wanted one (by default the expected one) if it is free, else a fresh
-        one, of whole characters. One with the prefix of another kind of item gets this prefix instead."""
+        """Return an id that is unique here: the wanted one (by default the expected one) if it is free, else
+        a fresh one, of whole characters. One with the prefix of another kind of item gets this prefix
+        instead."""
         if wanted is None:
             wanted, self.expect, self.explicit_end = self.expect, "", False
         new = id_of_kind(repair_surrogates(wanted), prefix) if wanted else self._ids(prefix)
@@ -98,8 +99,8 @@ class Output:
         return new
 
     def unique_call_id(self, wanted: str, diagnostics: Diagnostics) -> str:
-        """The same for a call_id, which clients must be able to send back: at most 64 characters, that can be
-        printed."""
+        """Return a call_id that is unique here, the wanted one if it can be: clients must be able to send it
+        back, at most 64 characters that can be printed."""
         if not wanted.isprintable():  # as half a surrogate pair is not
             wanted = repair_surrogates(wanted)
         printed = wanted.isprintable() and " " not in wanted
@@ -141,7 +142,7 @@ class Output:
         return [added, OutputItemDone(self.number(), block.output_index, item)]
 
     def close(self, block: Block, stopped: bool, abandoned: bool = False) -> tuple[list[Event], bool]:
-        """(done events, cut) of a block that ends here."""
+        """Return (done events, cut) of a block that ends here."""
         events, item, cut = block.close(stopped, abandoned)
         block.state = ITEM[block.state]["closed"]
         events.append(OutputItemDone(self.number(), block.output_index, item))

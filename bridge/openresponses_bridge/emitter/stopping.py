@@ -278,7 +278,7 @@ class StopFilter(StreamFilter):
         return events + self._stop() if found else events
 
     def _cut(self, item: Item | Mapping[str, Any]) -> tuple[Item | Mapping[str, Any] | None, bool]:
-        """(what is left of the item, whether a sequence was found in it)."""
+        """Return (what is left of the item, whether a sequence was found in it)."""
         message = item
         if isinstance(item, Mapping) and item.get("type") == "message":
             message = item_from(dict(item), [])

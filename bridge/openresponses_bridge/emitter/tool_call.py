@@ -66,7 +66,7 @@ class Shape(Protocol):
     def feed(self, fragment: str) -> str: ...
 
     def end(self, shown: str, stopped: bool) -> tuple[str, bool]:
-        """(rest to show, cut). `stopped`: upstream ended by itself, not by a limit."""
+        """Return (rest to show, cut). `stopped`: upstream ended by itself, not by a limit."""
         ...
 
 

@@ -129,7 +129,7 @@ def _plainly(name: str) -> str:
 
 
 def _provider(name: str) -> tuple[str, str]:
-    """(provider, the rest). The last of several counts: it made the model, the others pass it on."""
+    """Return (provider, the rest). The last of several counts: it made the model, the others pass it on."""
     *path, rest = name.split("/")
     found = [part.lower() for part in path if part.lower() not in _FILLERS]
     head, colon, tail = rest.partition(":")
@@ -153,7 +153,8 @@ def _dated(name: str) -> tuple[str, str]:
 
 
 def _versioned(words: list[str]) -> tuple[str, str]:
-    """(family, version) of a name's words. Two digits in a row are one version: `claude-3-5-sonnet`."""
+    """Return (family, version) of a name's words. Two digits in a row are one version:
+    `claude-3-5-sonnet`."""
     family: list[str] = []
     version: list[str] = []
     for position, word in enumerate(words):

@@ -139,7 +139,7 @@ def _is_encoded(text: str) -> bool:
 
 
 def item_texts(items: Iterable[InputItem | Item]) -> tuple[list[str], int]:
-    """The texts in items of a conversation that are counted, and the tokens of what is not text."""
+    """Return (the texts in items of a conversation that are counted, the tokens of what is not text)."""
     texts: list[str] = []
     fixed = 0
     for item in items:
@@ -150,7 +150,8 @@ def item_texts(items: Iterable[InputItem | Item]) -> tuple[list[str], int]:
 def request_texts(
     request: CreateResponse, history: Iterable[InputItem | Item] = ()
 ) -> tuple[list[str], int, int]:
-    """The same of a whole request: its texts, how many items it has, the tokens of what is not text."""
+    """Return (the texts of a whole request that are counted, how many items it has, the tokens of what is not
+    text)."""
     items = [*history, *(request.input if isinstance(request.input, list) else ())]
     texts, fixed = item_texts(items) if items else ([], 0)
     framed = len(items)

@@ -73,9 +73,10 @@ class UnknownFields:
         return False
 
     def kept(self, value: dict[str, Any]) -> tuple[dict[str, Any], list[ForeignFields]]:
-        """(the parsed JSON with its unknown fields where the decoders find them, the fields in the order in
-        which they were sent, except those that are null). The fields that are not `carried` are those of a
-        client in other objects, and those of an upstream that are too many, too large or too deep."""
+        """Return (the parsed JSON with its unknown fields where the decoders find them, the fields in the
+        order in which they were sent, except those that are null). The fields that are not `carried` are
+        those of a client in other objects, and those of an upstream that are too many, too large or too
+        deep."""
         found: list[ForeignFields] = []
         return self._walk(self._kind, value, (), found), found
 

@@ -126,14 +126,15 @@ def plain(value: Any) -> Any:
 
 
 def _with_extra(value: Any) -> Any:
-    """The value with its structs as dicts, in which unknown fields are fields like all others."""
+    """Return the value with its structs as dicts, in which unknown fields are fields like all others."""
     if isinstance(value, dict):
         return {name: _with_extra(each) for name, each in value.items()}
     return _object_with_extra(value)
 
 
 def _object_with_extra(value: Any) -> Any:
-    """The same for what is in a struct, where a dict is JSON, and so is a list of anything but structs."""
+    """Return what `_with_extra` does of a value within a struct: there a dict is JSON, and so is a list of
+    anything but structs."""
     if isinstance(value, list):
         return [_object_with_extra(each) if isinstance(each, msgspec.Struct) else each for each in value]
     if not isinstance(value, msgspec.Struct):

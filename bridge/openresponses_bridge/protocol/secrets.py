@@ -166,7 +166,7 @@ def _list_of(body: dict[str, Any], name: str) -> list[Any]:
 
 
 def _raw_without(tool: Any) -> Any:
-    """As `without_secrets`, of a tool's JSON."""
+    """Return the JSON of a tool without its secrets."""
     if not isinstance(tool, dict) or tool.get("type") in _OPEN_TOOLS:
         return tool
     if tool.get("type") == "namespace":

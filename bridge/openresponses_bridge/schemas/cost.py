@@ -119,7 +119,8 @@ class _Count:
         return units
 
     def _applied(self, schema: dict[str, Any], value: Any) -> Iterator[tuple[Any, Any, int]]:
-        """(schema, value, times) for each schema that this one applies to the value or to something in it."""
+        """Yield (schema, value, times) for each schema that this one applies to the value or to something in
+        it."""
         for name in REFERENCES:
             if name in schema:
                 yield self._estimator.target(schema[name]), value, 1

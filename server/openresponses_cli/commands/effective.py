@@ -103,7 +103,7 @@ def _lines(fields: Mapping[str, Any], path: str, places: ValueSources, everythin
 
 
 def _leaves(fields: Mapping[str, Any], path: str, key: str) -> Iterator[tuple[str, str, Any]]:
-    """(path, dotted key, value) of each setting, also of those in tables."""
+    """Yield (path, dotted key, value) of each setting, also of those in tables."""
     for name, value in fields.items():
         where, dotted = f"{path}.{name}", f"{key}.{toml_key(name)}".removeprefix(".")
         if _is_table(value) and (inner := _as_dict(value)):

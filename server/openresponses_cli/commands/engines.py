@@ -42,7 +42,7 @@ class Engine(Struct, frozen=True):
 
     @property
     def described(self) -> str:
-        """Its name, version and context, for people."""
+        """The engine's name, version and context, for people."""
         named = f"{self.title} {self.version}".rstrip()
         return f"{named}, {self.context:,} tokens a conversation" if self.context else named
 

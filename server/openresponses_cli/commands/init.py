@@ -95,7 +95,7 @@ def _given(
 
 
 def _asked(file: Path, force: bool) -> tuple[list[dict[str, Any]], str, int, str]:
-    """The same from answers."""
+    """Return the arguments of `_write` from what the user answers."""
     if file.exists() and not force:
         click.confirm(f"{file} already exists. Replace it?", abort=True)
     upstreams: list[dict[str, Any]] = []

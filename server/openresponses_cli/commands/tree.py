@@ -224,7 +224,7 @@ class NewestLines:
 
 
 def texts_of(item: Any) -> Iterator[tuple[str, str]]:
-    """(kind, text) of all readable texts in an item."""
+    """Yield (kind, text) of all readable texts in an item."""
     for field in ("summary", "content"):
         parts = getattr(item, field, None)
         for part in parts if isinstance(parts, list) else ():

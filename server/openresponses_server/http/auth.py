@@ -123,7 +123,8 @@ class Keys:
         return self.access(headers)[0]
 
     def access(self, headers: Mapping[str, str]) -> tuple[str, Access | None]:
-        """The same with what the key gives access to; None for all models. Raises HttpError."""
+        """Return (the owner of a request with these headers, what its key gives access to, None for all
+        models). Raises HttpError 401, and 503 while the managed keys are not known yet."""
         if not self._asked_for and not self.pass_through:
             return NOBODY, None
         key = client_key(headers)

@@ -70,7 +70,7 @@ def tool_rules(request: CreateResponse) -> ToolRules | None:
 
 
 def _chosen(choice: Any) -> tuple[frozenset[str] | None, bool]:
-    """(the names that may be called, whether one must be)."""
+    """Return (the names that may be called, whether one must be)."""
     if isinstance(choice, AllowedToolChoice):
         names = frozenset(filter(None, map(_name, choice.tools)))
         return (frozenset() if choice.mode == "none" else names), choice.mode == "required"

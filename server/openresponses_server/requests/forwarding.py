@@ -162,7 +162,7 @@ class _Form(Struct):
         return None  # each name was checked when it arrived
 
     def renamed(self, model: str) -> bytes:
-        """The same with this model."""
+        """Return the form with this model."""
         if self.model is None:
             return model_part(self.boundary, model) + self.data
         start, end = self.scanner.model_at
@@ -332,7 +332,7 @@ class ImageCounter:
 
     @property
     def images(self) -> int:
-        """Their number so far."""
+        """The number of images so far."""
         inline, linked, partial = self._found
         return max(inline - partial, linked)
 

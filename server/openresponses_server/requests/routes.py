@@ -53,8 +53,8 @@ def remember_route(request: Placed, service: Service, response_id: str, route: R
 
 
 def named_session(request: Received) -> str:
-    """The name of the session that the request says it belongs to; "" if it says none. Two owners never have
-    the same."""
+    """Return the name of the session that the request says it belongs to; "" if it says none. Two owners
+    never have the same."""
     body, owner = request.body, request.owner
     if body.conversation is not None:
         return session_name(owner, "conversation", conversation_of(body) or "")
@@ -67,13 +67,14 @@ def named_session(request: Received) -> str:
 
 
 def session_of(request: Placed) -> str:
-    """The name of the request's session: the one that it says, else that of the first response of the chain
-    that it continues, else that of its own response."""
+    """Return the name of the request's session: the one that it says, else that of the first response of the
+    chain that it continues, else that of its own response."""
     return session_within(request, request.before.responses, request.response_id)
 
 
 def session_within(request: Received, chain: Sequence[str], response_id: str) -> str:
-    """The same for a request that continues the last response of `chain`, and whose response has this id."""
+    """Return the name of the session of a request that continues the last response of `chain`, and whose
+    response has this id."""
     first = chain[0] if chain else response_id
     return named_session(request) or session_name(request.owner, "chain", first)
 

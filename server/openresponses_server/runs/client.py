@@ -54,7 +54,7 @@ class Client:
 
     @property
     def is_behind(self) -> bool:
-        """It took nothing for so long that the run goes on without it."""
+        """True if the client took nothing for so long that the run goes on without it."""
         return self._behind is not None and self._behind.done()
 
     async def wait(self, made: asyncio.Task[None]) -> None:

@@ -184,9 +184,10 @@ class Follower:
         return last
 
     async def _saved_elsewhere(self, asked: ResponseProgress, logged: int, after: int) -> int | None:
-        """The same if the log has no event above `logged`: it may lack those sent during an outage. A worker
-        saves what it has sent, unless it has died; so the number is known when the worker has renewed its
-        lease and then had the time for a checkpoint."""
+        """Return the number of the last event that another worker has saved, if the log has none above
+        `logged`, since it may lack those sent during an outage; None if it can't be known. A worker saves
+        what it has sent, unless it has died; so the number is known when the worker has renewed its lease and
+        then had the time for a checkpoint."""
         lease, surely_at = asked.lease, math.inf
         give_up_at = time.monotonic() + _UNSURE_FOR + 2 * self._interval
         while time.monotonic() < give_up_at:

@@ -227,7 +227,7 @@ def log_ended(response: Response, cause: str | None = None) -> None:
 
 
 def _status_and_code(response: Response) -> tuple[str, str | None]:
-    """(status, code) of a response that has ended."""
+    """Return (status, code) of a response that has ended."""
     if response.status == "completed":
         return response.status, None
     if is_cancelled(response):

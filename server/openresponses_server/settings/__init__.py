@@ -858,7 +858,7 @@ def deprecated_settings(config: Path | None) -> list[str]:
 
 
 def _hashed_wire_keys(given: WireKeys | None) -> WireKeys | None:
-    """The same with hashes for keys. Raises SettingsError for a key in two lists."""
+    """Return the lists with hashes in the place of keys. Raises SettingsError for a key in two lists."""
     if given is None:
         return None
     found: dict[str, str] = {}
@@ -913,7 +913,7 @@ def is_address(text: str) -> bool:
 
 
 def _with_absolute_paths(upstream: UpstreamSettings, folder: Path) -> UpstreamSettings:
-    """The same with the absolute paths of its files: workers may run in another folder."""
+    """Return the upstream with the absolute paths of its files: workers may run in another folder."""
     placed = {
         field: str(folder.joinpath(Path(named).expanduser()).absolute())
         for field in _FILES
@@ -927,7 +927,7 @@ def _with_absolute_paths(upstream: UpstreamSettings, folder: Path) -> UpstreamSe
 
 
 def _with_absolute_module(given: FunctionSettings, config: Path | None) -> FunctionSettings:
-    """The same with the absolute path of its file, if it names one."""
+    """Return the function with the absolute path of its file, if it names one."""
     if not given.module.endswith(".py"):
         return given
     folder = config.parent if config is not None else Path()

@@ -379,7 +379,7 @@ def _struct_or_list(kind: Any) -> Any:
 
 
 def substituted(value: Any, kept: Set[str] = frozenset(), where: str = "$") -> Any:
-    """The same value with all variables in its strings replaced. Fields named in `kept` stay unchanged, but
+    """Return the value with all variables in its strings replaced. Fields named in `kept` stay unchanged, but
     their variables must exist too. Raises ConfigError with the fields and their variables."""
     mistakes = Mistakes()
     replaced = _substituted(value, kept, where, mistakes)

@@ -75,7 +75,7 @@ class _Measured:
 
 
 def measured_store(store: ResponseStore, called: Called) -> ResponseStore:
-    """The same store."""
+    """Return the store with its calls timed: `called` is called after each."""
     measured = _Measured("store", store, _OF_STORE, called)
     setattr(measured, _USAGE, _Measured("store", store.usage, _OF_USAGE, called))
     kept = _Measured("store", store.conversations, _OF_CONVERSATIONS, called, "conversation_")
@@ -84,7 +84,7 @@ def measured_store(store: ResponseStore, called: Called) -> ResponseStore:
 
 
 def measured_log(log: EventLog, called: Called) -> EventLog:
-    """The same log; one in memory as it is, since it neither fails nor waits."""
+    """Return the log with its calls timed; one in memory as it is, since it neither fails nor waits."""
     return log if not log.shared else cast(EventLog, _Measured("log", log, _OF_LOG, called))
 
 

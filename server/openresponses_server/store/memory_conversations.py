@@ -185,7 +185,7 @@ class MemoryConversations:
         return len(over)
 
     def stock(self) -> list[tuple[str, int]]:
-        """(owner, bytes) of each conversation."""
+        """Return (owner, bytes) of each conversation."""
         return [(kept.conversation.owner, kept.size) for kept in self._kept.values()]
 
     def all(self) -> list[tuple[StoredConversation, list[InputRow]]]:

@@ -83,7 +83,7 @@ class EventBuffer:
         self._wanted = False
 
     def batch(self, events: Sequence[Event]) -> Frames:
-        """The frames of these events, after the withheld ones before them."""
+        """Return the frames of these events, after the withheld ones before them."""
         frames = frames_of(events)
         if not self._frames:
             return frames
@@ -92,7 +92,8 @@ class EventBuffer:
         return whole
 
     def shown(self, events: Sequence[Event]) -> Frames:
-        """The same for a batch that is sent: its events are no longer withheld."""
+        """Return the frames of a batch that is sent, whose events are no longer withheld, after the withheld
+        ones before them."""
         frames = self.batch(events)
         if self._frames and not self._wanted:
             self._frames.clear()
@@ -319,9 +320,9 @@ class ResponseSessionPersistenceTransformer:
         return events
 
     def append(self, events: list[Event]) -> Awaitable[object] | None:
-        """The same for a batch that is not the last, as a plain call: None if it may be sent, else the
-        awaitable to wait for first. A future is the log's: it raises nothing and needs no task. Raises
-        LeaseLost once the record is known to be another worker's."""
+        """Store a batch that is not the last, as a plain call: None if it may be sent, else the awaitable to
+        wait for first. A future is the log's: it raises nothing and needs no task. Raises LeaseLost once the
+        record is known to be another worker's."""
         if self.lost:
             raise LeaseLost(self.response_id, self.worker)
         if self._withheld.idle:

@@ -102,12 +102,13 @@ class _LaterStore(_MeasuredCalls):
 
 
 def build_store(settings: Settings) -> ResponseStore:
-    """The store of these settings."""
+    """Return the store of these settings."""
     return open_store(settings.store, settings.stored_responses)
 
 
 def serving_store(settings: Settings) -> ResponseStore:
-    """The same for a server, which should not wait for the code of a valid database."""
+    """Return the store of these settings for a server, which should not wait for the code of a valid
+    database."""
     # a library that is missing is said at once, by building
     path = file_in_order(settings.store) if find_spec("sqlalchemy") else None
     return build_store(settings) if path is None else sqlite_later(path, partial(build_store, settings))

@@ -82,12 +82,12 @@ class Upstream(Protocol):
 
     @property
     def name(self) -> str:
-        """Its name in lists and errors."""
+        """The upstream's name in lists and errors."""
         ...
 
     @property
     def address(self) -> str:
-        """Its address for the operator, without keys, passwords or text from clients."""
+        """The upstream's address for the operator, without keys, passwords or text from clients."""
         ...
 
     @property

@@ -375,7 +375,7 @@ class HttpUpstream:
         self._first: HttpUpstream | None = None  # whose connections it uses
 
     def with_key(self, api_key: str | None, key_command: KeyCommand | None) -> HttpUpstream:
-        """The same upstream with another key, over the same connections."""
+        """Return this upstream with another key, over the same connections."""
         other = copy(self)
         other._first = self
         other._api_key, other.key_command, other.signer = api_key, key_command, None

@@ -131,12 +131,12 @@ class Listing:
         return list(self._listed)
 
     async def enriched(self, *, refresh: bool = False) -> list[EnrichedModelData]:
-        """The same models with their limits and abilities filled in, for VS Code."""
+        """Return the models with their limits and abilities filled in, for VS Code."""
         await self._discover(refresh)
         return list(self._shown)
 
     async def for_codex(self) -> list[dict[str, Any]]:
-        """The same models as Codex describes them, the first `MOST_MODELS` of them."""
+        """Return the models as Codex describes them, the first `MOST_MODELS` of them."""
         shown = (await self.enriched())[:MOST_MODELS]
         return [codex_model(model, priority) for priority, model in enumerate(shown)]
 
@@ -189,7 +189,7 @@ class Listing:
         )
 
     def _named(self) -> Iterator[tuple[str, str]]:
-        """(model, name of its upstream), each once, those of the settings first."""
+        """Yield (model, name of its upstream), each once, those of the settings first."""
         found = dict(self._router.names())
         yield from found.items()
         for upstream in self._router.upstreams():

@@ -147,7 +147,8 @@ class Prices:
         return None if tariff is None else tariff.cost(usage, what, number)
 
     def cost_of_rounds(self, model: str, upstream_models: Sequence[str], usage: Usage) -> int | None:
-        """The same of a response whose rounds were answered by these models of upstreams, one for each."""
+        """Return the cost in units of a response whose rounds were answered by these models of upstreams, one
+        for each; None if one of them has no price."""
         tariffs = [self._of(model, each) for each in upstream_models]
         first = tariffs[0]
         if len(set(tariffs)) == 1:

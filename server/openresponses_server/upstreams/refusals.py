@@ -294,28 +294,29 @@ def _is_permanent(status: int, headers: Mapping[str, str]) -> bool:
 
 
 def cleaner(upstream: Upstream, request: UpstreamRequest) -> Clean:
-    """Takes out of the upstream's texts what only it may see of this request."""
+    """Return a function that takes out of the upstream's texts what only it may see of this request."""
     return lambda text: request.clean(upstream.clean(text, request.client_key))
 
 
 def refused_by(
     upstream: Upstream, request: UpstreamRequest, status: int, headers: Mapping[str, str], body: bytes
 ) -> UpstreamError:
-    """The `refusal` of this request, as its client may see it."""
+    """Return the `refusal` of this request, as its client may see it."""
     clean, ours = cleaner(upstream, request), upstream.key_refused(request.client_key)
     refused = refusal(status, headers, body, clean, ours, request.dialect)
     return refused if ours else _about_the_client(refused)
 
 
 def refused_in_band(upstream: Upstream, request: UpstreamRequest, body: bytes) -> UpstreamError | None:
-    """The same for an answer with a good status; None if it reports no error."""
+    """Return the refusal in an answer with a good status, as the client may see it; None if the answer
+    reports no error."""
     clean, ours = cleaner(upstream, request), upstream.key_refused(request.client_key)
     refused = in_band_refusal(body, clean, ours, request.dialect)
     return refused if ours or refused is None else _about_the_client(refused)
 
 
 def refused_in_stream(upstream: Upstream, request: UpstreamRequest, frame: bytes) -> UpstreamError:
-    """The same for the frame of a stream that is an error."""
+    """Return the refusal in a frame of a stream that is an error, as the client may see it."""
     clean, ours = cleaner(upstream, request), upstream.key_refused(request.client_key)
     reported, said = reported_in(frame) or ReportedError(), said_in(frame, clean)
     refused = _refused(

@@ -125,19 +125,20 @@ class Target(NamedTuple):
         return self.passes_key and (bool(owner) or not self.has_own_key)
 
     def bound(self, owner: str) -> Target:
-        """The same for requests of this owner: its seals can be opened by this owner only."""
+        """Return the target for requests of this owner: its seals can be opened by this owner only."""
         fallbacks = tuple(each.bound(owner) for each in self.fallbacks)
         return self._replace(sealer=self.sealer.bound(owner), fallbacks=fallbacks)
 
     def for_choices(self, n: int) -> Target:
-        """The same for a request for so many choices; their runs share it if the upstream supports `n`."""
+        """Return the target for a request for so many choices; their runs share it if the upstream supports
+        `n`."""
         return self._replace(
             shared=SharedUpstream(self.upstream, n) if self.traits.takes_choices else None,
             fallbacks=tuple(each.for_choices(n) for each in self.fallbacks),
         )
 
     def of_choice(self, number: int) -> Target:
-        """The same for the run of this choice."""
+        """Return the target for the run of this choice."""
         mine = self._replace(fallbacks=tuple(each.of_choice(number) for each in self.fallbacks))
         if self.shared is None:
             return mine
@@ -145,7 +146,7 @@ class Target(NamedTuple):
 
     @property
     def alone(self) -> Target:
-        """The same for a request that no other run shares."""
+        """The target for a request that no other run shares."""
         if self.shared is None:
             return self
         return self._replace(upstream=self.shared.upstream, shared=None, choice=None)
@@ -221,11 +222,11 @@ class Configured(NamedTuple):
 
     @property
     def upstreams(self) -> tuple[Upstream, ...]:
-        """It with each of its keys."""
+        """One upstream for each key."""
         return self.upstream, *self.others
 
     def wrapped(self, wrap: Callable[[Upstream], Upstream]) -> Configured:
-        """The same with another upstream around each of these."""
+        """Return this with another upstream around each of its upstreams."""
         return self._replace(upstream=wrap(self.upstream), others=tuple(map(wrap, self.others)))
 
     def targets(self, model: str, tier: int = 0) -> tuple[Target, ...]:
@@ -639,7 +640,7 @@ def _keys(given: UpstreamSettings, known: Profile | None, name: str) -> list[str
 
 
 def _split(key: str | KeyCommand | None) -> tuple[str | None, KeyCommand | None]:
-    """(key, command): one of them is None."""
+    """Return (key, command): one of them is None."""
     return (key, None) if key is None or isinstance(key, str) else (None, key)
 
 

@@ -47,7 +47,7 @@ class ExactCounter:
         self._cache: ContentCache[int] = ContentCache()
 
     def with_fallback(self, fallback: TokenCounter) -> ExactCounter:
-        """The same tokenizers with another fallback."""
+        """Return these tokenizers with another fallback."""
         other = copy(self)
         other._fallback = fallback
         return other

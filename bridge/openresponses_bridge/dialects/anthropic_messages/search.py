@@ -86,7 +86,7 @@ def query_of(block: dict[str, Any]) -> str:
 
 
 def found_in(block: dict[str, Any]) -> tuple[list[Source], str]:
-    """(the pages, the status of the item) of a block of results."""
+    """Return (the pages, the status of the item) of a block of results."""
     content = block.get("content")
     return list(sources_of(content)), "completed" if isinstance(content, list) else "failed"
 

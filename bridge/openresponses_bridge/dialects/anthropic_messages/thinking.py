@@ -138,7 +138,8 @@ def _opened(sealer: Sealer, text: str, wanted: str) -> dict[str, Any]:
 
 
 def open_sealed(sealer: Sealer, text: str) -> tuple[str, dict[str, Any]]:
-    """(kind, object) of an envelope. Raises SealError, also for a sealed text that is not an object."""
+    """Return (kind, object) of an envelope. Raises SealError, also for a sealed text that is not an
+    object."""
     kind, payload = sealer.open(text)
     try:
         value = decode_json(payload)

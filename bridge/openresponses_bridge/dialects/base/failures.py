@@ -79,13 +79,13 @@ def http_failure(error: ResponseError) -> HttpError:
 
 
 def error_text(value: Any) -> str | None:
-    """A fact of an upstream's error: text, or a number such as a status; None for anything else."""
+    """Return a fact of an upstream's error as text, a number such as a status too; None for anything else."""
     return str(value) if isinstance(value, str | int) and value != "" else None
 
 
 def name(value: Any) -> str | None:
-    """The same for what programs read, a type, a code or a param: one that is longer than any real one is
-    cut."""
+    """Return a fact that programs read, a type, a code or a param, as text; one that is longer than any real
+    one is cut. None for what is not a text or a number."""
     found = error_text(value)
     return None if found is None else found[:LONGEST_NAME]
 

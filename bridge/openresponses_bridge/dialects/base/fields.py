@@ -37,7 +37,7 @@ def invalid(param: str, message: str, code: str = InvalidRequestError.INVALID_VA
 
 
 def data_of(url: str, param: str) -> tuple[str, str]:
-    """(media type, data in base64) of a data URL; the media type is "" where it names none. Raises
+    """Return (media type, data in base64) of a data URL; the media type is "" where it names none. Raises
     InvalidRequestError for one without data in base64."""
     match = _DATA_URL.fullmatch(url)
     if match is None or not match["base64"] or not match["data"]:
@@ -160,7 +160,7 @@ class Fields:
         return child
 
     def whole(self) -> dict[str, Any]:
-        """All of it, as it came."""
+        """Return all fields as they came. They count as read."""
         self._read.update(self._value)
         return dict(self._value)
 
@@ -184,7 +184,8 @@ class Fields:
 
     @property
     def unread(self) -> list[str]:
-        """The same, within as well."""
+        """The paths of the fields of this object, and of the objects within it, that were not read and are
+        not empty."""
         return [*self.unread_here, *(where for child in self._within for where in child.unread)]
 
 

@@ -170,7 +170,7 @@ def nearest_effort(effort: str, accepted: Collection[str]) -> str | None:
 
 
 def fitted_effort(effort: str, accepted: Collection[str], diagnostics: Diagnostics) -> str | None:
-    """As `nearest_effort`, with a loss for another level than the requested one."""
+    """Return the level that `nearest_effort` finds; another one than was requested is a loss."""
     level = nearest_effort(effort, accepted)
     if level != effort:
         said = "left out, the model has no levels" if level is None else f"sent as {level!r}"
@@ -194,9 +194,9 @@ def may_pass(name: str, passes: Collection[str]) -> bool:
 def passed_on(
     request: CreateResponse, passes: Collection[str], made: Collection[str], merged: Collection[str] = ()
 ) -> tuple[CreateResponse, dict[str, Any]]:
-    """(the request without the fields that go out by their own names, these fields): the unknown ones of the
-    request itself that `passes` names, but for what a Chat client wants kept, for those that the bridge has
-    `made`, and for values under a name in `merged` that are not objects."""
+    """Return (the request without the fields that go out by their own names, these fields): the unknown ones
+    of the request itself that `passes` names, but for what a Chat client wants kept, for those that the
+    bridge has `made`, and for values under a name in `merged` that are not objects."""
     if not passes:
         return request, {}
 

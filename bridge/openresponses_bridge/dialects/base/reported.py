@@ -75,15 +75,15 @@ _RAW: Final = "raw"  # OpenRouter: what the provider has answered, as text
 
 
 def reported_error(value: Any) -> ReportedError | None:
-    """The error in the value of some JSON, None if it reports none: the body of a refusal, or of a
-    failed answer."""
+    """Return the error in the value of some JSON, the body of a refusal or of a failed answer; None if it
+    reports none."""
     found = _read(value, _DEEPEST)
     return found if found is not None and (found.message or found.code or found.type) else None
 
 
 def reported_in(body: bytes, *, within_answer: bool = False) -> ReportedError | None:
-    """The same for bytes: JSON, or server-sent events of which one reports it. `within_answer`: they may be
-    no error at all."""
+    """Return the error that these bytes report, JSON or server-sent events; None if they report none.
+    `within_answer`: they may be no error at all."""
     try:
         value = decode_json(body)
         found = reported_error(value)

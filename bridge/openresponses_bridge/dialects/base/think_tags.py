@@ -39,8 +39,8 @@ _WITHIN: Final = (_At.OPENED, _At.THINKING)
 
 @lru_cache(maxsize=64)
 def _known(tags: tuple[tuple[str, str], ...]) -> tuple[dict[str, str], re.Pattern[str], int, str, str]:
-    """(opening → closing, what matches an opening, the longest one's length, the characters that they begin
-    with, the first closing one)."""
+    """Return (opening → closing, what matches an opening, the longest one's length, the characters that they
+    begin with, the first closing one)."""
     closing = dict(tags)
     openings = re.compile("|".join(map(re.escape, closing)))
     return (

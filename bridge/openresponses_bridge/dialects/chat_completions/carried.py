@@ -157,7 +157,7 @@ class KeptAudio:
                 self._fields[name] = value
 
     def whole(self) -> dict[str, Any]:
-        """All of it, as one."""
+        """Return the sound as one object."""
         return self._fields | {name: "".join(pieces) for name, pieces in self._pieces.items()}
 
 

@@ -135,9 +135,10 @@ def plain(item: Any) -> dict[str, Any]:
 
 
 def split(items: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """(what came before, the parts of the turn that starts): the messages of the user at the end.
+    """Return (what came before, the parts of the turn that starts): the messages of the user at the end.
 
-    Raises InvalidRequestError when there are none."""
+    Raises InvalidRequestError when there are none.
+    """
     at = len(items)
     while at and items[at - 1].get("role") == "user":
         at -= 1
@@ -219,8 +220,8 @@ def to_turn(
     history: Sequence[Any] = (),
     options: CodexOptions = DEFAULT_OPTIONS,
 ) -> tuple[dict[str, Any], Diagnostics]:
-    """(the turn, what was lost on the way). `history` are the items of earlier turns; `model` replaces the
-    request's.
+    """Return (the turn, what was lost on the way). `history` are the items of earlier turns; `model` replaces
+    the request's.
 
     Raises InvalidRequestError with `param` for what Codex can't be shown, and when no user's message comes
     last.
@@ -248,7 +249,7 @@ def to_turn(
 
 
 def to_upstream(request: CreateResponse, context: RequestContext) -> Outgoing:
-    """The same as the dialect's entry has it."""
+    """Translate a request as `UpstreamSide.request` does: see `to_turn`."""
     body, diagnostics = to_turn(
         request, model=context.model, history=context.history, options=context.options
     )

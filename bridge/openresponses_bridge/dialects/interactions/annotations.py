@@ -29,8 +29,8 @@ def annotation_of(citation: Any, at: Mapping[int, int], diagnostics: Diagnostics
 def citations_of(
     annotations: list[Any], text: str, diagnostics: Diagnostics
 ) -> tuple[list[UrlCitation], list[Json]]:
-    """(the web pages that a text cites, in order, the other annotations, which are for clients of this API
-    alone)."""
+    """Return (the web pages that a text cites, in order, the other annotations, which are for clients of this
+    API alone)."""
     given = [each for each in annotations if isinstance(each, dict)]
     if len(given) > MOST:
         diagnostics.loss("annotations", f"more than {MOST}, the first are kept")

@@ -423,7 +423,7 @@ def to_responses(
     reasons: bool = True,
     efforts: frozenset[str] | None = None,
 ) -> tuple[dict[str, Any], Diagnostics]:
-    """(body, what was lost or repaired on the way).
+    """Translate a request: return (body, what was lost or repaired on the way).
 
     `history` are the items of earlier turns, input and output, that `previous_response_id` stands for:
     where they are given they go along and the link does not. `model` replaces the request's;
@@ -576,7 +576,7 @@ def _tools(
     options: ResponsesOptions,
     diagnostics: Diagnostics,
 ) -> tuple[list[Any], Any]:
-    """(tools, choice) as they go out."""
+    """Return (tools, choice) as they go out."""
     if options.supersets:
         for tool in request.tools or ():
             if isinstance(tool, FunctionToolParam):

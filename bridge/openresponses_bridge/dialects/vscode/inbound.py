@@ -63,7 +63,7 @@ def _inner(data: bytes, name: str) -> Any:
 
 
 def marker_of(data: bytes) -> tuple[str, str] | None:
-    r"""(model, marker) of `model\marker`; None where one of them is missing."""
+    """Return (model, marker) of `model\marker`; None where one of them is missing."""
     model, _, marker = data.decode("utf-8", "replace").partition("\\")
     return (model, marker) if model and marker else None
 
@@ -82,7 +82,7 @@ def phase_of(data: bytes) -> MessagePhase | None:
 
 
 def thinking_of(data: bytes) -> tuple[str, str, str]:
-    """(id, text, encrypted) of a round's reasoning, each empty where it is not given."""
+    """Return (id, text, encrypted) of a round's reasoning, each empty where it is not given."""
     value = _inner(data, "thinking")
     if not isinstance(value, dict):
         return "", value if isinstance(value, str) else "", ""

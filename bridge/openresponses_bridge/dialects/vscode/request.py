@@ -191,7 +191,7 @@ def to_vscode(
 
 
 def _instructions(messages: list[ChatMessage]) -> tuple[str | None, list[ChatMessage]]:
-    """(instructions, the other messages). Without a system role, extensions disguise the system prompt
+    """Return (instructions, the other messages). Without a system role, extensions disguise the system prompt
     as the assistant's first text."""
     texts: list[str] = []
     for position, message in enumerate(messages):

@@ -131,8 +131,8 @@ class Folder:
             os.unlink(name, dir_fd=parent)
 
     def entries(self, path: str) -> list[tuple[str, str]]:
-        """(name, kind) of the entries of a folder, sorted by name, at most 100,000. The kind is file, folder,
-        link or other."""
+        """Return (name, kind) of the entries of a folder, sorted by name, at most 100,000. The kind is file,
+        folder, link or other."""
         steps = self.steps(path)
         with (
             self._open_folder(steps, path) as descriptor,

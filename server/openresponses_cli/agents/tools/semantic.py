@@ -155,7 +155,7 @@ def _parts(text: Text) -> Iterator[Part]:
 
 
 def _cut(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
-    """(number, line); a line longer than a part is cut into several."""
+    """Yield (number, line); a line longer than a part is cut into several."""
     for number, line in enumerate(lines, 1):
         for begin in range(0, max(len(line), 1), _CHARACTERS):
             yield number, line[begin : begin + _CHARACTERS]

@@ -131,7 +131,7 @@ async def openapi(request: Request) -> Response:
 
 
 def operations_of(routes: Iterable[BaseRoute]) -> Iterator[tuple[str, str]]:
-    """(method, path) of everything that these routes serve, the document itself aside."""
+    """Yield (method, path) of everything that these routes serve, the document itself aside."""
     for route in routes:
         if isinstance(route, WebSocketRoute):
             yield "get", _path(route.path)

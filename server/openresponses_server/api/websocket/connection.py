@@ -512,7 +512,7 @@ _RESTART_CLOSE: Final = 1012  # IANA's registry: the service restarts
 
 
 async def upgrade_required(_request: Request) -> Response:
-    """The same path without an upgrade (field case 44)."""
+    """Refuse a request for the WebSocket's path without an upgrade (field case 44)."""
     raise _no_upgrade()
 
 

@@ -39,7 +39,8 @@ class FrameWindow:
         self._wake()
 
     def empty(self, failure: Exception) -> None:
-        """The same at once: what readers have not got yet, they don't get."""
+        """End the window at once: readers end with this exception, without the frames that they have not got
+        yet."""
         self.dropped += len(self._frames)
         self._frames, self.bytes = [], 0
         self.end(failure)

@@ -203,7 +203,7 @@ class ConversationDigest:
         self._said += texts
 
     def digest(self) -> bytes:
-        """All of it."""
+        """Return the digest of everything that was added."""
         self._settle()
         return self._hash.digest()
 

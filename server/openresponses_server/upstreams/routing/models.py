@@ -78,7 +78,7 @@ class Router:
         return first._replace(fallbacks=tuple(others), has_equals=len(tiers) < len(targets))
 
     def names(self) -> list[tuple[str, str]]:
-        """(model, name of its upstream) for all that the settings name, aliases first."""
+        """Return (model, name of its upstream) for all that the settings name, aliases first."""
         aliased = [(alias, self.resolve(alias).upstream.name) for alias in self._aliases]
         served = [(name, each[0].name) for name, each in self._served.items() if not is_pattern(name)]
         return [*aliased, *served]

@@ -157,7 +157,7 @@ class RouteTable:
         return list(self.routes.changes(self.clock()))
 
     def counts(self) -> Iterator[tuple[str, str, int]]:
-        """(upstream, state, how many parts of its routes are in it), for all states but `closed`."""
+        """Yield (upstream, state, how many parts of its routes are in it), for all states but `closed`."""
         found = Counter((each.part.upstream, each.state.value) for each in self.outs())
         for name in self._names:
             for state in State:

@@ -350,7 +350,7 @@ _THINKING = ("thinking", "output_config")
 def from_messages(
     body: bytes | Mapping[str, Any], sealer: Sealer | None = None
 ) -> tuple[rq.CreateResponse, Diagnostics]:
-    """(request, losses). `sealer` seals the thinking in the history.
+    """Translate a request: return (request, losses). `sealer` seals the thinking in the history.
 
     Raises InvalidRequestError with `param`, such as `messages[0].content[1].source`.
     """
@@ -589,7 +589,7 @@ def _carry_tool(tool: Fields, fields: dict[str, Any], carried: CarriedFields) ->
 
 
 def _tool_choice(given: Fields, carried: CarriedFields) -> tuple[ToolChoice | None, bool | None]:
-    """(choice, parallel calls)."""
+    """Return (choice, parallel calls)."""
     choice = given.maybe_inner("tool_choice")
     if choice is None:
         return None, None

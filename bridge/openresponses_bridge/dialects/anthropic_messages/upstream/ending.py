@@ -110,14 +110,15 @@ def said_at_start(frame: dict[str, Any]) -> dict[str, Any]:
 
 
 def said_first(frame: dict[str, Any]) -> dict[str, Any]:
-    """The same of what may be the first frame: of a whole message, what a stream of it would begin with."""
+    """Return what the first frame says that only clients of this API know, be it the first of a stream or a
+    whole message: of that, what a stream of it would begin with."""
     if isinstance(frame.get("message"), dict):
         return said_at_start(frame)
     return {name: frame[name] for name in _AT_START if frame.get(name) is not None} | _usage(frame)
 
 
 def said_at_end(frame: dict[str, Any]) -> dict[str, Any]:
-    """The same of a `message_delta`."""
+    """Return what a `message_delta` says that only clients of this API know."""
     delta = object_in(frame, "delta")
     inner = other_fields(delta, _READ) | _stopped(delta)
     return (
@@ -126,7 +127,8 @@ def said_at_end(frame: dict[str, Any]) -> dict[str, Any]:
 
 
 def said_whole(message: dict[str, Any]) -> dict[str, Any]:
-    """The same of a message that was not streamed, in the places of its end in a stream."""
+    """Return what a message that was not streamed says that only clients of this API know, in the places that
+    it has in the end of a stream."""
     rest = other_fields(message, _READ)
     inner = {name: rest.pop(name) for name in _IN_DELTA & rest.keys()} | _stopped(message)
     return rest | _usage(message) | ({"delta": inner} if inner else {})

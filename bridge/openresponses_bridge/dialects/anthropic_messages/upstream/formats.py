@@ -107,7 +107,7 @@ def _is_definition(where: tuple[Any, ...]) -> bool:
 def text_format(
     request: CreateResponse, facts: ModelFacts, diagnostics: Diagnostics
 ) -> tuple[dict[str, Any] | None, str]:
-    """(the format that the API enforces, the instruction to the model instead)."""
+    """Return (the format that the API enforces, the instruction to the model instead)."""
     given = request.text.format if request.text is not None else None
     if not given or isinstance(given, TextFormat):
         return None, ""

@@ -262,7 +262,7 @@ def to_messages(
     efforts: frozenset[str] | None = None,
     output_room: int | None = None,
 ) -> tuple[dict[str, Any], Diagnostics]:
-    """(body, losses and repairs).
+    """Translate a request: return (body, losses and repairs).
 
     `history` are the items of earlier turns, input and output; `model` replaces the request's;
     `tool_identities` learns the tools, for the machine that reads the answer; `efforts` are the model's

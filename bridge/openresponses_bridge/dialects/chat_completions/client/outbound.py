@@ -196,8 +196,8 @@ _FAILED = failure("server_error", "the response failed")
 def finish_reason(
     response: Response, calls: int, diagnostics: Diagnostics, called: str = "tool_calls"
 ) -> tuple[str | None, ErrorPayload | None]:
-    """(finish_reason, None), or the error that stands for it. `calls`: how many were
-    complete; `called`: the reason that says so."""
+    """Return (finish_reason, None), or the error that stands for it. `calls`: how many were complete;
+    `called`: the reason that says so."""
     if response.status == "failed":
         error = response.error
         said = _FAILED if error is None else failure(error.code, error.message)

@@ -203,9 +203,9 @@ def _is_legacy(fields: Fields) -> bool:
 def from_chat(
     body: bytes | str | Mapping[str, Any], sealer: Sealer | None = None
 ) -> tuple[rq.CreateResponse, Diagnostics]:
-    """(request, what was lost on the way). `n` and the form of the answer are `answer_options`'s.
-    `sealer` seals what only an upstream of this dialect can read. A body with `input` and no `messages`, as
-    Cursor sends it, is read as one of Responses.
+    """Translate a request: return (request, what was lost on the way). `n` and the form of the answer are
+    `answer_options`'s. `sealer` seals what only an upstream of this dialect can read. A body with `input` and
+    no `messages`, as Cursor sends it, is read as one of Responses.
 
     Raises InvalidRequestError with `param`, as `messages[0].content[1].image_url`: malformed fields,
     and answers without a call (`unpaired_tool_call`).

@@ -113,7 +113,8 @@ def choose(
 
 
 def as_functions(chosen: Chosen, diagnostics: Diagnostics) -> dict[str, Any]:
-    """The same as `functions` and `function_call`, which know auto, none and one function."""
+    """Return the tools and the choice as the older fields `functions` and `function_call`, which know auto,
+    none and one function."""
     if chosen.tools is None:
         return {}
     functions = [replace(tool.function, strict=None) for tool in chosen.tools]
@@ -290,7 +291,7 @@ def _add_options(
 def _passed(
     request: CreateResponse, options: ChatOptions, diagnostics: Diagnostics
 ) -> tuple[CreateResponse, dict[str, Any]]:
-    """(the request without the fields that go out by their own names, these fields)."""
+    """Return (the request without the fields that go out by their own names, these fields)."""
     extra: dict[str, Any] = {}
     if options.cache_breakpoints:
         request = without_breakpoints(request)
@@ -317,7 +318,7 @@ def _tools(
     options: ChatOptions,
     diagnostics: Diagnostics,
 ) -> tuple[Chosen, dict[str, Any]]:
-    """(the functions and the choice among them, the fields that ask for a search)."""
+    """Return (the functions and the choice among them, the fields that ask for a search)."""
     functions, others = present_tools(declared, identities, diagnostics)
     form = FORMS.get(options.web_search)
     search: dict[str, Any] | None = None

@@ -362,8 +362,8 @@ def _named(call: GoogleFields) -> str:
 
 
 def _output(response: dict[str, Any]) -> tuple[str, bool]:
-    """(text, whether it is an error) of a function's response: the text under one of the names that Google's
-    clients use, or all of it as JSON."""
+    """Return (text, whether it is an error) of a function's response: the text under one of the names that
+    Google's clients use, or all of it as JSON."""
     if len(response) == 1:
         ((name, value),) = response.items()
         if name in _OUTPUTS and isinstance(value, str):

@@ -111,7 +111,8 @@ def failed_body(
 
 
 def native_end(reason: str, native: Mapping[str, Any]) -> tuple[str, str | None]:
-    """(the finish reason, the message) that Google gave for an end that the response calls `reason`."""
+    """Return (the finish reason, the message) that Google gave for an end that the response calls
+    `reason`."""
     given, message = enum_name(native.get("finishReason"), FINISH_REASONS), native.get("finishMessage")
     is_own = given == reason or (reason == SAFETY and given in FILTERED)
     own = given if given is not None and is_own else reason

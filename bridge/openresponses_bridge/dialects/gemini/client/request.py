@@ -82,9 +82,9 @@ def answer_options(body: bytes | str | Mapping[str, Any]) -> AnswerOptions:
 def from_gemini(
     body: bytes | str | Mapping[str, Any], sealer: Sealer | None = None
 ) -> tuple[rq.CreateResponse, Diagnostics]:
-    """(request, losses). The model and whether the answer is a stream are in the request's path; `model` is
-    read where the body has it. `candidateCount` and the form of the answer are `answer_options`'s. `sealer`
-    opens and seals thought signatures.
+    """Translate a request: return (request, losses). The model and whether the answer is a stream are in the
+    request's path; `model` is read where the body has it. `candidateCount` and the form of the answer are
+    `answer_options`'s. `sealer` opens and seals thought signatures.
 
     Raises InvalidRequestError with `param`, as `contents[0].parts[1].inlineData.data`: malformed fields, and
     answers without a call (`unpaired_tool_call`).

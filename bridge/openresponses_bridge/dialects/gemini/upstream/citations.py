@@ -106,7 +106,7 @@ def _grounded(metadata: Any, diagnostics: Diagnostics) -> Iterator[_Place]:
 
 
 def _source(chunk: Any) -> tuple[str, str] | None:
-    """(address, title) of a web page."""
+    """Return (address, title) of a web page."""
     within = spelled(chunk) if isinstance(chunk, dict) else {}
     page: dict[str, Any] = next((within[kind] for kind in _WEB if isinstance(within.get(kind), dict)), {})
     return _page(page.get("uri"), page.get("title"))

@@ -107,7 +107,8 @@ def to_gemini(
     choices: int = 1,
     efforts: frozenset[str] | None = None,
 ) -> tuple[dict[str, Any], Diagnostics]:
-    """(body, losses and repairs). The model and whether the answer is streamed are in the path.
+    """Translate a request: return (body, losses and repairs). The model and whether the answer is streamed
+    are in the path.
 
     `history` are the items of earlier turns, input and output; `model` replaces the request's;
     `tool_identities` learns the tools, for the machine that reads the answer; `choices` go out as

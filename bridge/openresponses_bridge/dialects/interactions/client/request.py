@@ -58,8 +58,8 @@ _METADATA: Final = (16, 64, 512)  # pairs, characters of a name and of a value
 def from_interactions(
     body: bytes | str | Mapping[str, Any], sealer: Sealer | None = None
 ) -> tuple[rq.CreateResponse, Diagnostics]:
-    """(request, losses). `sealer` opens and seals the signatures of thoughts. Raises InvalidRequestError with
-    `param`, as `input[0].content[1].data`."""
+    """Translate a request: return (request, losses). `sealer` opens and seals the signatures of thoughts.
+    Raises InvalidRequestError with `param`, as `input[0].content[1].data`."""
     diagnostics, given, carried = Diagnostics(), body_of(body), CarriedFields()
     reader = StepReader(sealer or Sealer(), diagnostics, carried)
     reader.read(given)

@@ -94,7 +94,7 @@ def to_interactions(
     options: InteractionsOptions = DEFAULT_OPTIONS,
     efforts: frozenset[str] | None = None,
 ) -> tuple[Json, Diagnostics]:
-    """(body, losses and repairs).
+    """Translate a request: return (body, losses and repairs).
 
     `history` are the items of earlier turns, input and output; `model` replaces the request's;
     `tool_identities` learns the tools, for the machine that reads the answer; `efforts` are the model's
