@@ -153,7 +153,7 @@ release-dry: $(DEPLOY)
 extension-publish:
 	@test -n "$$VSCE_PAT" && test -n "$$OVSX_PAT" || { echo "VSCE_PAT and OVSX_PAT are not both set: nothing is published" >&2; exit 1; }
 	npx --yes @vscode/vsce@4.1.0 publish --packagePath build/release/*.vsix
-	npx --yes ovsx@1.3.0 publish build/release/*.vsix
+	npx --yes ovsx@1.4.0 publish build/release/*.vsix
 
 # What a Debian machine needs beside Python and make: FOR="base services bench browser deploy load", or some of these.
 machine:
@@ -177,6 +177,8 @@ browser: $(TEST)
 
 screenshots: $(TEST)
 	SCREENSHOTS=docs/images $(MAKE) browser
+	chromium-headless-shell --no-sandbox --hide-scrollbars --disable-gpu --default-background-color=00000000 --window-size=256,256 \
+	    --screenshot=server/openresponses_server/vscode/extension/icon.png file://$(CURDIR)/server/openresponses_server/api/inspector/icon.svg
 	SCREENSHOTS=$(CURDIR)/docs/images $(BIN)/python -m pytest -m vscode -rs $(PYTEST_ARGS) tests/clients/vscode/test_choices.py
 
 # The extension in a real VS Code extension host, which npm and apt bring into tests/clients/.vscode-host.

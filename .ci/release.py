@@ -17,6 +17,8 @@ import venv
 from pathlib import Path
 from typing import Final
 
+from openresponses_server.vscode.vsix import extension_files, published, vsix
+
 ROOT: Final = Path(__file__).parent.parent
 DIST: Final = ROOT / "dist"
 MADE: Final = ROOT / "build" / "release"
@@ -25,8 +27,10 @@ MADE: Final = ROOT / "build" / "release"
 def main() -> int:
     """Make all of it and print the sizes; return the exit code."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    tag = tag_of(os.environ)
     try:
-        notes = notes_of((ROOT / "CHANGELOG.md").read_text(), project["version"], tag_of(os.environ))
+        notes = notes_of((ROOT / "CHANGELOG.md").read_text(), project["version"], tag)
+        notes_of(extension_files()["CHANGELOG.md"].decode(), project["version"], tag)
     except ValueError as error:
         print(f"release: {error}", file=sys.stderr)
         return 1
@@ -38,8 +42,8 @@ def main() -> int:
     (wheel,) = DIST.glob("*.whl")
     _list_contents(f"{wheel}[server]")
     extension = MADE / f"openresponses-{project['version']}.vsix"
-    program = str(Path(sys.executable).with_name("openresponses-bridge"))
-    _run(program, "vscode", "package", "--output", str(extension))
+    files, repository = extension_files(), repository_of(os.environ)
+    extension.write_bytes(vsix(published(files, repository) if repository else files))
     for path in sorted([*DIST.iterdir(), *MADE.iterdir()]):
         print(f"{path.stat().st_size:>11,} {path.relative_to(ROOT)}")
     return 0
@@ -48,6 +52,12 @@ def main() -> int:
 def tag_of(environment: os._Environ[str] | dict[str, str]) -> str:
     """Return the tag that a workflow runs for; empty elsewhere."""
     return environment.get("GITHUB_REF_NAME", "") if environment.get("GITHUB_REF_TYPE") == "tag" else ""
+
+
+def repository_of(environment: os._Environ[str] | dict[str, str]) -> str:
+    """Return the address of the repository that a workflow runs for; empty elsewhere."""
+    name = environment.get("GITHUB_REPOSITORY")
+    return f"{environment['GITHUB_SERVER_URL']}/{name}" if name else ""
 
 
 def notes_of(changes: str, version: str, tag: str) -> str:

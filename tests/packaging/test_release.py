@@ -70,6 +70,20 @@ def test_a_tag_is_that_of_the_workflow(variables: dict[str, str], tag: str) -> N
     assert release.tag_of(variables) == tag
 
 
+@pytest.mark.parametrize(
+    ("variables", "address"),
+    [
+        (
+            {"GITHUB_SERVER_URL": "https://code.example", "GITHUB_REPOSITORY": "people/bridge"},
+            "https://code.example/people/bridge",
+        ),
+        ({}, ""),
+    ],
+)
+def test_the_extension_names_the_repository_of_the_workflow(variables: dict[str, str], address: str) -> None:
+    assert release.repository_of(variables) == address
+
+
 def test_without_its_tokens_the_extension_is_not_published() -> None:
     done = subprocess.run(
         ["make", "extension-publish"],
@@ -87,6 +101,8 @@ def test_without_its_tokens_the_extension_is_not_published() -> None:
 def test_all_that_is_published_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("GITHUB_REF_TYPE", "GITHUB_REF_NAME"):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("GITHUB_SERVER_URL", "https://code.example")
+    monkeypatch.setenv("GITHUB_REPOSITORY", "people/bridge")
     done = subprocess.run(
         [sys.executable, ".ci/release.py"], cwd=REPOSITORY, capture_output=True, text=True, check=False
     )
@@ -113,4 +129,6 @@ def test_all_that_is_published_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
     assert {name: pins.get(name) for name in found if name != "openresponses-bridge"} == {
         name: its for name, its in found.items() if name != "openresponses-bridge"
     }
-    assert zipfile.is_zipfile(REPOSITORY / f"build/release/openresponses-{version}.vsix")
+    with zipfile.ZipFile(REPOSITORY / f"build/release/openresponses-{version}.vsix") as extension:
+        package = json.loads(extension.read("extension/package.json"))
+    assert package["repository"]["url"] == "https://code.example/people/bridge.git"

@@ -17,6 +17,8 @@ _MEDIA_TYPES: Final = {
     "js": "application/javascript",
     "json": "application/json",
     "md": "text/markdown",
+    "png": "image/png",
+    "txt": "text/plain",
     "vsixmanifest": "text/xml",
 }
 _MANIFEST: Final = """<?xml version="1.0" encoding="utf-8"?>
@@ -29,21 +31,27 @@ _MANIFEST: Final = """<?xml version="1.0" encoding="utf-8"?>
     <Categories>{categories}</Categories>
     <GalleryFlags>Public</GalleryFlags>
     <Properties>
-      <Property Id="Microsoft.VisualStudio.Code.Engine" Value={engine}/>
-      <Property Id="Microsoft.VisualStudio.Code.ExtensionKind" Value={kind}/>
+{properties}
     </Properties>
+{shown}
   </Metadata>
   <Installation>
     <InstallationTarget Id="Microsoft.VisualStudio.Code"/>
   </Installation>
   <Dependencies/>
   <Assets>
-    <Asset Type="Microsoft.VisualStudio.Code.Manifest" Path="extension/package.json" Addressable="true"/>
-    <Asset Type="Microsoft.VisualStudio.Services.Content.Details" Path="extension/README.md"
-           Addressable="true"/>
+{assets}
   </Assets>
 </PackageManifest>
 """
+_ASSETS: Final = {
+    "package.json": "Microsoft.VisualStudio.Code.Manifest",
+    "README.md": "Microsoft.VisualStudio.Services.Content.Details",
+    "CHANGELOG.md": "Microsoft.VisualStudio.Services.Content.Changelog",
+    "LICENSE.txt": "Microsoft.VisualStudio.Services.Content.License",
+    "icon.png": "Microsoft.VisualStudio.Services.Icons.Default",
+}
+_SHOWN: Final = {"LICENSE.txt": "License", "icon.png": "Icon"}
 
 
 def extension_files() -> dict[str, bytes]:
@@ -57,11 +65,19 @@ def vsix_name(files: dict[str, bytes]) -> str:
     return f"{package['name']}-{package['version']}.vsix"
 
 
+def published(files: dict[str, bytes], repository: str) -> dict[str, bytes]:
+    """The files with the address of the repository in `package.json`, which marketplaces link to."""
+    package = msgspec.json.decode(files["package.json"])
+    package["repository"] = {"type": "git", "url": f"{repository}.git"}
+    text = msgspec.json.format(msgspec.json.encode(package), indent=2) + b"\n"
+    return {**files, "package.json": text}
+
+
 def vsix(files: dict[str, bytes]) -> bytes:
     """The package of these files, of which `package.json` says what it is."""
     package = msgspec.json.decode(files["package.json"])
     packed = {
-        "extension.vsixmanifest": _manifest(package).encode(),
+        "extension.vsixmanifest": _manifest(package, files).encode(),
         "[Content_Types].xml": _content_types().encode(),
         **{f"extension/{path}": data for path, data in files.items()},
     }
@@ -86,7 +102,8 @@ def _below(folder: Traversable, prefix: str) -> list[tuple[str, bytes]]:
     return found
 
 
-def _manifest(package: dict[str, Any]) -> str:
+def _manifest(package: dict[str, Any], files: dict[str, bytes]) -> str:
+    there = [name for name in _ASSETS if name in files]
     return _MANIFEST.format(
         id=quoteattr(package["name"]),
         version=quoteattr(package["version"]),
@@ -95,9 +112,43 @@ def _manifest(package: dict[str, Any]) -> str:
         description=escape(package["description"]),
         tags=escape(",".join(package["keywords"])),
         categories=escape(",".join(package["categories"])),
-        engine=quoteattr(package["engines"]["vscode"]),
-        kind=quoteattr(",".join(package["extensionKind"])),
+        properties="\n".join(
+            f"      <Property Id={quoteattr(name)} Value={quoteattr(value)}/>"
+            for name, value in _properties(package).items()
+        ),
+        shown="\n".join(
+            f"    <{_SHOWN[name]}>extension/{name}</{_SHOWN[name]}>" for name in there if name in _SHOWN
+        ),
+        assets="\n".join(
+            f'    <Asset Type="{_ASSETS[name]}" Path="extension/{name}" Addressable="true"/>'
+            for name in there
+        ),
     )
+
+
+def _properties(package: dict[str, Any]) -> dict[str, str]:
+    """What marketplaces read of `package.json`, under their names."""
+    code, services = "Microsoft.VisualStudio.Code", "Microsoft.VisualStudio.Services"
+    properties = {
+        f"{code}.Engine": package["engines"]["vscode"],
+        f"{code}.ExtensionDependencies": "",
+        f"{code}.ExtensionPack": "",
+        f"{code}.ExtensionKind": ",".join(package["extensionKind"]),
+        f"{code}.LocalizedLanguages": "",
+        f"{code}.EnabledApiProposals": "",
+        f"{code}.ExecutesCode": "true",
+        f"{services}.GitHubFlavoredMarkdown": "true",
+    }
+    if (repository := package.get("repository")) is not None:
+        address = repository["url"].removesuffix(".git")
+        source = dict.fromkeys(("Source", "Getstarted", "GitHub"), repository["url"])
+        links = {**source, "Support": f"{address}/issues", "Learn": f"{address}#readme"}
+        properties |= {f"{services}.Links.{name}": link for name, link in links.items()}
+    if (banner := package.get("galleryBanner")) is not None:
+        properties |= {f"{services}.Branding.{name.capitalize()}": value for name, value in banner.items()}
+    if (pricing := package.get("pricing")) is not None:
+        properties[f"{services}.Content.Pricing"] = pricing
+    return properties
 
 
 def _content_types() -> str:

@@ -3,6 +3,8 @@
 import io
 import json
 import re
+import struct
+import tomllib
 import zipfile
 from importlib import metadata
 from pathlib import Path
@@ -13,7 +15,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from openresponses_cli.commands.cli import main
-from openresponses_server.vscode.vsix import extension_files, vsix
+from openresponses_server.vscode.vsix import extension_files, published, vsix
 from tests.support.document_blocks import commands
 from tests.support.shared import REPOSITORY
 
@@ -21,6 +23,7 @@ IN_MANIFEST = "{http://schemas.microsoft.com/developer/vsx-schema/2011}"
 IN_TYPES = "{http://schemas.openxmlformats.org/package/2006/content-types}"
 FOLDER = REPOSITORY / "server" / "openresponses_server" / "vscode" / "extension"
 PACKAGE: dict[str, Any] = json.loads((FOLDER / "package.json").read_text())
+PROJECT: dict[str, Any] = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
 SOURCES = sorted(FOLDER.rglob("*.js"))
 
 
@@ -88,6 +91,57 @@ def test_every_kind_of_file_has_a_media_type(packed: zipfile.ZipFile) -> None:
     types = ElementTree.fromstring(packed.read("[Content_Types].xml"))
     known = {each.get("Extension") for each in types.iter(f"{IN_TYPES}Default")}
     assert {f".{name.rpartition('.')[2]}" for name in packed.namelist() if name[0] != "["} <= known
+
+
+def test_the_package_has_what_a_marketplace_shows() -> None:
+    """`make vscode` holds the manifest to that of the marketplace's own tool."""
+    assert PACKAGE["license"] == PROJECT["license"]
+    assert PACKAGE["engines"] == {"vscode": "^1.104.0"}
+    assert set(PACKAGE["categories"]) <= {"AI", "Chat"}
+    assert 5 <= len(PACKAGE["keywords"]) == len(set(PACKAGE["keywords"])) <= 30
+    assert len(PACKAGE["description"]) <= 200
+    assert re.fullmatch(r"[a-z0-9][a-z0-9-]*", PACKAGE["publisher"])
+    assert PACKAGE["pricing"] == "Free"
+    assert "enabledApiProposals" not in PACKAGE
+
+
+def test_the_icon_is_a_square_that_is_large_enough() -> None:
+    data = (FOLDER / PACKAGE["icon"]).read_bytes()
+    assert data[:8] == b"\x89PNG\r\n\x1a\n"
+    width, height = struct.unpack(">II", data[16:24])
+    assert width == height >= 128
+    assert len(data) < 20_000
+
+
+def test_the_license_is_that_of_the_project() -> None:
+    assert (FOLDER / "LICENSE.txt").read_bytes() == (REPOSITORY / "LICENSE").read_bytes()
+
+
+def test_the_changes_have_this_version_or_what_comes() -> None:
+    headings = re.findall(r"^## \[([^\]]+)\]", (FOLDER / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert headings[0] in ("Unreleased", PACKAGE["version"])
+
+
+@pytest.mark.parametrize("name", ["README.md", "CHANGELOG.md"])
+def test_pages_have_no_relative_links_and_pictures(name: str) -> None:
+    """A marketplace shows them elsewhere, and takes no pictures from everywhere."""
+    text = (FOLDER / name).read_text()
+    assert all(link.startswith("https://") for link in re.findall(r"\]\(([^)]+)\)", text))
+    assert "![" not in text
+    assert "<img" not in text
+
+
+def test_the_files_are_those_that_package_json_lists() -> None:
+    listed = {path for pattern in PACKAGE["files"] for path in FOLDER.glob(pattern) if path.is_file()}
+    assert {FOLDER / name for name in extension_files()} == {*listed, FOLDER / "package.json"}
+
+
+def test_a_repository_is_named_where_it_is_published() -> None:
+    files = published(extension_files(), "https://code.example/people/bridge")
+    package = json.loads(files.pop("package.json"))
+    assert package.pop("repository") == {"type": "git", "url": "https://code.example/people/bridge.git"}
+    assert package == PACKAGE
+    assert files == {name: data for name, data in extension_files().items() if name != "package.json"}
 
 
 def test_what_package_json_says_is_written_as_xml() -> None:
