@@ -63,7 +63,7 @@ def _inner(data: bytes, name: str) -> Any:
 
 
 def marker_of(data: bytes) -> tuple[str, str] | None:
-    """Return (model, marker) of `model\marker`; None where one of them is missing."""
+    r"""Return (model, marker) of `model\marker`; None where one of them is missing."""
     model, _, marker = data.decode("utf-8", "replace").partition("\\")
     return (model, marker) if model and marker else None
 
