@@ -154,3 +154,9 @@ def error_body(
 ) -> bytes:
     """Encode an error in the form of the API that this path belongs to, for a client with these headers."""
     return surface_at(path, headers).surface.error(error)
+
+
+def error_headers(error: BridgeError, path: str) -> dict[str, str]:
+    """The headers of a refusal: the error's own, and those of the API that this path belongs to."""
+    own = error.headers if isinstance(error, HttpError) else {}
+    return {**own, **surface_at(path).surface.error_headers(error)}

@@ -64,6 +64,10 @@ HOW: Final[dict[str, dict[str, str]]] = {
         "JavaScript": f"{_CLIENTS}::test_javascript",
     },
     "docs/clients/ai-sdk.md": {"*": f"{_CLIENTS}::test_javascript"},
+    "docs/clients/bedrock.md": {
+        "boto3 and other SDKs of AWS (python)": f"{_CLIENTS}::test_python",
+        "*": "not in a test: tests/server/api/test_bedrock.py sends such a key over TLS",
+    },
     "docs/clients/claude-code.md": {"*": f"{_AGENTS}::test_the_commands_of_the_pages"},
     "docs/clients/codex.md": {
         "Codex (toml)": f"{_AGENTS}::test_the_configuration_of_the_page_reaches_the_server",

@@ -68,7 +68,9 @@ class Reply(Struct):
 
     @property
     def error(self) -> dict[str, Any]:
-        error: dict[str, Any] = self.json["error"]
+        """What a refusal says; Amazon's have nothing around it."""
+        body = self.json
+        error: dict[str, Any] = body.get("error", body)
         return error
 
     @property

@@ -122,11 +122,12 @@ class Answer:
     all of it at the end.
 
     `body`: the JSON of the request, as bytes, text or parsed. `dialect`: the API of the request, `responses`,
-    `chat`, `anthropic`, `gemini` or `vscode`. `target`: the request's path and query, which in the Gemini API
-    have the model and say whether to stream. `request_headers` decide which spelling of the protocol the
-    client gets. `model`: the model's name in the response; by default the request's. `stateful`: the backend
-    stores responses itself; otherwise a request that refers to an earlier one is refused. `max_output`: limit
-    of the model's output, in bytes (approximate). `ids` and `clock` are those of the machine.
+    `chat`, `anthropic`, `gemini`, `interactions`, `bedrock` or `vscode`. `target`: the request's path and
+    query, which in the APIs of Gemini and Bedrock have the model and say whether to stream.
+    `request_headers` decide which spelling of the protocol the client gets. `model`: the model's name in the
+    response; by default the request's. `stateful`: the backend stores responses itself; otherwise a request
+    that refers to an earlier one is refused. `max_output`: limit of the model's output, in bytes
+    (approximate). `ids` and `clock` are those of the machine.
 
     Raises InvalidRequestError with `param` for a request that can't be read or fulfilled.
     """
@@ -311,7 +312,8 @@ def refusal(error: BridgeError, dialect: str = "responses") -> tuple[AnswerHead,
     status = error.http_status if 400 <= error.http_status <= 599 else 500
     headers = error.headers if isinstance(error, HttpError) else {}
     given = {name.lower(): value for name, value in headers.items()}
-    return AnswerHead(status, {**given, **_JSON}), surfaces()[dialect].error(error)
+    surface = surfaces()[dialect]
+    return AnswerHead(status, {**given, **surface.error_headers(error), **_JSON}), surface.error(error)
 
 
 def chat_request(request: CreateResponse) -> dict[str, Any]:

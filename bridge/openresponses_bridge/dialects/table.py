@@ -35,7 +35,7 @@ class Line(NamedTuple):
 TABLE: Final = (
     Line("codex", "codex", client=False),
     Line("vscode", "vscode", upstream=False),
-    Line("bedrock", "bedrock_converse", client=False),
+    Line("bedrock", "bedrock_converse"),
     Line("gemini", "gemini"),
     Line("interactions", "interactions"),
     Line("anthropic", "anthropic_messages"),

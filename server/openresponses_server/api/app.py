@@ -42,7 +42,7 @@ from openresponses_server.api.openapi.document import PATH as OPENAPI_PATH
 from openresponses_server.api.openapi.document import openapi
 from openresponses_server.api.origins import Origins
 from openresponses_server.api.websocket import PATH, connection
-from openresponses_server.errors import HttpError, error_body
+from openresponses_server.errors import HttpError, error_body, error_headers
 from openresponses_server.http.auth import Authentication, accept_query_key
 from openresponses_server.http.headers import fields_of
 from openresponses_server.requests.composition import compose, service_lifespan
@@ -188,21 +188,22 @@ def _tracing(service: Service) -> list[Middleware]:
     return [Middleware(TracingMiddleware, traces=service.traces)]
 
 
-def _error_response(request: Request, error: BridgeError, headers: dict[str, str] | None = None) -> Response:
-    body = error_body(error, request.scope["path"], fields_of(request.scope))
-    return Response(body, error.http_status, headers, "application/json")
+def _error_response(request: Request, error: BridgeError) -> Response:
+    path = request.scope["path"]
+    body = error_body(error, path, fields_of(request.scope))
+    return Response(body, error.http_status, error_headers(error, path), "application/json")
 
 
 async def _bridge_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, BridgeError)
-    return _error_response(request, error, error.headers if isinstance(error, HttpError) else None)
+    return _error_response(request, error)
 
 
 async def _http_exception(request: Request, error: Exception) -> Response:
     """Starlette's own 404 and 405, in the format of the surface."""
     assert isinstance(error, HTTPException)
     message = f"{error.detail}: {request.method} {request.scope['path'][:200]}"
-    return _error_response(request, HttpError(error.status_code, message), dict(error.headers or {}))
+    return _error_response(request, HttpError(error.status_code, message, headers=dict(error.headers or {})))
 
 
 async def _disconnected(request: Request, _error: Exception) -> Response:

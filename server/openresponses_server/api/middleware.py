@@ -17,7 +17,7 @@ from openresponses_bridge.dialects.table import surfaces
 from openresponses_bridge.errors import BridgeError
 from openresponses_bridge.random_ids import random_id
 from openresponses_server.api.spellings import FOREIGN, respell
-from openresponses_server.errors import HttpError, error_body
+from openresponses_server.errors import HttpError, error_body, error_headers
 from openresponses_server.http.access import KeysWanted
 from openresponses_server.http.headers import fields_of
 from openresponses_server.http.refusals import DEFECT
@@ -216,9 +216,8 @@ async def _refuse(error: BridgeError, scope: Scope, receive: Receive, send: Send
 
 
 def _error_response(error: BridgeError, scope: Scope) -> Response:
-    headers = error.headers if isinstance(error, HttpError) else None
     body = error_body(error, scope["path"], fields_of(scope))
-    return Response(body, error.http_status, headers, "application/json")
+    return Response(body, error.http_status, error_headers(error, scope["path"]), "application/json")
 
 
 def _route(scope: Scope) -> str:

@@ -43,6 +43,11 @@ _USUAL: Final = [
 NO_KEY: Final = f"No API key was given: send {', '.join(_USUAL[:-1])} or {_USUAL[-1]}."
 
 
+def _why_refused(headers: Mapping[str, str]) -> str:
+    found = (surface.why_refused(headers) for surface in surfaces().values())
+    return next(filter(None, found), "")
+
+
 def client_key(headers: Mapping[str, str]) -> str | None:
     """The key that a client of any API sends; None without one."""
     for header, prefix in PLACES:
@@ -131,7 +136,7 @@ class Keys:
         if not self._asked_for:
             return NOBODY if key is None else _owner(key), None
         if key is None:
-            raise refused(NO_KEY)
+            raise refused(_why_refused(headers) or NO_KEY)
         if is_among(key, self._hashes):
             return _owner(key), None
         if self.managed is not None:

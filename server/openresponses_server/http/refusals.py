@@ -12,7 +12,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from openresponses_bridge.errors import BridgeError
 from openresponses_bridge.protocol.codec import encode
-from openresponses_server.errors import HttpError, error_body
+from openresponses_server.errors import HttpError, error_body, error_headers
 
 DEFECT: Final = HttpError(500, "The server failed.", code="internal_error")
 
@@ -72,8 +72,9 @@ def limit_reached(seconds: float) -> HttpError:
 def error_response(error: HttpError, target: bytes, headers: Sequence[tuple[bytes, bytes]]) -> bytes:
     """A whole HTTP answer, after which the connection is closed. `target` is the known part of the request's
     target, which selects the surface's format of the error; `headers` are those of every answer."""
-    body = error_body(error, target.decode("latin-1"))
-    given = [(name.encode(), value.encode()) for name, value in error.headers.items()]
+    path = target.decode("latin-1")
+    body = error_body(error, path)
+    given = [(name.encode(), value.encode()) for name, value in error_headers(error, path).items()]
     own = [
         (b"content-type", b"application/json"),
         (b"content-length", str(len(body)).encode()),

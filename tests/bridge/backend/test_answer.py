@@ -433,7 +433,8 @@ def test_a_body_may_be_bytes_text_or_parsed(kind: Callable[[bytes], Any]) -> Non
 
 def test_a_dialect_that_does_not_exist_is_named() -> None:
     with pytest.raises(
-        LocalError, match="one of chat, responses, anthropic, interactions, gemini, vscode, not 'open'"
+        LocalError,
+        match="one of chat, responses, anthropic, interactions, gemini, bedrock, vscode, not 'open'",
     ):
         Answer(ASKED, dialect="open")
 
@@ -444,6 +445,7 @@ PLAIN = {
     **REQUESTS,
     "gemini": CONTENTS,
     "interactions": {"model": "m", "input": "Hello"},
+    "bedrock": {"messages": [{"role": "user", "content": [{"text": "Hello"}]}]},
     "vscode": {"model": "m", "messages": [{"role": 1, "content": "Hi"}]},
 }
 
@@ -461,7 +463,9 @@ def test_each_api_of_clients_has_its_form_of_answers_and_errors(dialect: str) ->
         Answer(b"[]", dialect=dialect)
     head, body = refusal(HttpError(429, "Later.", headers={"retry-after": "3"}), dialect)
     assert (head.status, head.headers["retry-after"]) == (429, "3")
-    assert body == surfaces()[dialect].error(HttpError(429, "Later.", headers={"retry-after": "3"}))
+    refused = HttpError(429, "Later.", headers={"retry-after": "3"})
+    assert body == surfaces()[dialect].error(refused)
+    assert surfaces()[dialect].error_headers(refused).items() <= head.headers.items()
 
 
 @pytest.mark.parametrize("mount", ["", "/google", "/v1"])

@@ -153,6 +153,23 @@ def _gemini_calls(size: int) -> dict[str, Any]:
     return {"contents": [each for two in _many(pair, size) for each in two]}
 
 
+def _converse(size: int) -> dict[str, Any]:
+    return {"messages": [{"role": "user", "content": _many(lambda at: {"text": f"block {at}"}, size)}]}
+
+
+def _converse_counted(size: int) -> dict[str, Any]:
+    return {"input": {"converse": _converse(size)}}
+
+
+def _converse_calls(size: int) -> dict[str, Any]:
+    def pair(at: int) -> list[dict[str, Any]]:
+        called = {"toolUse": {"toolUseId": f"c{at}", "name": "look", "input": {"at": at}}}
+        seen = {"toolResult": {"toolUseId": f"c{at}", "content": [{"json": {"at": at}}]}}
+        return [{"role": "assistant", "content": [called]}, {"role": "user", "content": [seen]}]
+
+    return {"messages": [each for two in _many(pair, size) for each in two]}
+
+
 def _vscode(size: int) -> dict[str, Any]:
     parts = _many(lambda at: {"type": "LanguageModelTextPart", "value": f"{at}"}, size)
     return {"model": "demo", "messages": [{"role": 1, "content": parts}]}
@@ -274,6 +291,10 @@ ROWS = (
             Row("POST", path + "/{id:path}/cancel", "a long id", _target(""), 404),
         )
     ),
+    Row("POST", "/model/{model:path}/converse", "blocks", _converse),
+    Row("POST", "/model/{model:path}/converse-stream", "blocks", _converse),
+    Row("POST", "/model/{model:path}/count-tokens", "blocks", _converse_counted),
+    Row("POST", "/model/{model:path}/converse", "calls", _converse_calls),
     *(Row("POST", path, "texts", _forwarded, 404) for path in ENDPOINTS),
     *(Row("POST", path, "a form", _form, 404) for path, each in ENDPOINTS.items() if each.forms),
     Row("GET", "/v1/usage", "a long query", _target("/v1/usage?")),

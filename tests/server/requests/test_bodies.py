@@ -35,6 +35,7 @@ GEMINI = [
     f"/v1beta/models/demo:{verb}" for verb in ("generateContent", "streamGenerateContent", "countTokens")
 ]
 INTERACTIONS = "/v1beta/interactions"
+CONVERSE = [f"/model/demo/{verb}" for verb in ("converse", "converse-stream", "count-tokens")]
 SEARCH = "/v1/alpha/search"
 COST = "/inspector/v1/cost"
 USAGE = {
@@ -54,6 +55,7 @@ ROUTES = [
     "/v1/messages/count_tokens",
     *GEMINI,
     INTERACTIONS,
+    *CONVERSE,
     "/vscode/v1/chat",
     "/vscode/v1/tokens",
     "/v1/conversations",
@@ -92,6 +94,9 @@ def request_of(path: str, **more: Any) -> dict[str, Any]:
         return {"input": [said], "commands": {"search_query": [{"q": "x"}]}, **more}
     if path == INTERACTIONS:
         return {"model": "demo", "input": "Hello", **more}
+    if path in CONVERSE:
+        asked = {"messages": [{"role": "user", "content": [{"text": "Hello"}]}], **more}
+        return {"input": {"converse": asked}} if path == CONVERSE[-1] else asked
     if path in GEMINI:
         return {"contents": [{"role": "user", "parts": [{"text": "Hello"}]}], **more}
     spoken = {"role": "user", "content": [{"type": "text", "value": "Hello"}]}
@@ -149,7 +154,8 @@ def test_s8_the_shape_of_the_json_is_bounded(small: str, path: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", [path for path in ROUTES if path not in ("/vscode/v1/tokens", SEARCH, COST, *GEMINI[1:])]
+    "path",
+    [path for path in ROUTES if path not in ("/vscode/v1/tokens", SEARCH, COST, *GEMINI[1:], CONVERSE[-1])],
 )
 def test_s8_items_are_bounded(small: str, path: str) -> None:
     asked = request_of(path)

@@ -193,6 +193,7 @@ from openresponses_bridge.dialects.base.surface import (
 )
 from openresponses_bridge.dialects.base.think_tags import NO_TAGS, THINK_TAGS, Piece, ThinkTags
 from openresponses_bridge.dialects.base.thoughts import ShownThoughts
+from openresponses_bridge.dialects.base.turns import ItemTurns
 from openresponses_bridge.protocol.response import PROTOCOL
 
 __all__ = [
@@ -271,6 +272,7 @@ __all__ = [
     "Framing",
     "History",
     "Inbound",
+    "ItemTurns",
     "KeyPlace",
     "LimitState",
     "Meaning",

@@ -1,6 +1,7 @@
-"""The reasoning of other upstreams in a signature of Google's, which clients send back without reading it.
+"""The reasoning of other upstreams in a signature of Google's, or in bytes of Amazon's, which clients send
+back without reading it.
 
-Clients decode signatures from base64 and encode them again, some with the alphabet for URLs: the envelope, a
+Clients decode such fields from base64 and encode them again, some with the alphabet for URLs: the envelope, a
 text, is in base64 as a whole, and is found again by its first bytes. What clients send back of thoughts may
 be their signatures alone, so the envelope has all of the reasoning.
 """
@@ -13,6 +14,8 @@ from typing import Any, Final
 
 from openresponses_bridge.errors import WireError
 from openresponses_bridge.protocol.codec import decode_json, encode
+from openresponses_bridge.protocol.content import SummaryTextContent
+from openresponses_bridge.protocol.input_items import ReasoningParam
 from openresponses_bridge.seal import Sealer, SealError, is_envelope
 
 KIND: Final = "gemini-reasoning"
@@ -39,7 +42,7 @@ def envelope_in(signature: str) -> str | None:
     return text if is_envelope(text) else None
 
 
-def open_reasoning(sealer: Sealer, envelope: str) -> list[dict[str, Any]]:
+def open_reasoning(sealer: Sealer, envelope: str) -> list[ReasoningParam]:
     """The items in an envelope. Raises SealError for one that can't be opened here."""
     kind, payload = sealer.open(envelope)
     if kind != KIND:
@@ -48,4 +51,11 @@ def open_reasoning(sealer: Sealer, envelope: str) -> list[dict[str, Any]]:
         items: list[dict[str, Any]] = decode_json(payload)
     except WireError as error:
         raise SealError(SealError.BROKEN, "the envelope does not hold JSON") from error
-    return items
+    return [
+        ReasoningParam(
+            [SummaryTextContent(text) for text in item["summary"]],
+            item["id"],
+            encrypted_content=item["encrypted_content"],
+        )
+        for item in items
+    ]

@@ -306,19 +306,25 @@ class Surface(Struct, frozen=True, kw_only=True):
     """All paths that begin so are of this API, for the form of errors, whether they are served or not."""
     keys: Sequence[KeyPlace]
     """The places of its clients' keys, the usual one first."""
+    why_refused: Callable[[Mapping[str, str]], str] = lambda _headers: ""
+    """Return why the credentials of its clients in these headers are not a key, and what to send instead; ""
+    if there are none."""
     recognises: Callable[[Mapping[str, str]], bool] = lambda _headers: False
     """Return whether headers are those of its clients, at a path that several APIs have."""
     read: Callable[[bytes, RequestHead], Asked]
     """Decode a request. Raises InvalidRequestError with `param`."""
     error: Callable[[BridgeError], bytes]
     """Encode the body of a refusal."""
+    error_headers: Callable[[BridgeError], Mapping[str, str]] = lambda _error: _EMPTY
+    """Return the headers that a refusal has besides."""
     error_type: type[Any] = ErrorBody
     """That body, for the OpenAPI document."""
     count: TokenCount | None = None
     models: ModelList | None = None
     stored: StoredAnswers | None = None
     keep_alive: bytes = KEEP_ALIVE
-    """Bytes that clients skip in a stream, between its frames."""
+    """Bytes that clients skip in a stream, between its frames: a comment, or an event of a type that they do
+    not know."""
     limit_headers: Callable[[LimitState, float], Iterator[tuple[str, str]]] = openai_limit_headers
     """Return the headers that name one limit of a key; the second argument is the time (Unix seconds)."""
     request_id_header: str | None = None

@@ -1,5 +1,8 @@
 """Amazon Bedrock's Converse API."""
 
+from openresponses_bridge.dialects.bedrock_converse.client.message import answer
+from openresponses_bridge.dialects.bedrock_converse.client.outbound import Outbound, encode_events, encode_sse
+from openresponses_bridge.dialects.bedrock_converse.client.request import from_converse
 from openresponses_bridge.dialects.bedrock_converse.dialect import DIALECT
 from openresponses_bridge.dialects.bedrock_converse.event_stream import (
     EventStreamDecoder,
@@ -17,7 +20,12 @@ __all__ = [
     "EventStreamDecoder",
     "Inbound",
     "Message",
+    "Outbound",
+    "answer",
     "encode_event",
+    "encode_events",
     "encode_message",
+    "encode_sse",
+    "from_converse",
     "to_converse",
 ]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Final
 
 from msgspec import field
 
-from openresponses_bridge.dialects.base import BaseCarried, carried_in
-from openresponses_bridge.dialects.bedrock_converse.types import DIALECT
-from openresponses_bridge.protocol.request import CreateResponse
+from openresponses_bridge.dialects.base import BaseCarried, carried_in, object_in
+from openresponses_bridge.dialects.bedrock_converse.types import DIALECT, GUARDED
+from openresponses_bridge.protocol.request import CreateResponse, ReasoningOptions
 
 ADDITIONAL: Final = "additionalModelRequestFields"
 
@@ -25,25 +26,36 @@ class CarriedFields(BaseCarried):
     output: dict[str, Any] = field(default_factory=dict)
     """`outputConfig` as the client sent it; `text` is what was read of it."""
     text: Any = None
+    reasoning: ReasoningOptions | None = None
+    """The effort as it was read, of fields that `body` or `output` have."""
+    top_k: int | None = None
+    """The same for `top_k`."""
     tier: dict[str, Any] | None = None
     """`serviceTier` as the client sent it."""
     system: list[dict[str, Any]] = field(default_factory=list)
-    """The blocks of the system prompt; `instructions` has their texts, joined by `JOINT`."""
+    """The blocks of the system prompt; `instructions` has their texts (`system_text`)."""
     tools: list[dict[str, Any]] = field(default_factory=list)
-    """The entries of `toolConfig.tools` in their order, if they have more than the protocol's tools."""
+    """The entries of `toolConfig.tools` in their order."""
     blocks: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Place → fields of the block there."""
+    wholes: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Place → the block there as the client sent it, of which the item has the text or less."""
     points: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Place → the cache point behind the block there."""
     inline: set[int] = field(default_factory=set)
     """Indexes of the items that are system messages and stay in their place."""
 
 
-JOINT: Final = "\n\n"
-"""Separates the texts of a system prompt in `instructions`."""
+_JOINT: Final = "\n\n"
 NOTHING: Final = CarriedFields()
 
 
 def carried_by(request: CreateResponse) -> CarriedFields:
     """The fields that a request carries for this API."""
     return carried_in(request, NOTHING)
+
+
+def system_text(blocks: Iterable[Mapping[str, Any]]) -> str:
+    """The texts of a system prompt as `instructions`, also those that a guardrail looks at."""
+    found = (each.get("text") or object_in(object_in(each, GUARDED), "text").get("text") for each in blocks)
+    return _JOINT.join(text for text in found if isinstance(text, str))

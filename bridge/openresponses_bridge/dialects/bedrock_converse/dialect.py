@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from openresponses_bridge.dialects.base import (
     CaptureFormat,
+    ClientSide,
     Dialect,
     Endpoint,
     Framing,
@@ -15,6 +16,8 @@ from openresponses_bridge.dialects.base import (
     Traits,
     UpstreamSide,
 )
+from openresponses_bridge.dialects.bedrock_converse.client.outbound import Outbound, encode_sse
+from openresponses_bridge.dialects.bedrock_converse.client.surface import SURFACE, whole
 from openresponses_bridge.dialects.bedrock_converse.event_stream import MEDIA_TYPE, FramesOfMessages
 from openresponses_bridge.dialects.bedrock_converse.options import ConverseOptions
 from openresponses_bridge.dialects.bedrock_converse.types import EVENTS
@@ -64,6 +67,8 @@ DIALECT: Final = Dialect(
         answers=answer_way,
         traits=lambda _options: Traits(names_stops=False),
     ),
+    client=ClientSide(outbound=Outbound, encode=encode_sse, whole=whole),
+    surface=SURFACE,
     capture=CaptureFormat(
         recognises=_is_converse,
         inbound=Inbound,

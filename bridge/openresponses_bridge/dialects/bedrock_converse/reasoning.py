@@ -9,29 +9,18 @@ from openresponses_bridge.errors import WireError
 from openresponses_bridge.protocol.codec import decode_json, encode
 from openresponses_bridge.seal import Sealer, SealError
 
-REASONING: Final = "bedrock-reasoning"
-FOREIGN: Final = "responses-reasoning"
+KIND: Final = "bedrock-reasoning"
 _CITATION: Final = "bedrock-citation"
 
 
 def seal_reasoning(sealer: Sealer, content: dict[str, Any]) -> str:
     """The value of a `reasoningContent` block as `encrypted_content`."""
-    return sealer.seal(encode(content), REASONING)
+    return sealer.seal(encode(content), KIND)
 
 
 def open_reasoning(sealer: Sealer, sealed: str) -> dict[str, Any] | None:
     """Return the value of the block; None for any other text, and for what can't be opened here."""
-    return _opened(sealer, sealed, REASONING)
-
-
-def seal_foreign(sealer: Sealer, fields: dict[str, Any]) -> str:
-    """Another upstream's reasoning, for a field in which Converse keeps opaque text."""
-    return sealer.seal(encode(fields), FOREIGN)
-
-
-def open_foreign(sealer: Sealer, sealed: str) -> dict[str, Any] | None:
-    """Return the fields of that reasoning; None as above."""
-    return _opened(sealer, sealed, FOREIGN)
+    return _opened(sealer, sealed, KIND)
 
 
 def seal_citation(sealer: Sealer, citation: dict[str, Any]) -> str:

@@ -46,9 +46,31 @@ VIDEO_FORMATS: Final = {
     "video/3gpp": "three_gp",
 }
 """Media types → formats."""
+AUDIO_FORMATS: Final = frozenset(
+    {
+        *("mp3", "opus", "wav", "aac", "flac", "mp4", "ogg", "mkv", "mka"),
+        *("x-aac", "m4a", "mpeg", "mpga", "pcm", "webm"),
+    }
+)
 CACHE_POINT: Final = "cachePoint"
+GUARDED: Final = "guardContent"
+REASONING: Final = "reasoningContent"
+REASONING_TEXT: Final = "reasoningText"
+REDACTED: Final = "redactedContent"
+STOP_REASON: Final = "stopReason"
+ADDITIONAL_RESPONSE: Final = "additionalModelResponseFields"
+METADATA: Final = frozenset({"usage", "metrics", "trace", "performanceConfig", "serviceTier"})
+TOTAL: Final = "totalTokens"
+_PARTS: Final = ("inputTokens", "outputTokens", "cacheReadInputTokens", "cacheWriteInputTokens")
+COUNTS: Final = (*_PARTS, TOTAL)
+"""The counts of `usage`."""
 
 
 def kind_of(block: Mapping[str, Any]) -> str:
     """Return the kind of a content block, its only field; "" if it has none."""
     return next((name for name, value in block.items() if value is not None), "")
+
+
+def sum_of(usage: Mapping[str, Any]) -> int:
+    """Return the total that the other counts of a usage add up to."""
+    return sum(count for name in _PARTS if type(count := usage.get(name)) is int)

@@ -1,14 +1,12 @@
 """Events → an Anthropic message stream.
 
-Anthropic's blocks come one after another, while several items of the protocol may be open at once. Events of
-an item are buffered until the items before it have ended.
+Anthropic's blocks come one after another: an item has its turn when the items before it have ended.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
-from heapq import heappop, heappush
 from typing import Any, Final, get_args
 
 from openresponses_bridge.calls.identity import ToolIdentityMap
@@ -20,7 +18,7 @@ from openresponses_bridge.dialects.anthropic_messages import types as t
 from openresponses_bridge.dialects.anthropic_messages.client.blocks import BlockWriter, ItemWriter
 from openresponses_bridge.dialects.anthropic_messages.client.ending import MessageBounds, Reported
 from openresponses_bridge.dialects.anthropic_messages.types import DIALECT, SLUG
-from openresponses_bridge.dialects.base import SEARCH_CALL, native_of, object_in
+from openresponses_bridge.dialects.base import SEARCH_CALL, ItemTurns, native_of, object_in
 from openresponses_bridge.protocol import events as ev
 from openresponses_bridge.protocol.codec import encode
 from openresponses_bridge.protocol.content import UrlCitation
@@ -60,10 +58,7 @@ class Outbound:
         self._blocks = BlockWriter()
         self._items = ItemWriter(self._blocks, sealer or Sealer(), self._identities, self.diagnostics)
         self._bounds = MessageBounds(self._blocks, self.diagnostics, input_tokens, reported)
-        self._current: int | None = None
-        self._waiting: dict[int, list[Event]] = {}
-        self._in_line: list[int] = []  # a heap of their indexes
-        self._done: set[int] = set()
+        self._turns = ItemTurns(self.diagnostics)
         self._shown = ""  # the form of the open reasoning item that is sent
         self._summary = 0
         self._hidden = ""
@@ -76,34 +71,20 @@ class Outbound:
         if handler is None:
             about = _ABOUT.get(type(event))
             return [] if about is None else about(self, event)
-        if event.output_index != self._current:  # type: ignore[union-attr]
-            return self._out_of_turn(event)
+        turns = self._turns
+        if event.output_index != turns.current and turns.waits(event):  # type: ignore[union-attr]
+            return []
         return handler(self, event)
 
     def close(self) -> list[t.Chunk]:
         """The events have ended. Without a terminal event before, that is an error."""
         return self._bounds.close()
 
-    def _out_of_turn(self, event: Any) -> list[t.Chunk]:
-        index = event.output_index
-        if index in self._done:
-            self.diagnostics.ignored(event.type, "came after its item")
-            return []
-        if self._current is not None:
-            if index not in self._waiting:
-                self._waiting[index] = []
-                heappush(self._in_line, index)
-            self._waiting[index].append(event)
-            return []
-        self._current = index
-        return _WITHIN[type(event)](self, event)
-
     def _advance(self) -> list[t.Chunk]:
-        """An item has ended: replay the buffered events, up to the next item that is still open."""
+        """An item has ended: take the events of those that waited, up to the next item that is still open."""
         chunks: list[t.Chunk] = []
-        while self._current is None and self._waiting:
-            self._current = index = heappop(self._in_line)
-            for event in self._waiting.pop(index):
+        while events := self._turns.following():
+            for event in events:
                 chunks += _WITHIN[type(event)](self, event)
         return chunks
 
@@ -185,9 +166,8 @@ class Outbound:
         item = event.item
         finish = _FINISHERS.get(type(item), Outbound._whole_call)
         chunks = finish(self, item)
-        self._done.add(event.output_index)
-        self._current = None
-        return chunks + self._advance() if self._waiting else chunks
+        self._turns.end()
+        return chunks + self._advance() if self._turns.waiting else chunks
 
     def _function_call(self, item: FunctionCall) -> list[t.Chunk]:
         self._bounds.calls = self._bounds.calls or item.status == "completed"
@@ -227,8 +207,8 @@ class Outbound:
 
     def _end(self, event: Any) -> list[t.Chunk]:
         chunks: list[t.Chunk] = []
-        while self._waiting:
-            self._current = None
+        while self._turns.waiting:
+            self._turns.end()
             chunks += self._advance()
         self._report_hidden()
         return chunks + self._bounds.terminal(event.response)

@@ -1,1 +1,1 @@
-"""The client's side: we answer a client of Converse."""
+"""The bridge answers a client of Converse."""

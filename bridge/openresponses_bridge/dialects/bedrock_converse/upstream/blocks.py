@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import base64
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 from openresponses_bridge.dialects.base import extension
 from openresponses_bridge.dialects.bedrock_converse.reasoning import seal_citation, seal_reasoning
-from openresponses_bridge.dialects.bedrock_converse.types import SLUG
+from openresponses_bridge.dialects.bedrock_converse.types import REASONING, REASONING_TEXT, REDACTED, SLUG
 from openresponses_bridge.emitter.stream import ResponseStream
 from openresponses_bridge.errors import WireError
 from openresponses_bridge.protocol.codec import decode_json, encode
@@ -16,8 +16,7 @@ from openresponses_bridge.protocol.events import Event
 from openresponses_bridge.protocol.unknown import UnknownAnnotation, UnknownItem
 from openresponses_bridge.seal import Sealer
 
-_TOOL_USE, _TEXT, _CITATION, _REASONING = "toolUse", "text", "citation", "reasoningContent"
-_REDACTED: Final = "redactedContent"
+_TOOL_USE, _TEXT, _CITATION = "toolUse", "text", "citation"
 
 
 class MessageContext:
@@ -123,12 +122,12 @@ class ReasoningBlock:
         self._redacted: list[str] = []
 
     def feed(self, kind: str, value: Any) -> list[Event]:
-        if kind != _REASONING or not isinstance(value, dict):
+        if kind != REASONING or not isinstance(value, dict):
             return self._context.lost(f"reasoningContent.{kind[:64]}", value)
         events: list[Event] = []
-        inner = value.get("reasoningText")
+        inner = value.get(REASONING_TEXT)
         for name, said in (inner if isinstance(inner, dict) else value).items():
-            if said is None or name == "reasoningText":
+            if said is None or name == REASONING_TEXT:
                 continue
             if not isinstance(said, str):
                 self._context.lost(f"reasoningContent.{name[:64]}", said)
@@ -136,20 +135,20 @@ class ReasoningBlock:
                 self._text.append(said)
                 self._context.position = 0
                 events += self._context.machine.reasoning(said)
-            elif name in ("signature", _REDACTED):
+            elif name in ("signature", REDACTED):
                 (self._signature if name == "signature" else self._redacted).append(said)
-        if isinstance(inner, dict) and isinstance(value.get(_REDACTED), str):
-            self._redacted.append(value[_REDACTED])
+        if isinstance(inner, dict) and isinstance(value.get(REDACTED), str):
+            self._redacted.append(value[REDACTED])
         return events
 
     def stop(self) -> list[Event]:
         context, machine = self._context, self._context.machine
         signature = "".join(self._signature)
         if self._redacted and not self._text:
-            sealed = seal_reasoning(context.sealer, {_REDACTED: joined(self._redacted)})
+            sealed = seal_reasoning(context.sealer, {REDACTED: joined(self._redacted)})
         elif signature:
             content = {"text": "".join(self._text), "signature": signature}
-            sealed = seal_reasoning(context.sealer, {"reasoningText": content})
+            sealed = seal_reasoning(context.sealer, {REASONING_TEXT: content})
         else:
             context.has_output = context.has_output or bool(self._text)
             context.unsigned = bool(self._text)

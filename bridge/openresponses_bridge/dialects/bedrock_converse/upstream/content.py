@@ -11,6 +11,7 @@ from openresponses_bridge.dialects.base import Fields, data_of, invalid
 from openresponses_bridge.dialects.bedrock_converse.options import ConverseOptions
 from openresponses_bridge.dialects.bedrock_converse.reasoning import open_citation
 from openresponses_bridge.dialects.bedrock_converse.types import (
+    AUDIO_FORMATS,
     DOCUMENT_FORMATS,
     IMAGE_FORMATS,
     SLUG,
@@ -25,7 +26,6 @@ _S3: Final = "s3://"
 _S3_LOCATION: Final = "s3Location"
 _FORMATS: Final = frozenset(DOCUMENT_FORMATS.values())
 _ENDINGS: Final = {"jpg": "jpeg", "3gp": "three_gp", "htm": "html", "markdown": "md", "text": "txt"}
-_SOUNDS: Final = frozenset({"mp3", "opus", "wav", "aac", "flac", "mp4", "ogg", "m4a", "mpeg", "pcm", "webm"})
 # what a document's name may not have
 _UNNAMEABLE: Final = re.compile(r"[^A-Za-z0-9()\[\] -]|(?<= ) ")
 _LONGEST_NAME: Final = 200
@@ -72,7 +72,7 @@ class BlockEncoder:
     def _sound(self, part: UnknownPart, param: str) -> Block | None:
         given = Fields(part.raw, param).inner("input_audio")
         form, data = given.need("format", str), given.need("data", str)
-        if form not in _SOUNDS:
+        if form not in AUDIO_FORMATS:
             self._diagnostics.loss(f"content.input_audio.{form[:64]}", "a format that Converse does not have")
             return None
         return {"audio": {"format": form, "source": {"bytes": data}}}
@@ -153,7 +153,7 @@ class BlockEncoder:
         """Return a name that the API accepts and that no other document of the request has."""
         stem = filename.rpartition(".")[0] if "." in filename else filename
         legal = _UNNAMEABLE.sub("-", stem[:_LONGEST_NAME]).strip() or _NAMELESS
-        if legal != filename and filename:
+        if legal != stem and filename:
             self._diagnostics.repair("content.input_file.filename", "changed to what the upstream accepts")
         name, number = legal, 1
         while name in self._names:

@@ -7,6 +7,14 @@ from typing import Any, Final
 
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.dialects.base import TIER, failure, object_in, other_fields
+from openresponses_bridge.dialects.bedrock_converse.types import (
+    ADDITIONAL_RESPONSE,
+    COUNTS,
+    METADATA,
+    STOP_REASON,
+    TOTAL,
+    sum_of,
+)
 from openresponses_bridge.emitter.failures import outcome
 from openresponses_bridge.protocol.response import ErrorPayload
 from openresponses_bridge.protocol.usage import Usage
@@ -15,27 +23,15 @@ _FAILED: Final = {
     "malformed_model_output": "the upstream's model made an answer that could not be read",
     "malformed_tool_use": "the upstream's model made a tool call that could not be read",
 }
-_EXPRESSED: Final = frozenset(
-    {"end_turn", "max_tokens", "stop_sequence", "tool_use", "content_filtered", *_FAILED}
-)
+_EXPRESSED: Final = frozenset({"end_turn", "max_tokens", "tool_use", "content_filtered", *_FAILED})
 """Stop reasons that are as good in the protocol's words."""
-STOP_REASON: Final = "stopReason"
-METADATA: Final = frozenset({"usage", "metrics", "trace", "performanceConfig", "serviceTier"})
-_ADDITIONAL: Final = "additionalModelResponseFields"
-_COUNTS: Final = (
-    "inputTokens",
-    "outputTokens",
-    "totalTokens",
-    "cacheReadInputTokens",
-    "cacheWriteInputTokens",
-)
 
 
 def usage_of(usage: Mapping[str, Any], diagnostics: Diagnostics) -> Usage | None:
     """Return the usage; None if nothing was counted. Converse counts cached input beside `inputTokens`, the
     protocol within it."""
     counts: dict[str, int] = {}
-    for name in _COUNTS:
+    for name in COUNTS:
         count = usage.get(name)
         if type(count) is int and count >= 0:
             counts[name] = count
@@ -76,19 +72,22 @@ class Ending:
                 self.failure = failure(reason, _FAILED[reason])
             elif reason not in _EXPRESSED:
                 self._native[STOP_REASON] = reason
-        if said.get(_ADDITIONAL) is not None:
-            self._native[_ADDITIONAL] = said[_ADDITIONAL]
+        if said.get(ADDITIONAL_RESPONSE) is not None:
+            self._native[ADDITIONAL_RESPONSE] = said[ADDITIONAL_RESPONSE]
 
     @property
     def sequence(self) -> str:
         """The stop sequence that was met, where the model says it among its own fields."""
-        found = object_in(self._native, _ADDITIONAL).get("stop_sequence")
+        found = object_in(self._native, ADDITIONAL_RESPONSE).get("stop_sequence")
         return found if isinstance(found, str) else ""
 
     def about(self, metadata: Mapping[str, Any]) -> str | None:
         """Keep what the metadata say besides the counts; return the service tier."""
         rest = other_fields({name: metadata.get(name) for name in METADATA}, ("usage", "serviceTier"))
-        usage = other_fields(object_in(metadata, "usage"), _COUNTS)
+        given = object_in(metadata, "usage")
+        usage = other_fields(given, COUNTS)
+        if given.get(TOTAL) not in (None, sum_of(given)):
+            usage[TOTAL] = given[TOTAL]
         self._native |= rest | ({"usage": usage} if usage else {})
         tier = object_in(metadata, "serviceTier").get("type")
         if not isinstance(tier, str):

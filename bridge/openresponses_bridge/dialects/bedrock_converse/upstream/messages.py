@@ -19,10 +19,10 @@ from openresponses_bridge.dialects.base import (
     place,
     searched,
 )
-from openresponses_bridge.dialects.bedrock_converse.carried import JOINT, CarriedFields
+from openresponses_bridge.dialects.bedrock_converse.carried import CarriedFields, system_text
 from openresponses_bridge.dialects.bedrock_converse.options import ConverseOptions
-from openresponses_bridge.dialects.bedrock_converse.reasoning import REASONING, open_reasoning
-from openresponses_bridge.dialects.bedrock_converse.types import CACHE_POINT, SLUG, kind_of
+from openresponses_bridge.dialects.bedrock_converse.reasoning import KIND, open_reasoning
+from openresponses_bridge.dialects.bedrock_converse.types import CACHE_POINT, REASONING, SLUG, kind_of
 from openresponses_bridge.dialects.bedrock_converse.upstream.content import Block, BlockEncoder
 from openresponses_bridge.protocol.ids import free_id
 from openresponses_bridge.seal import Sealer
@@ -35,7 +35,6 @@ _NO_OUTPUT: Final = "(no output)"
 _ILLEGAL: Final = re.compile(r"[^A-Za-z0-9_.:-]")
 _LONGEST_ID: Final = 64
 _MOST_POINTS: Final = 4
-_REASONING: Final = "reasoningContent"
 _IN_RESULTS: Final = frozenset({"json", "text", "image", "document", "video", "searchResult"})
 POINT: Final[Block] = {CACHE_POINT: {"type": "default"}}
 
@@ -81,7 +80,7 @@ class _Turns:
 
     def _trimmed(self, turn: dict[str, Any]) -> dict[str, Any]:
         content: list[Block] = turn["content"]
-        while turn["role"] == _ASSISTANT and content and _REASONING in content[-1]:
+        while turn["role"] == _ASSISTANT and content and REASONING in content[-1]:
             content.pop()
             self._diagnostics.loss("reasoning", "nothing follows it in its turn, left out")
         if content and all(CACHE_POINT in block for block in content):
@@ -113,7 +112,7 @@ class MessagesBuilder(BaseBuilder[CarriedFields]):
         diagnostics: Diagnostics,
     ) -> None:
         super().__init__(entries, identities, sealer, carried, diagnostics)
-        if self._before is None and (carried.blocks or carried.points):
+        if self._before is None and (carried.blocks or carried.points or carried.wholes):
             diagnostics.loss("messages", "the client's own fields are of another conversation, left out")
         self._content = BlockEncoder(options, sealer, diagnostics)
         self._turns = _Turns(diagnostics)
@@ -125,9 +124,7 @@ class MessagesBuilder(BaseBuilder[CarriedFields]):
     def build(self, instructions: str | None) -> list[dict[str, Any]]:
         """The messages; afterwards `system` is complete too. Raises InvalidRequestError."""
         carried = self._carried
-        if carried.system and JOINT.join(each["text"] for each in carried.system if "text" in each) == (
-            instructions or ""
-        ):
+        if carried.system and system_text(carried.system) == (instructions or ""):
             self.system += [self._content.own(each, "system") for each in carried.system]
         elif instructions and instructions.strip():
             self.system.append({"text": instructions})
@@ -165,6 +162,13 @@ class MessagesBuilder(BaseBuilder[CarriedFields]):
         point = self._carried.points.get(at)
         return [block] if point is None else [block, point]
 
+    def _whole(self, index: int, number: int | None = None) -> Block | None:
+        """The block as the client sent it; None if the item says all of it."""
+        own = None
+        if self._before is not None:
+            own = self._carried.wholes.get(place(index - self._before, number))
+        return None if own is None else self._content.own(own, self._entries[index].param)
+
     def _blocks(self, content: Any, index: int, field: str) -> list[Block]:
         """The blocks of a message or an output."""
         if isinstance(content, str):
@@ -173,7 +177,7 @@ class MessagesBuilder(BaseBuilder[CarriedFields]):
         made: list[Block] = []
         for number, part in enumerate(content):
             breaks = is_breakpoint(getattr(part, "extra", None))
-            block = self._content.block(part, f"{at}[{number}]")
+            block = self._whole(index, number) or self._content.block(part, f"{at}[{number}]")
             if block is None:
                 if breaks:
                     self._diagnostics.loss(BREAKPOINT, "its part is left out")
@@ -261,11 +265,14 @@ class MessagesBuilder(BaseBuilder[CarriedFields]):
         if encrypted:
             found = open_reasoning(self._sealer, encrypted)
             if found is None:
-                why = "can't be opened here" if f".{REASONING}." in encrypted else "another upstream's"
+                why = "can't be opened here" if f".{KIND}." in encrypted else "another upstream's"
                 self._diagnostics.loss(where, f"reasoning that is sealed: {why}")
                 return
             self._begun = True
-            self._turns.add(_ASSISTANT, [{_REASONING: found}])
+            self._turns.add(_ASSISTANT, self._own({REASONING: found}, index))
+        elif (own := self._whole(index)) is not None:
+            self._begun = True
+            self._turns.add(_ASSISTANT, self._own(own, index))
         elif any(part.text.strip() for part in item.content or item.summary):
             self._diagnostics.loss(where, "reasoning without a signature can't be sent back")
 

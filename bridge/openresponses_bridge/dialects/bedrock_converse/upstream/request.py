@@ -38,7 +38,12 @@ from openresponses_bridge.dialects.base import (
     with_answers,
     without_breakpoints,
 )
-from openresponses_bridge.dialects.bedrock_converse.carried import ADDITIONAL, CarriedFields, carried_by
+from openresponses_bridge.dialects.bedrock_converse.carried import (
+    ADDITIONAL,
+    NOTHING,
+    CarriedFields,
+    carried_by,
+)
 from openresponses_bridge.dialects.bedrock_converse.models import (
     ANSWER_ROOM,
     BUDGETS,
@@ -157,7 +162,7 @@ def to_converse(
         _mark(body)
     request, passed = passed_on(without_breakpoints(request), options.passes, _MADE, _MERGED)
     fields = apply(request, FIELDS, diagnostics)
-    add_missing(fields, _sampling(request, facts, diagnostics), _MERGED)
+    add_missing(fields, _sampling(request, facts, carried, diagnostics), _MERGED)
     add_missing(fields, _format(request, facts, carried, diagnostics), _MERGED)
     add_missing(fields, _thinking(request, facts, carried, efforts, fields, tools, diagnostics), _MERGED)
     check_include(request.include or (), _INCLUDES, diagnostics)
@@ -180,7 +185,9 @@ def _mark(body: dict[str, Any]) -> None:
     body["messages"][-1]["content"].append(POINT)
 
 
-def _sampling(request: CreateResponse, facts: ModelFacts, diagnostics: Diagnostics) -> dict[str, Any]:
+def _sampling(
+    request: CreateResponse, facts: ModelFacts, carried: CarriedFields, diagnostics: Diagnostics
+) -> dict[str, Any]:
     inference: dict[str, Any] = {}
     if request.temperature is not None:
         if request.temperature > _HOTTEST:
@@ -189,9 +196,11 @@ def _sampling(request: CreateResponse, facts: ModelFacts, diagnostics: Diagnosti
     if request.stop:
         inference["stopSequences"] = [request.stop] if isinstance(request.stop, str) else request.stop
     found: dict[str, Any] = {_INFERENCE: inference} if inference else {}
-    if request.top_k is not None and not facts.top_k:
+    if request.top_k is None or request.top_k == carried.top_k:
+        return found
+    if not facts.top_k:
         diagnostics.loss("top_k", "the model has none")
-    elif request.top_k is not None:
+    else:
         within, _, last = facts.top_k.rpartition(".")
         value: dict[str, Any] = {last: request.top_k}
         found[ADDITIONAL] = {within: value} if within else value
@@ -233,7 +242,7 @@ def _thinking(
     diagnostics: Diagnostics,
 ) -> dict[str, Any]:
     """The model's own fields for reasoning; of a client of this API as it wrote them."""
-    if carried.body.get(ADDITIONAL):
+    if carried is not NOTHING and request.reasoning == carried.reasoning:
         return {}
     accepted = frozenset(accepted_efforts(facts.efforts, efforts))
     effort = effort_of(request, EFFORTS | accepted)

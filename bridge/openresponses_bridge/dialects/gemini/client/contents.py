@@ -159,11 +159,7 @@ class ContentReader:
             self._diagnostics.loss("thoughtSignature", f"can't be opened here ({error.code})")
             return
         self._thoughts, self._thought, self._signed = [], 0, []
-        for item in items:
-            summary = [ct.SummaryTextContent(text) for text in item["summary"]]
-            self.items.append(
-                it.ReasoningParam(summary, item["id"], encrypted_content=item["encrypted_content"])
-            )
+        self.items += items
 
     def _think(self, text: str, signature: str) -> None:
         if self._parts or self._said or self._behind:

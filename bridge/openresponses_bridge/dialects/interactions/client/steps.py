@@ -156,15 +156,9 @@ class StepReader:
     def _foreign(self, envelope: str, where: str) -> None:
         """Another upstream's reasoning."""
         try:
-            items = open_reasoning(self._sealer, envelope)
+            self.items += open_reasoning(self._sealer, envelope)
         except SealError as error:
             self._diagnostics.loss(where, f"can't be opened here ({error.code})")
-            return
-        for item in items:
-            summary = [ct.SummaryTextContent(text) for text in item["summary"]]
-            self.items.append(
-                it.ReasoningParam(summary, item["id"], encrypted_content=item["encrypted_content"])
-            )
 
     def _call(self, step: Fields) -> None:
         step.skip("type")

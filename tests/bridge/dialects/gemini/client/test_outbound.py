@@ -180,7 +180,7 @@ def test_another_upstream_s_reasoning_is_the_signature_of_what_follows(follows: 
     envelope = envelope_in(part["thoughtSignature"])
     assert envelope is not None
     (kept,) = open_reasoning(SEALER, envelope)
-    assert (kept["summary"], kept["encrypted_content"]) == (["Hm."], "opaque")
+    assert ([part.text for part in kept.summary], kept.encrypted_content) == (["Hm."], "opaque")
     assert part.get("text", "") == ("So" if follows == "text" else "")
 
 

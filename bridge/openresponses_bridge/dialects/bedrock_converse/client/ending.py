@@ -1,0 +1,87 @@
+"""The end of an outgoing message: its stop reason, its usage, what else is known of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from openresponses_bridge.diagnostics import Diagnostics
+from openresponses_bridge.dialects.base import native_of, object_in, other_fields, tier_for
+from openresponses_bridge.dialects.bedrock_converse.types import (
+    ADDITIONAL_RESPONSE,
+    DIALECT,
+    METADATA,
+    STOP_REASON,
+    TIERS,
+    TOTAL,
+    sum_of,
+)
+from openresponses_bridge.emitter.failures import outcome
+from openresponses_bridge.protocol.response import Response
+from openresponses_bridge.protocol.usage import Usage
+
+Json = dict[str, Any]
+_FILTERED: Final = "content_filtered"
+_STOPPED: Final = "stop_sequence"
+# incomplete reason → stop reason; None: an error, since Converse has no such reason
+_STOP_REASONS: Final[dict[str, str | None]] = {
+    "max_output_tokens": "max_tokens",
+    "content_filter": _FILTERED,
+    "cancelled": None,
+}
+
+
+def stop_reason(response: Response, diagnostics: Diagnostics, *, calls: bool, refused: bool) -> str | None:
+    """The stop reason of a response that did not fail, as Bedrock called it where it did; None for one that
+    was cancelled. `calls`: a call in it is whole; `refused`: it has a refusal."""
+    own = native_of(response, DIALECT).get(STOP_REASON)
+    details = response.incomplete_details
+    ended = None if response.status == "completed" or details is None else details.reason
+    if isinstance(own, str) and ended == outcome(own)[0]:
+        return own
+    if response.status == "completed":
+        stopped = _STOPPED if response.stop_sequence else "end_turn"
+        return "tool_use" if calls else _FILTERED if refused else stopped
+    reason = details.reason if details is not None else response.status
+    if reason not in _STOP_REASONS:
+        diagnostics.loss("incomplete_details.reason", f"{reason[:64]} reported as max_tokens")
+    return _STOP_REASONS.get(reason, "max_tokens")
+
+
+def stop_fields(response: Response, reason: str) -> Json:
+    """The fields of `messageStop`. The stop sequence that was met is among those of the model's own."""
+    fields: Json = {STOP_REASON: reason}
+    own = native_of(response, DIALECT).get(ADDITIONAL_RESPONSE)
+    if own is None and response.stop_sequence:
+        own = {_STOPPED: response.stop_sequence}
+    return fields if own is None else fields | {ADDITIONAL_RESPONSE: own}
+
+
+def metadata(response: Response, diagnostics: Diagnostics) -> Json:
+    """The fields of `metadata`: usage and time, and what Bedrock said besides."""
+    native = native_of(response, DIALECT)
+    said = other_fields({name: native.get(name) for name in METADATA}, ("usage", "metrics", "serviceTier"))
+    took = (response.completed_at or response.created_at) - response.created_at
+    found = said | {
+        "usage": usage_of(response.usage, object_in(native, "usage"), diagnostics),
+        "metrics": {"latencyMs": took * 1000, **object_in(native, "metrics")},
+    }
+    tier = tier_for(response, DIALECT, diagnostics, TIERS)
+    return found if tier is None else found | {"serviceTier": {"type": tier}}
+
+
+def usage_of(usage: Usage | None, native: Mapping[str, Any], diagnostics: Diagnostics) -> Json:
+    """The counts under Converse's names, zeros when there are none; it counts cached input beside
+    `inputTokens`. `native` is what Bedrock said besides, of several answers in one of the last alone."""
+    if usage is None:
+        return {"inputTokens": 0, "outputTokens": 0, TOTAL: 0}
+    cached, written = usage.input_tokens_details.cached_tokens, usage.cache_write_tokens
+    if usage.output_tokens_details.reasoning_tokens:
+        diagnostics.loss("usage.reasoning_tokens", "can't be expressed")
+    counts = {
+        "inputTokens": max(usage.input_tokens - cached - written, 0),
+        "outputTokens": usage.output_tokens,
+        "cacheReadInputTokens": cached,
+        "cacheWriteInputTokens": written,
+    }
+    return {**counts, TOTAL: sum_of(counts), **({} if usage.rounds else native)}

@@ -1,0 +1,133 @@
+"""Amazon Bedrock's Converse API over HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from openresponses_bridge.diagnostics import Diagnostics
+from openresponses_bridge.dialects.base import (
+    AnswerForm,
+    Asked,
+    Asks,
+    Description,
+    Encoding,
+    FormContext,
+    KeyPlace,
+    OutboundForm,
+    RequestHead,
+    Surface,
+    SurfacePath,
+    TokenCount,
+    body_of,
+)
+from openresponses_bridge.dialects.bedrock_converse.client import described
+from openresponses_bridge.dialects.bedrock_converse.client.errors import error_body, error_name
+from openresponses_bridge.dialects.bedrock_converse.client.message import answer
+from openresponses_bridge.dialects.bedrock_converse.client.outbound import Outbound, encode_events
+from openresponses_bridge.dialects.bedrock_converse.client.request import from_converse
+from openresponses_bridge.dialects.bedrock_converse.event_stream import MEDIA_TYPE, encode_event
+from openresponses_bridge.protocol.codec import encode
+from openresponses_bridge.protocol.request import CreateResponse
+from openresponses_bridge.protocol.response import Response
+from openresponses_bridge.seal import Sealer
+
+_INPUT: Final = "messages"
+_SIGNED: Final = "aws4-"
+_UNSIGNED: Final = (
+    "Requests that are signed with credentials of AWS (SigV4) can't be checked here. Send a key of this "
+    "server as `Authorization: Bearer KEY`: SDKs do it with AWS_BEARER_TOKEN_BEDROCK=KEY, over https."
+)
+
+
+def whole(response: Response, sealer: Sealer) -> bytes | None:
+    """Encode a finished response as a whole answer; None for one that has only an error."""
+    found = answer(response, sealer)
+    return None if found is None else encode(found)
+
+
+def _form(context: FormContext) -> AnswerForm:
+    sealer, identities = context.sealer, context.identities
+
+    def encoded(response: Response) -> bytes | None:
+        found = answer(response, sealer, identities)
+        return None if found is None else encode(found)
+
+    return OutboundForm(Outbound(sealer, identities), Encoding(encode_events, MEDIA_TYPE.encode()), encoded)
+
+
+def _named(head: RequestHead, request: CreateResponse) -> CreateResponse:
+    """The request with what its path says."""
+    return replace(request, model=head.fields.get("model"), stream=head.stream)
+
+
+def _read(body: bytes, head: RequestHead) -> Asked:
+    request, losses = from_converse(body, head.sealer)
+    return Asked(
+        request=_named(head, request),
+        form=_form,
+        losses=losses,
+        input_param=_INPUT,
+        schema_param="outputConfig.textFormat.structure.jsonSchema.schema",
+    )
+
+
+def _read_counted(body: bytes, head: RequestHead) -> tuple[CreateResponse, Diagnostics]:
+    """Read the request whose tokens are counted, which is within the body."""
+    within = body_of(body).inner("input").need("converse", dict)
+    request, losses = from_converse(within, head.sealer)
+    return _named(head, request), losses
+
+
+def _why_refused(headers: Mapping[str, str]) -> str:
+    return _UNSIGNED if headers.get("authorization", "").lower().startswith(_SIGNED) else ""
+
+
+_HELLO: Final[dict[str, Any]] = {"messages": [{"role": "user", "content": [{"text": "Hello"}]}]}
+_CONVERSE: Final = Description(
+    id="converse",
+    summary="Generate an answer, in Amazon Bedrock's shape",
+    request=described.ConverseRequest,
+    answer=described.ConverseResponse,
+    examples={"whole": _HELLO},
+)
+
+SURFACE: Final = Surface(
+    paths=(
+        SurfacePath(path="/model/{model}/converse", stream=False, description=_CONVERSE),
+        SurfacePath(
+            path="/model/{model}/converse-stream",
+            stream=True,
+            description=replace(
+                _CONVERSE,
+                id="converse_stream",
+                summary="Stream an answer, in Amazon Bedrock's shape",
+                answer=None,
+                text=MEDIA_TYPE,
+            ),
+        ),
+        SurfacePath(
+            path="/model/{model}/count-tokens",
+            asks=Asks.TOKENS,
+            description=Description(
+                id="count_converse_tokens",
+                summary="Estimate the tokens of an answer's input, in Amazon Bedrock's shape",
+                request=described.ConverseCountRequest,
+                answer=described.ConverseTokens,
+                examples={"whole": {"input": {"converse": _HELLO}}},
+            ),
+        ),
+    ),
+    prefixes=("/model/",),
+    keys=(KeyPlace("authorization", "Bearer "),),
+    why_refused=_why_refused,
+    read=_read,
+    error=lambda error: encode(error_body(error)),
+    error_headers=lambda error: {"x-amzn-errortype": error_name(error)},
+    error_type=described.ConverseError,
+    count=TokenCount(read=_read_counted, answer=lambda tokens: {"inputTokens": tokens}, input_param=_INPUT),
+    keep_alive=encode_event("keepAlive", b"{}"),  # clients skip events that they do not know
+    request_id_header="x-amzn-requestid",
+)

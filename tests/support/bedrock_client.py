@@ -1,0 +1,83 @@
+"""botocore's own client of Bedrock's runtime, which boto3 wraps, for a server here."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from typing import Any
+
+import pytest
+
+
+def client_of(base: str, **options: Any) -> Any:
+    """A client as it is: it sends the key in AWS_BEARER_TOKEN_BEDROCK if there is one, to addresses of https,
+    and else signs its requests."""
+    session = pytest.importorskip("botocore.session").get_session()
+    config = pytest.importorskip("botocore.config").Config
+    session.set_credentials("AKIAIOSFODNN7EXAMPLE", "a/secret+of/forty+characters/for+the/tests")
+    once = config(retries={"total_max_attempts": 1}, read_timeout=60, connect_timeout=60)
+    return session.create_client(
+        "bedrock-runtime",
+        region_name="eu-west-3",
+        endpoint_url=base.removesuffix("/v1"),
+        config=once,
+        **options,
+    )
+
+
+def with_header(client: Any, name: str, value: str) -> Any:
+    """The client, whose requests have this header too."""
+
+    def add(request: Any, **_given: Any) -> None:
+        request.headers[name] = value
+
+    client.meta.events.register("before-send.bedrock-runtime", add)
+    return client
+
+
+def streamed(client: Any, **asked: Any) -> Iterator[Any]:
+    """The events of `converse_stream`, whose connection is closed behind the last, or behind an exception."""
+    with closing(client.converse_stream(**asked)["stream"]) as stream:
+        yield from stream
+
+
+def text_in(events: Iterable[Any]) -> str:
+    """The text of a stream."""
+    deltas = (each["contentBlockDelta"]["delta"] for each in events if "contentBlockDelta" in each)
+    return "".join(delta.get("text", "") for delta in deltas)
+
+
+def message_of(events: Iterable[Any]) -> Any:
+    """The message that a stream adds up to, as its clients send it back."""
+    blocks: dict[int, Any] = {}
+    for event in events:
+        ((kind, fields),) = event.items()
+        if kind == "contentBlockStart":
+            block = blocks.setdefault(fields["contentBlockIndex"], dict(fields["start"]))
+            if "toolUse" in block:
+                block["toolUse"] = {**block["toolUse"], "input": ""}
+        elif kind == "contentBlockDelta":
+            _grow(blocks.setdefault(fields["contentBlockIndex"], {}), fields["delta"])
+    return {"role": "assistant", "content": [_whole(blocks[index]) for index in sorted(blocks)]}
+
+
+def _grow(block: Any, delta: Any) -> None:
+    ((kind, value),) = delta.items()
+    if kind == "text":
+        block["text"] = block.get("text", "") + value
+    elif kind == "toolUse":
+        block["toolUse"]["input"] += value["input"]
+    elif kind == "reasoningContent":
+        inner = block.setdefault(kind, {})
+        for name, piece in value.items():
+            inner[name] = inner[name] + piece if name in inner else piece
+
+
+def _whole(block: Any) -> Any:
+    if "toolUse" in block:
+        block["toolUse"]["input"] = json.loads(block["toolUse"]["input"] or "{}")
+    inner = block.get("reasoningContent", {})
+    if "text" in inner or "signature" in inner:
+        return {"reasoningContent": {"reasoningText": {"text": "", **inner}}}
+    return block
