@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import Token
 from typing import Any, Final
 
@@ -59,10 +59,11 @@ class Spans:
         request_id: str,
         operation: str = "chat",
         asked: Callable[[], Attributes] = dict,
+        answered: Callable[[Sequence[Any], str], Attributes] | None = None,
     ) -> ResponseSpan:
         """The span of a response, as a `Watch`."""
         named = name_of(model), request_id, operation
-        return ResponseSpan(self._tracer, self._upstreams, self._measured, parent, *named, asked)
+        return ResponseSpan(self._tracer, self._upstreams, self._measured, parent, *named, asked, answered)
 
     def tool(self, name: str, call_id: str, kind: str) -> RunningTool:
         """The span of one run of a tool."""
@@ -144,6 +145,7 @@ class ResponseSpan(RunWatch, Struct):
     request_id: str
     operation: str
     asked: Callable[[], Attributes]
+    answered: Callable[[Sequence[Any], str], Attributes] | None
     span: trace.Span = trace.INVALID_SPAN
     token: Any = None
 
@@ -162,6 +164,8 @@ class ResponseSpan(RunWatch, Struct):
             self.token = context.attach(trace.set_span_in_context(self.span))
         if self.span.is_recording():
             self.span.set_attributes(self.asked())
+        else:
+            self.answered = None
         self.asked = dict  # it refers to the request, which is freed before the response ends
 
     def end(self, ended: EndedRun, said: LoggedEnd) -> None:
@@ -178,6 +182,9 @@ class ResponseSpan(RunWatch, Struct):
             return
         if span.is_recording():
             span.set_attributes(_attributes(ended, said))
+            if self.answered is not None:
+                output = ended.response.output
+                span.set_attributes(self.answered(output, _finish_reason(ended.response, said)))
             if ended.upstream:
                 of_upstream = self.upstreams.get(ended.upstream, {})
                 provider = of_upstream.get("gen_ai.provider.name", ended.upstream)

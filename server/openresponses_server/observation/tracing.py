@@ -8,7 +8,7 @@ could have written.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from importlib.util import find_spec
@@ -45,9 +45,11 @@ class ResponseSpans(Protocol):
         request_id: str,
         operation: str = "chat",
         asked: Callable[[], Attributes] = dict,
+        answered: Callable[[Sequence[Any], str], Attributes] | None = None,
     ) -> Watch:
         """The span of a response that is to be made; `operation` is in OpenTelemetry's names. `asked` gives
-        what the request has set, and is called once, if the span is recorded."""
+        what the request has set, and is called once, if the span is recorded; `answered` then gives what more
+        there is to say of the output and why it ended."""
         ...
 
     def tool(self, name: str, call_id: str, kind: str) -> AbstractContextManager[ToolSpan]:

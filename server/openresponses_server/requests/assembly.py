@@ -20,6 +20,7 @@ from openresponses_bridge.protocol.response import ErrorPayload
 from openresponses_bridge.wire import wire_for
 from openresponses_server.errors import UpstreamError, code_for_codex
 from openresponses_server.limits.owners import WITHOUT_KEY
+from openresponses_server.observation.contents import Content
 from openresponses_server.observation.metrics import Metrics
 from openresponses_server.observation.recordings.masking import without_secrets_of
 from openresponses_server.observation.responses import TokenTiming, Watch
@@ -159,6 +160,9 @@ class RunAssembly:
         self._observe: Callable[[str, str], None] = service.metrics.asked
         if self._traced is not None or self._elsewhere:
             self._observe = partial(_count_asked, service.metrics, self._traced, self._elsewhere)
+        self._content: Content | None = None
+        if service.contents is not None:
+            self._content = service.contents.of_request(request.body, request.headers, request.client.key)
         self._losses: list[Diagnostic] = []  # those of the upstream that has accepted
 
     def run(self) -> Run:
@@ -289,6 +293,7 @@ class RunAssembly:
             partial(service.quotas.spend_call, request.owner),
             persistence,
             service.spans,
+            self._content,
         )
         compaction = None
         if request.threshold is not None:
@@ -362,7 +367,9 @@ class RunAssembly:
         watches: list[Watch] = [] if traced is None else [traced]
         if service.spans is not None:
             parent, model = service.spans.parent(request.headers), request.body.model or request.target.model
-            watches.append(service.spans.response(parent, model, request.id, asked=self._asked))
+            answered = None if self._content is None else self._content.answered
+            span = service.spans.response(parent, model, request.id, asked=self._asked, answered=answered)
+            watches.append(span)
         # the last one is the first that observes the end
         watches.append(LogLine(request.id, attempts))
         if request.owner != WITHOUT_KEY:  # else there are no quotas
@@ -384,12 +391,13 @@ class RunAssembly:
         from openresponses_server.observation.spans import request_attributes
 
         request = self._request
-        return request_attributes(
+        found = request_attributes(
             request.body,
             stream=request.streams or request.body.stream is True,
             choices=request.choices,
             conversation=conversation_of(request.body) or request.client.conversation,
         )
+        return found if self._content is None else {**found, **self._content.asked()}
 
 
 def _following(request: Translated, items: Sequence[Any], *, last: bool) -> Translated:

@@ -17,6 +17,7 @@ from openresponses_server.limits.gate import Gate
 from openresponses_server.limits.memory import available_for
 from openresponses_server.limits.owners import OwnerLimits
 from openresponses_server.limits.quotas import Quotas
+from openresponses_server.observation.contents import Contents
 from openresponses_server.observation.metrics import Metrics
 from openresponses_server.observation.trace_folder import Traces
 from openresponses_server.observation.tracing import ResponseSpans, is_installed
@@ -108,6 +109,7 @@ def compose(settings: Settings) -> Service:
         metrics=metrics,
         traces=traces,
         spans=_spans(router, measured),
+        contents=Contents(secrets_of(settings)) if settings.span_content and is_installed() else None,
         hosted=hosted,
         commands=_web_commands(settings, hosted),
         prompts=prompts,

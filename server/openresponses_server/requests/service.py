@@ -15,6 +15,7 @@ from openresponses_server.http.auth import NO_KEY, NOBODY, Keys, Operators
 from openresponses_server.limits.gate import Gate
 from openresponses_server.limits.memory import Available
 from openresponses_server.limits.quotas import Quotas
+from openresponses_server.observation.contents import Contents
 from openresponses_server.observation.metrics import Metrics
 from openresponses_server.observation.trace_folder import Traces
 from openresponses_server.observation.tracing import ResponseSpans
@@ -69,6 +70,7 @@ class Service:
     """What reads the managed keys; None: none are accepted."""
     traces: Traces | None = None
     spans: ResponseSpans | None = None
+    contents: Contents | None = None
     running: ActiveRuns = field(default_factory=ActiveRuns)
     lists: ListVersions = field(default_factory=ListVersions)
     image_refusals: ImageRefusals = field(default_factory=ImageRefusals)

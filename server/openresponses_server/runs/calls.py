@@ -23,6 +23,7 @@ from openresponses_server.hosted.base import (
     HostedToolError,
     bounded,
 )
+from openresponses_server.observation.contents import Content
 from openresponses_server.observation.tracing import ResponseSpans
 from openresponses_server.runs.hosted_stream import HostedNames, HostedStream
 from openresponses_server.settings import HostedLimits
@@ -71,9 +72,11 @@ class CallRunner:
         spend: Callable[[], Awaitable[bool]],
         persistence: ResponseSessionPersistenceTransformer | None,
         spans: ResponseSpans | None = None,
+        content: Content | None = None,
     ) -> None:
         self._stream = stream
         self._spans = spans
+        self._content = content
         self._names = names
         self.limits = limits
         self._pages = pages
@@ -145,7 +148,11 @@ class CallRunner:
     async def _spanned_result(self, spans: ResponseSpans, tool: HostedTool, call: HostedCall) -> HostedResult:
         """Run a call in a span of its own."""
         with spans.tool(call.name, call.call_id, tool.kind) as span:
+            if self._content is not None:
+                span.add(self._content.called(call.arguments))
             result = await self._result(tool, call)
+            if self._content is not None:
+                span.add(self._content.gave(result.output))
             if result.failed:
                 span.fail(result.error_type)
             return result

@@ -788,6 +788,9 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The most bytes of a recording. The rest is left out."""
     trace: Tracing = Tracing()
     """Traces of responses."""
+    span_content: bool = False
+    """Whether spans have the texts of requests, answers and tools, masked as traces are (OpenTelemetry, extra
+    `[otel]`)."""
     keep_alive: Seconds = 15.0
     """The seconds without an event after which a stream gets a comment."""
     websocket_limit: Seconds = 3600.0

@@ -92,7 +92,7 @@ def test_the_table_says_on_which_span_an_attribute_is(
     found: dict[SpanKind, set[str]], kind: SpanKind, where: str
 ) -> None:
     said = rows(SPANS, "| Attribute | Span |")
-    assert set(said.values()) == {"both", "response", "request", "none"}
+    assert set(said.values()) == {"both", "response", "request", "opt-in", "none"}
     assert {name for name in found[kind] if name in REQUEST_SPAN} == {
         name for name, at in said.items() if at in ("both", where)
     }
@@ -118,7 +118,7 @@ def test_the_table_of_tools_says_what_is_given(tmp_path: Path) -> None:
     assert len(tools) == 2
     said = rows(SPANS, TOOLS)
     given: set[str] = set().union(*(each.attributes or {} for each in tools))
-    assert given == {name for name, when in said.items() if when != "never"}
+    assert given == {name for name, when in said.items() if when not in ("never", "opt-in")}
     always = {name for name, when in said.items() if when == "always"}
     assert all(always <= (each.attributes or {}).keys() for each in tools)
 
@@ -126,6 +126,7 @@ def test_the_table_of_tools_says_what_is_given(tmp_path: Path) -> None:
 def test_the_page_has_the_names_that_the_conventions_lack(found: dict[SpanKind, set[str]]) -> None:
     behind = SPANS.partition("| Attribute | Span |")[2].partition("\n\n")[2].partition(TOOLS)[0]
     more: set[Any] = set().union(*found.values()) - REQUEST_SPAN
-    more |= {"openresponses.usage.estimated"}
+    more |= {"openresponses.usage.estimated", "openresponses.content_hidden"}
+    behind += SPANS.partition("With `span_content = true`")[2].partition("\n\n")[0]
     named = set(re.findall(r"`((?:openresponses|http)\.[\w.]+)`", behind))
     assert named == more

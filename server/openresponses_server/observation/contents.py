@@ -1,0 +1,204 @@
+"""What people, models and tools have written, for spans: where the setting `span_content` asks for it, in the
+form of the conventions, masked as traces are, and bounded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from heapq import merge
+from itertools import chain, islice
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from openresponses_bridge.errors import WireError
+from openresponses_bridge.protocol.codec import decode_json, encode
+from openresponses_bridge.protocol.request import CreateResponse
+from openresponses_server.observation.recordings.masking import (
+    MOST_SECRETS,
+    Secrets,
+    hidden_in,
+    masked_value,
+    secrets_in,
+    without,
+)
+from openresponses_server.observation.tracing import Attributes
+
+LONGEST_TEXT: Final = 4096
+"""Characters of one text of a span; the rest is cut."""
+MOST_TEXT: Final = 65_536
+"""Characters of one attribute, before it is JSON."""
+_MOST_ITEMS: Final = 16  # of a conversation, the last ones
+_MOST_TOOLS: Final = 64
+
+
+class Contents:
+    """The contents of one application. `secrets` are those of its settings."""
+
+    def __init__(self, secrets: Iterable[str]) -> None:
+        self._secrets = Secrets(secrets)
+        self._secrets.make_ready()
+
+    def of_request(self, body: CreateResponse, headers: Mapping[str, str], key: str | None) -> Content:
+        """The contents of one request, whose client has this key."""
+        return Content(self._secrets, body, [key or "", *secrets_in(headers)])
+
+
+class Content:
+    """The contents of one request and its response. It does not refer to the request when `asked` was
+    called."""
+
+    def __init__(self, shared: Secrets, body: CreateResponse, secrets: Sequence[str]) -> None:
+        self._shared = shared
+        self._body: CreateResponse | None = body
+        self._given = secrets
+        self._own: Secrets | None = None  # None: nothing is shown
+
+    def asked(self) -> Attributes:
+        """The attributes of the request. Call it once, before all else."""
+        body, self._body = self._body, None
+        return {} if body is None else _tried(partial(self._asked, body))
+
+    def answered(self, output: Sequence[Any], finish_reason: str) -> Attributes:
+        """The attributes of an answer with these items, of which the last ones are shown."""
+        own = self._own
+        if own is None or not output:
+            return {}
+        return _tried(lambda: {"gen_ai.output.messages": self._shown(own, _answer(output, finish_reason))})
+
+    def called(self, arguments: str) -> Attributes:
+        """The attributes of a call of a tool with these arguments, which are JSON or should be."""
+        own = self._own
+        if own is None:
+            return {}
+        return _tried(lambda: {"gen_ai.tool.call.arguments": self._shown(own, _arguments(arguments))})
+
+    def gave(self, output: str) -> Attributes:
+        """The attributes of a tool that gave this."""
+        own = self._own
+        return {} if own is None else _tried(lambda: {"gen_ai.tool.call.result": self._shown(own, output)})
+
+    def _asked(self, body: CreateResponse) -> Attributes:
+        items = body.input if isinstance(body.input, list) else []
+        sent = decode_json(encode(items[-_MOST_ITEMS:]))
+        tools = decode_json(encode([*islice(body.tools or (), _MOST_TOOLS)]))
+        hidden = list(islice(chain(self._given, hidden_in(sent), hidden_in(tools)), MOST_SECRETS + 1))
+        own = Secrets(hidden)
+        if len(hidden) > MOST_SECRETS or own.are_many:
+            return {"openresponses.content_hidden": True}
+        self._own = own
+        text = [{"role": "user", "parts": [_text(body.input)]}] if isinstance(body.input, str) else []
+        found = {
+            "gen_ai.input.messages": [*text, *map(_message, sent)],
+            "gen_ai.system_instructions": [_text(body.instructions)] if body.instructions else [],
+            "gen_ai.tool.definitions": [_tool(each) for each in tools],
+        }
+        return {name: self._shown(own, value) for name, value in found.items() if value}
+
+    def _shown(self, own: Secrets, value: Any) -> str:
+        """The value as JSON, or a text as it is, masked and cut."""
+        shown = _Room(_Together(self._shared, own)).cut(masked_value(value))
+        return shown if isinstance(shown, str) else encode(shown).decode()
+
+
+def _tried(found: Callable[[], Attributes]) -> Attributes:
+    """What it returns; nothing for what can't be shown, as it is too deep or not made of whole characters."""
+    try:
+        return found()
+    except (WireError, RecursionError, UnicodeError, msgspec.MsgspecError):
+        return {}
+
+
+class _Together(NamedTuple):
+    """The secrets of the settings and those of a request. One after the other would find parts of each in the
+    other's, and leave the rest."""
+
+    shared: Secrets
+    own: Secrets
+
+    @property
+    def longest(self) -> int:
+        return max(self.shared.longest, self.own.longest)
+
+    def spans(self, text: str) -> list[tuple[int, int]]:
+        found = list[tuple[int, int]]()
+        for begin, end in merge(self.shared.spans(text), self.own.spans(text)):
+            if found and begin < found[-1][1]:
+                found[-1] = found[-1][0], max(end, found[-1][1])
+            else:
+                found.append((begin, end))
+        return found
+
+
+class _Room:
+    """Masks and cuts the texts of one attribute."""
+
+    def __init__(self, secrets: _Together) -> None:
+        self._secrets = secrets
+        self._left = MOST_TEXT
+
+    def cut(self, value: Any) -> Any:
+        if isinstance(value, str):
+            # masked before it is cut: a part of a secret would not be found
+            text = without(value[: 2 * LONGEST_TEXT], self._secrets)
+            text = text[: min(LONGEST_TEXT, self._left)].encode(errors="replace").decode()
+            self._left -= len(text)
+            return text
+        if isinstance(value, list):
+            return [self.cut(each) for each in value if self._left > 0]
+        if isinstance(value, dict):
+            return {self.cut(name): self.cut(each) for name, each in value.items() if self._left > 0}
+        self._left -= 1
+        return value
+
+
+def _text(text: Any) -> dict[str, Any]:
+    return {"type": "text", "content": text}
+
+
+def _message(item: dict[str, Any]) -> dict[str, Any]:
+    """An item of a conversation as a message of the convention; of what has no text, only what it is."""
+    kind = item.get("type", "message")
+    if kind == "function_call":
+        given = _arguments(item.get("arguments") or "")
+        part = {"id": item.get("call_id"), "name": item.get("name"), "arguments": given}
+        return {"role": "assistant", "parts": [{"type": "tool_call", **part}]}
+    if kind == "function_call_output":
+        part = {"id": item.get("call_id"), "response": item.get("output")}
+        return {"role": "tool", "parts": [{"type": "tool_call_response", **part}]}
+    if kind == "reasoning":
+        texts = [*(item.get("summary") or ()), *(item.get("content") or ())]
+        thoughts = [{"type": "reasoning", "content": each["text"]} for each in texts if "text" in each]
+        return {"role": "assistant", "parts": thoughts}
+    if kind != "message":
+        return {"role": "assistant", "parts": [{"type": str(kind)}]}
+    content = item.get("content")
+    parts = [content] if isinstance(content, str) else content or []
+    return {"role": item.get("role", "assistant"), "parts": [_part(each) for each in parts]}
+
+
+def _answer(output: Sequence[Any], finish_reason: str) -> list[dict[str, Any]]:
+    """The output as the one message that the convention has for an answer."""
+    items = decode_json(encode([*output[-_MOST_ITEMS:]]))
+    parts = [part for each in items for part in _message(each)["parts"]]
+    return [{"role": "assistant", "parts": parts, "finish_reason": finish_reason}]
+
+
+def _part(part: Any) -> dict[str, Any]:
+    if isinstance(part, str):
+        return _text(part)
+    said = part.get("text", part.get("refusal"))
+    return _text(said) if isinstance(said, str) else {"type": str(part.get("type"))}
+
+
+def _tool(tool: dict[str, Any]) -> dict[str, Any]:
+    kept = ("type", "name", "description", "parameters")
+    return {name: tool[name] for name in kept if name in tool}
+
+
+def _arguments(text: str) -> Any:
+    """The arguments as an object, whose fields are masked by their names; as text if they are not one."""
+    try:
+        return decode_json(text or "{}")
+    except (WireError, RecursionError):
+        return text
