@@ -114,7 +114,7 @@ class LanguageModelChatProvider:
         cancel: Cancellation | None = None,
     ) -> StreamResult:
         """Report the parts of the answer. `options` are `tools`, `toolMode`, `modelOptions`,
-        `includeEncryptedThinking` and `store`.
+        `modelConfiguration`, `includeEncryptedThinking` and `store`.
 
         Raises LanguageModelError for a request that is refused or fails before any part, and
         InvalidRequestError for one that can't be read.

@@ -9,15 +9,19 @@ from tests.clients.vscode.page import SECONDS, Page
 from tests.support.upstream import ScriptedUpstream
 
 _EFFORT, _OPTION = ".model-picker-config", ".chat-model-picker-config-option"
+_HOVER = ".chat-model-hover"
 _SEND = ".chat-input-toolbars .codicon-arrow-up-compact:not(.disabled)"
 _INPUT, _POPUP = ".interactive-input-part", ".action-widget"
 
 
 def choose_and_ask(page: Page, upstream: ScriptedUpstream) -> dict[str, Any]:
-    """What the picker offers."""
+    """The efforts that the picker offers, and what it says of the model."""
     before = len(upstream.received)
     page.click(".model-picker-name")
     page.click(f"{_POPUP} .monaco-list-row", "Other Models")
+    page.point(f"{_POPUP} .monaco-list-row", "text\nscripted")
+    page.place(_HOVER)
+    said = page.text(_HOVER)
     page.click(f"{_POPUP} .monaco-list-row", "text\nscripted")
     page.gone(_POPUP)
     page.click(_EFFORT)
@@ -34,7 +38,7 @@ def choose_and_ask(page: Page, upstream: ScriptedUpstream) -> dict[str, Any]:
     _wait(upstream, before + 1, page)
     page.click(".statusbar-item-label", "Ask")
     _wait(upstream, before + 2, page)
-    return {"offered": offered}
+    return {"offered": offered, "said": said}
 
 
 def _wait(upstream: ScriptedUpstream, requests: int, page: Page) -> None:

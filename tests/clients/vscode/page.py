@@ -66,11 +66,16 @@ class Page:
             assert time.monotonic() < deadline, f"{selector} is still there: {self.texts(selector)}"
             time.sleep(0.05)
 
-    def click(self, selector: str, text: str | None = None) -> None:
-        """Click into the middle of that element."""
+    def point(self, selector: str, text: str | None = None) -> dict[str, float]:
+        """Move the pointer to the middle of that element, and return where that is."""
         where = self.place(selector, text)
         at = {"x": where["x"] + where["width"] / 2, "y": where["y"] + where["height"] / 2}
         self._call("Input.dispatchMouseEvent", {"type": "mouseMoved", **at})
+        return at
+
+    def click(self, selector: str, text: str | None = None) -> None:
+        """Click into the middle of that element."""
+        at = self.point(selector, text)
         for kind in ("mousePressed", "mouseReleased"):
             self._call("Input.dispatchMouseEvent", {"type": kind, "button": "left", "clickCount": 1, **at})
 

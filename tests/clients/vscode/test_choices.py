@@ -13,6 +13,11 @@ def test_an_effort_is_that_of_the_caller_of_the_picker_or_of_the_settings(chosen
     assert asked == [None, "none", "low", "high", "high"]
 
 
+def test_a_price_is_shown_in_the_picker(chosen: Played) -> None:
+    said = chosen.results["page"]["said"].splitlines()
+    assert said[:2] == ["text", "Cost: $3 in, $0.3 cached, $15 out per 1M tokens"]
+
+
 def test_a_price_is_shown_to_other_extensions(chosen: Played) -> None:
     prices = {each["id"]: each.get("pricing") for each in chosen.results["models"]}
     assert prices == {

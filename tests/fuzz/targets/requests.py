@@ -290,6 +290,7 @@ _VSCODE_CHAT = {
         "tools": [{"name": "f", "description": "d", "inputSchema": {}}],
         "toolMode": 2,
         "modelOptions": {"temperature": 0.5, "reasoningEffort": "low"},
+        "modelConfiguration": {"reasoningEffort": "high"},
         "justification": "j",
     },
     "reasoning": {"effort": "low"},
