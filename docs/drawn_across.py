@@ -18,6 +18,8 @@ MODELS: Final = {
     "chat": "gpt-5.6",
     "anthropic": "claude-opus-5",
     "responses": "gpt-5.6",
+    "interactions": "gemini-3-pro",
+    "bedrock": "anthropic.claude-opus-5",
 }
 """The model that is asked in each dialect."""
 

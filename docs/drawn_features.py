@@ -16,9 +16,23 @@ from openresponses_bridge.protocol.request import CreateResponse
 from openresponses_bridge.seal import Sealer
 
 Json = dict[str, Any]
-CLIENTS = {"responses": "Responses", "chat": "Chat", "anthropic": "Messages", "gemini": "Gemini"}
+CLIENTS = {
+    "responses": "Responses",
+    "chat": "Chat",
+    "anthropic": "Messages",
+    "gemini": "Gemini",
+    "interactions": "Interactions",
+    "bedrock": "Converse",
+}
 """Dialects by their names, as the table calls them."""
-MODELS = {"responses": "gpt-6", "chat": "m", "anthropic": "claude-opus-4-5", "gemini": "gemini-3-pro"}
+MODELS = {
+    "responses": "gpt-6",
+    "chat": "m",
+    "anthropic": "claude-opus-4-5",
+    "gemini": "gemini-3-pro",
+    "interactions": "gemini-3-pro",
+    "bedrock": "anthropic.claude-opus-4-5",
+}
 _SEALER = Sealer()
 
 
@@ -43,6 +57,8 @@ FEATURES = (
         {
             "responses": _user({"type": "input_audio", "input_audio": {"data": _SOUND, "format": "wav"}}),
             "chat": _user({"type": "input_audio", "input_audio": {"data": _SOUND, "format": "wav"}}),
+            "interactions": _user({"type": "audio", "data": _SOUND, "mime_type": "audio/wav"}),
+            "bedrock": _user({"audio": {"format": "wav", "source": {"bytes": _SOUND}}}),
         },
     ),
     Feature(
@@ -52,6 +68,7 @@ FEATURES = (
             "responses": _user({"type": "input_image", "image_url": _IMAGE}),
             "chat": _user({"type": "image_url", "image_url": {"url": _IMAGE}}),
             "anthropic": _user({"type": "image", "source": {"type": "url", "url": _IMAGE}}),
+            "interactions": _user({"type": "image", "uri": _IMAGE}),
         },
     ),
     Feature(
@@ -60,17 +77,19 @@ FEATURES = (
         {
             "responses": _user({"type": "input_file", "file_url": _FILE}),
             "anthropic": _user({"type": "document", "source": {"type": "url", "url": _FILE}}),
+            "interactions": _user({"type": "document", "uri": _FILE}),
         },
     ),
     Feature(
         "a point of the cache",
-        r"cache_control|prompt_cache_breakpoint",
+        r"cache_control|prompt_cache_breakpoint|cachePoint",
         {
             "responses": _user(
                 {"type": "input_text", "text": "a", "prompt_cache_breakpoint": {"mode": "explicit"}}
             ),
             "chat": _user({"type": "text", "text": "a", "cache_control": {"type": "ephemeral"}}),
             "anthropic": _user({"type": "text", "text": "a", "cache_control": {"type": "ephemeral"}}),
+            "bedrock": _user({"text": "a"}, {"cachePoint": {"type": "default"}}),
         },
     ),
     Feature(
@@ -80,6 +99,8 @@ FEATURES = (
             "responses": {"service_tier": "default"},
             "chat": {"service_tier": "default"},
             "anthropic": {"service_tier": "standard_only"},
+            "interactions": {"service_tier": "standard"},
+            "bedrock": {"serviceTier": {"type": "default"}},
         },
     ),
     Feature(
@@ -88,6 +109,8 @@ FEATURES = (
         {
             "chat": {"stop": ["ENOUGH"]},
             "anthropic": {"stop_sequences": ["ENOUGH"]},
+            "interactions": {"generation_config": {"stop_sequences": ["ENOUGH"]}},
+            "bedrock": {"inferenceConfig": {"stopSequences": ["ENOUGH"]}},
         },
     ),
     Feature(
@@ -104,6 +127,7 @@ FEATURES = (
         {
             "responses": {"tools": [{"type": "code_interpreter", "container": {"type": "auto"}}]},
             "anthropic": {"tools": [{"type": "code_execution_20250825", "name": "code_execution"}]},
+            "interactions": {"tools": [{"type": "code_execution"}]},
         },
     ),
     Feature(
@@ -135,6 +159,14 @@ FEATURES = (
                     "type": "object", "properties": {"answer_field": {"type": "string"}},
                     "required": ["answer_field"], "additionalProperties": False}}}
             },
+            "interactions": {
+                "response_format": {"type": "text", "mime_type": "application/json", "schema": {
+                    "type": "object", "properties": {"answer_field": {"type": "string"}}}}
+            },
+            "bedrock": {
+                "outputConfig": {"textFormat": {"type": "json_schema", "structure": {"jsonSchema": {
+                    "schema": '{"type":"object","properties":{"answer_field":{"type":"string"}}}'}}}}
+            },
         },
     ),
 )  # fmt: skip
@@ -148,8 +180,17 @@ def _request(client: str, said: Json) -> tuple[CreateResponse, Diagnostics]:
         content = [*(parts or ()), {"type": "input_text", "text": "Hi"}]
         body = {"model": "m", "input": [{"type": "message", "role": "user", "content": content}], **rest}
         return decode_request(encode(body)), Diagnostics()
+    if client == "bedrock":
+        body = {"messages": [{"role": "user", "content": [*(parts or ()), {"text": "Hi"}]}], **rest}
+        return _read(client, body)
     content = [*(parts or ()), {"type": "text", "text": "Hi"}]
+    if client == "interactions":
+        return _read(client, {"model": "m", "input": content, **rest})
     body = {"model": "m", "max_tokens": 99, "messages": [{"role": "user", "content": content}], **rest}
+    return _read(client, body)
+
+
+def _read(client: str, body: Json) -> tuple[CreateResponse, Diagnostics]:
     asked = surfaces()[client].read(encode(body), RequestHead(sealer=_SEALER))
     return asked.request, asked.losses or Diagnostics()
 

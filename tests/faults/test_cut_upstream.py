@@ -15,18 +15,21 @@ from typing import Any
 import pytest
 from msgspec import Struct
 
+from openresponses_bridge.dialects.bedrock_converse.event_stream import MEDIA_TYPE, FramesOfMessages
 from openresponses_server.settings import Settings, UpstreamSettings
 from tests.load.faults import reset
 from tests.load.scene import port_of
 from tests.load.wire import asked
+from tests.support import converse
 from tests.support import dialect_scripts as scripts
 from tests.support.listening import listening
 from tests.support.serving import Reply, output_text, serving, violations
 
 pytestmark = pytest.mark.anyio
 
-DIALECTS = ("chat", "anthropic", "responses", "gemini")
-HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+DIALECTS = ("chat", "anthropic", "responses", "gemini", "interactions", "bedrock")
+_HEAD = "HTTP/1.1 200 OK\r\ncontent-type: {}\r\ntransfer-encoding: chunked\r\n\r\n"
+HEAD, BINARY = (_HEAD.format(each).encode() for each in ("text/event-stream", MEDIA_TYPE))
 TEXTS = ("He", "llo", " there")
 ARGUMENTS = '{"city": "Paris"}'
 SAMPLED = 6
@@ -39,14 +42,17 @@ class Answer(Struct):
 
     raw: bytes
     terminal: bytes | None
+    head: bytes = HEAD
 
     def frames(self, sent: int) -> list[bytes]:
         """Those that are whole in this many of its bytes."""
-        rest, body = self.raw[len(HEAD) : max(sent, len(HEAD))], b""
+        rest, body = self.raw[len(self.head) : max(sent, len(self.head))], b""
         while b"\r\n" in rest:
             size, _, rest = rest.partition(b"\r\n")
             body += rest[: int(size, 16)]
             rest = rest[int(size, 16) + 2 :]
+        if self.head == BINARY:
+            body = FramesOfMessages().feed(body)
         return body.split(b"\n\n")[:-1]
 
     def has_ended(self, sent: int) -> bool:
@@ -61,6 +67,8 @@ TERMINAL = {
     "anthropic": b'"message_stop"',
     "responses": b'"type":"response.completed"',
     "gemini": None,
+    "interactions": b'"interaction.completed"',
+    "bedrock": b"event: metadata",
 }
 
 
@@ -69,8 +77,12 @@ def answer(dialect: str, what: str) -> Answer:
         steps = scripts.text(dialect, *TEXTS)
     else:
         steps = scripts.call(dialect, ("call_1", "weather", ARGUMENTS))
+    if dialect == "bedrock":
+        events = [json.loads(bytes(step).partition(b"data: ")[2]) for step in steps]  # type: ignore[arg-type]
+        steps = list(converse.messages(events))
     chunks = b"".join(b"%x\r\n%b\r\n" % (len(step), step) for step in steps if isinstance(step, bytes))
-    return Answer(HEAD + chunks + b"0\r\n\r\n", TERMINAL[dialect])
+    head = BINARY if dialect == "bedrock" else HEAD
+    return Answer(head + chunks + b"0\r\n\r\n", TERMINAL[dialect], head)
 
 
 class Upstream:
@@ -97,7 +109,7 @@ async def cut_off(dialect: str, folder: Path) -> AsyncIterator[tuple[Upstream, i
     """An upstream of this dialect, and the port of a server before it."""
     upstream = Upstream()
     async with listening(upstream.serve) as port:
-        given = UpstreamSettings(url=f"http://127.0.0.1:{port}", dialect=dialect)
+        given = UpstreamSettings(url=f"http://127.0.0.1:{port}", dialect=dialect, api_key="k")
         with serving(Settings(upstreams=[given], store=f"sqlite:///{folder}/s.sqlite3")) as base:
             yield upstream, port_of(base)
 

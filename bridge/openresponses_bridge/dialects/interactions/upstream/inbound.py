@@ -177,10 +177,13 @@ class Inbound(OnceBegun):
             self.diagnostics.repair("status", f"{status[:64]!r} at the end, taken as completed")
         events = self._steps.close()
         self._report()
-        if status == "cancelled":
-            events += self._machine.cancel()
-        else:
-            events += self._machine.finish(t.ENDED.get(status, "stop"))
+        try:
+            if status == "cancelled":
+                events += self._machine.cancel()
+            else:
+                events += self._machine.finish(t.ENDED.get(status, "stop"))
+        except BridgeError as error:  # a call that never got a name
+            return events + self._fail(error)
         self._mark_ended()
         return events
 

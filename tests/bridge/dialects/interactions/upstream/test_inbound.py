@@ -40,6 +40,18 @@ def step(index: int, started: dict[str, Any], *deltas: dict[str, Any]) -> list[b
     ]
 
 
+def test_what_was_said_before_an_end_that_fails_is_sent() -> None:
+    """A call without a name can't end, and what ended before it has its numbers."""
+    response = read(
+        created(),
+        event("step.start", index=0, step=CALL),
+        event("step.delta", index=2, delta={"type": "arguments_delta", "arguments": '{"b":1}'}),
+        event("step.stop", index=2),
+        completed("requires_action"),
+    )
+    assert (response.status, [item.type for item in response.output]) == ("failed", ["function_call"])
+
+
 def text(value: str) -> dict[str, Any]:
     return {"type": "text", "text": value}
 
