@@ -12,6 +12,7 @@ import pytest
 
 pytest.importorskip("opentelemetry.sdk.trace")
 
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind
 
@@ -20,10 +21,12 @@ from openresponses_bridge.protocol.request import CreateResponse
 from openresponses_server.observation.contents import LONGEST_TEXT, MOST_TEXT, Contents
 from openresponses_server.settings import FunctionSettings, Settings, UpstreamSettings
 from openresponses_server.settings.files import hashed
-from tests.support.gen_ai import collected
+from tests.support.cyclic_garbage import garbage
+from tests.support.gen_ai import collected, measured
 from tests.support.in_process import InProcess
 from tests.support.shared import REPOSITORY
-from tests.support.upstream import DONE, Script, ScriptedUpstream, call, chunk, text
+from tests.support.upstream import DONE, HANG, Script, ScriptedUpstream, call, chunk, refusal, text
+from tests.support.waiting import until
 
 OPERATORS = "sk-operators-own-key-0123456789abcdef"
 CLIENTS = "sk-clients-own-key-0123456789abcdef"
@@ -218,3 +221,33 @@ def test_the_tables_have_what_is_opted_in() -> None:
     assert {name for names in rows for name in re.findall(r"`([^`]+)`", names)} == CONTENT
     assert f"{LONGEST_TEXT:,} characters" in said
     assert f"{MOST_TEXT:,}" in said
+
+
+def test_nothing_of_a_response_waits_for_the_collector(
+    upstream: ScriptedUpstream, spans: InMemorySpanExporter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Law S4, with all that is observed."""
+    measured(monkeypatch, InMemoryMetricReader())
+    upstream.scripts = {
+        "m": Script(text("Hello")),
+        "refused": refusal(400),
+        "left": Script([chunk(content="x"), HANG]),
+    }
+    given = UpstreamSettings(url=upstream.url)
+    app = InProcess(Settings(upstreams=[given], span_content=True, store="memory://"))
+
+    def all_kinds() -> None:
+        for body in ({"model": "m"}, {"model": "m", "stream": True}, {"model": "refused"}):
+            app.call("POST", "/v1/responses", {"input": "x", "store": False, **body})
+        gone = {"model": "left", "input": "x", "stream": True, "store": False}
+        app.call("POST", "/v1/responses", gone, leaves=True)
+        app.run(until(lambda: app.app.state.service.gate.runs.count == 0))
+
+    try:
+        all_kinds()  # what the first ones load
+        with garbage() as left:
+            all_kinds()
+    finally:
+        app.close()
+    assert spans.get_finished_spans()
+    assert [each for each in left if "openresponses_" in each] == []

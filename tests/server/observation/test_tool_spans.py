@@ -12,10 +12,13 @@ import pytest
 
 pytest.importorskip("opentelemetry.sdk.trace")
 
+from opentelemetry import baggage, context
+from opentelemetry.propagate import inject
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
+from openresponses_server.observation.spans import Spans
 from openresponses_server.settings import (
     FunctionSettings,
     HostedLimits,
@@ -250,6 +253,23 @@ def test_a_tool_of_an_mcp_server_gets_the_context(weather: Served, spans: InMemo
     shown = "".join(each.to_json() for each in spans.get_finished_spans())
     assert "session-" not in shown
     assert "Oslo" not in shown
+
+
+def test_baggage_of_another_instrumentation_goes_no_further(spans: InMemorySpanExporter) -> None:
+    before = context.attach(baggage.set_baggage("a", "b"))
+    sent: dict[str, str] = {}
+    try:
+        with Spans({}, None).tool("f", "call_1", "extension"):
+            inject(sent)
+        outside: dict[str, str] = {}
+        inject(outside)
+    finally:
+        context.detach(before)
+    found, _ = the_tool(spans)
+    assert found.context is not None
+    assert sent.keys() == {"traceparent"}
+    assert f"-{found.context.span_id:016x}-" in sent["traceparent"]
+    assert outside == {"baggage": "a=b"}
 
 
 @pytest.mark.parametrize(
