@@ -21,6 +21,12 @@ LOST = {
         *("`temperature`", "`codeExecution`"),
     },
     "responses": {"`topK`", "`seed`"},
+    "interactions": {"`responseLogprobs`, `logprobs`", "`topK`", "`presencePenalty`, `frequencyPenalty`"},
+    "bedrock": {
+        *("`fileData`, an image by address", "`fileData`, a document by address"),
+        *("`fileData`, a film of YouTube", "`googleSearch`", "`codeExecution`", "`seed`"),
+        *("`responseLogprobs`, `logprobs`", "`presencePenalty`, `frequencyPenalty`"),
+    },
 }
 """Fields for which an API has no place."""
 
