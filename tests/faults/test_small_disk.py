@@ -13,6 +13,7 @@ from tests.support.serving import call, respond, violations
 from tests.support.workers import CONFIG, Reader, slow_stream, type_of, working
 
 ENDS = {"response.completed", "response.failed"}
+LOGS = pytest.mark.parametrize("log", ["file:", "file:?fsync=0.05"])
 
 
 @pytest.fixture
@@ -48,8 +49,11 @@ def check_ends(base: str, readers: list[Reader]) -> None:
         assert whole.body == b"".join(reader.frames)
 
 
-def test_s1_streams_on_a_disk_that_gets_full_are_stored_as_they_were_read(disk: Path, tmp_path: Path) -> None:
-    with working(tmp_path, f"sqlite:///{disk}/s.sqlite3", config=CONFIG) as worker:
+@LOGS
+def test_s1_streams_on_a_disk_that_gets_full_are_stored_as_they_were_read(
+    disk: Path, tmp_path: Path, log: str
+) -> None:
+    with working(tmp_path, f"sqlite:///{disk}/s.sqlite3", log, config=CONFIG) as worker:
         before = respond(worker.base, model="demo", input="Hello").json
         readers = begin(worker.base)
         filler = fill(disk)
@@ -61,8 +65,11 @@ def test_s1_streams_on_a_disk_that_gets_full_are_stored_as_they_were_read(disk: 
         assert respond(worker.base, model="demo", instructions="x" * 40_000).status == 200
 
 
-def test_s1_streams_on_a_disk_that_stays_full_fail_with_the_reason(disk: Path, tmp_path: Path) -> None:
-    with working(tmp_path, f"sqlite:///{disk}/s.sqlite3", config=CONFIG) as worker:
+@LOGS
+def test_s1_streams_on_a_disk_that_stays_full_fail_with_the_reason(
+    disk: Path, tmp_path: Path, log: str
+) -> None:
+    with working(tmp_path, f"sqlite:///{disk}/s.sqlite3", log, config=CONFIG) as worker:
         readers = begin(worker.base)
         filler = fill(disk)
         for reader in readers:

@@ -9,6 +9,7 @@ disk.
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -198,7 +199,8 @@ def _write_anew(path: Path) -> OSError | None:
         path.unlink(missing_ok=True)
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
-            os.write(file, _PROBE)
+            if os.write(file, _PROBE) < len(_PROBE):
+                return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             return _tried_on(file)
         finally:
             os.close(file)

@@ -27,6 +27,7 @@ from tests.support.workers import slow_stream
 EVENTS = "events"
 OFTEN = 0.01  # seconds
 REFUSAL = OSError(errno.EIO, "Input/output error")
+FULL = OSError(errno.ENOSPC, "No space left on device")  # of a disk that finds room for what it took only now
 
 
 @pytest.fixture
@@ -75,7 +76,7 @@ async def is_out(log: FileLog) -> str | None:
     return None
 
 
-def refusal(folder: Path, reason: str) -> str:
+def refusal(folder: Path, reason: str | None) -> str:
     return f"The event log can't be written to the disk: {folder}: {reason}"
 
 
@@ -182,16 +183,17 @@ async def test_a_disk_that_stands_still_keeps_nobody_waiting(
     await log.shutdown()
 
 
-async def test_s1_while_the_disk_refuses_nothing_is_logged(folder: Path, disk: Disk) -> None:
+@pytest.mark.parametrize("error", [REFUSAL, FULL], ids=["I/O error", "full"])
+async def test_s1_while_the_disk_refuses_nothing_is_logged(folder: Path, disk: Disk, error: OSError) -> None:
     """What is refused is stored by the run instead (`LogWriter`); it is said once."""
     before = len(os.listdir("/proc/self/fd"))
     log = FileLog(folder, fsync=OFTEN)
     with structlog.testing.capture_logs() as lines:
         await log.open("r")
         await log.append("r", frames(0, 0))
-        disk.error = REFUSAL
+        disk.error = error
         await wait_for_check(log, works=False)
-        assert await is_out(log) == refusal(folder, "Input/output error")
+        assert await is_out(log) == refusal(folder, error.strerror)
         await log.open("new")
         for name in ("r", "r", "new"):
             with pytest.raises(LogError) as refused:
@@ -211,7 +213,7 @@ async def test_s1_while_the_disk_refuses_nothing_is_logged(folder: Path, disk: D
         assert not [each.name for each in (folder / EVENTS).iterdir() if "probe" in each.name]
         await log.shutdown()
     lines = [line for line in lines if line["event"] == "event_log.not_synced"]
-    assert [line["reason"] for line in lines] == ["Input/output error"]
+    assert [line["reason"] for line in lines] == [error.strerror]
     await until(lambda: len(os.listdir("/proc/self/fd")) <= before)
 
 
@@ -277,6 +279,18 @@ async def test_s7_link_in_the_place_of_the_probe_is_not_followed(
     assert disk.synced
     assert theirs.read_text() == "kept"
     assert not list((folder / EVENTS).iterdir())
+    await log.shutdown()
+
+
+async def test_probe_that_is_written_in_part_is_a_refusal(folder: Path, disk: Disk) -> None:
+    log = FileLog(folder, fsync=60)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
+    try:
+        assert await is_out(log) == refusal(folder, "No space left on device")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert await is_out(log) is None
     await log.shutdown()
 
 
