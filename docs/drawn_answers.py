@@ -21,7 +21,14 @@ from openresponses_bridge.seal import Sealer
 from openresponses_bridge.state import WIRES
 
 Json = dict[str, Any]
-UPSTREAMS: Final = {"responses": "Responses", "chat": "Chat", "anthropic": "Messages", "gemini": "Gemini"}
+UPSTREAMS: Final = {
+    "responses": "Responses",
+    "chat": "Chat",
+    "anthropic": "Messages",
+    "gemini": "Gemini",
+    "interactions": "Interactions",
+    "bedrock": "Converse",
+}
 """Dialects by their names, as the table calls them."""
 CLIENTS: Final = {"openai": "Responses (`openai`)", "openresponses": "Responses (`openresponses`)"} | {
     name: title for name, title in UPSTREAMS.items() if name != PROTOCOL
@@ -60,6 +67,17 @@ _ANSWERS: Final[dict[str, Json]] = {
         ],
         "usageMetadata": {"promptTokenCount": 9000, "candidatesTokenCount": 9000, "totalTokenCount": 18000},
     },
+    "interactions": {
+        "id": "v1_9", "object": "interaction", "status": "completed", "model": "m",
+        "steps": [{"type": "model_output", "content": [{"type": "text", "text": _TEXT}]}],
+        "usage": {"total_input_tokens": 9000, "total_output_tokens": 9000, "total_tokens": 18000},
+    },
+    "bedrock": {
+        "output": {"message": {"role": "assistant", "content": [{"text": _TEXT}]}},
+        "stopReason": "end_turn",
+        "usage": {"inputTokens": 9000, "outputTokens": 9000, "totalTokens": 18000},
+        "metrics": {"latencyMs": 1},
+    },
 }  # fmt: skip
 """A plain answer of each API."""
 
@@ -95,6 +113,21 @@ def _message(**fields: Any) -> Json:
     return {"choices": [{"message": fields}]}
 
 
+def _step(**fields: Any) -> Json:
+    """Of Interactions: fields of the text."""
+    return {"steps": [{"type": "model_output", "content": [{"type": "text", "text": _TEXT, **fields}]}]}
+
+
+def _blocks(*blocks: Json) -> Json:
+    return {"output": {"message": {"content": list(blocks)}}}
+
+
+def _cited(**citation: Any) -> Json:
+    """Of Converse: the text with this citation."""
+    cited = {"citationsContent": {"content": [{"text": _TEXT}], "citations": [citation]}}
+    return _blocks(cited, {"text": "Said too."})
+
+
 _PAGE, _QUOTED = "https://pages.example/a", "Title of a document"
 _RATED = "HARM_CATEGORY_HATE_SPEECH"
 _IMAGE, _SIGNATURE = "aW1hZ2U=", "c2lnbmVk"
@@ -117,6 +150,9 @@ FEATURES: Final = (
                 "groundingSupports": [
                     {"segment": {"startIndex": 0, "endIndex": 4}, "groundingChunkIndices": [0]}
                 ]}}]},
+            "interactions": _step(annotations=[
+                {"type": "url_citation", "url": _PAGE, "title": "t", "start_index": 0, "end_index": 10}]),
+            "bedrock": _cited(title="t", location={"web": {"url": _PAGE}}),
         },
     ),
     Feature(
@@ -134,6 +170,8 @@ FEATURES: Final = (
                 "groundingSupports": [
                     {"segment": {"startIndex": 0, "endIndex": 4}, "groundingChunkIndices": [0]}
                 ]}}]},
+            "bedrock": _cited(
+                title=_QUOTED, location={"documentChar": {"documentIndex": 0, "start": 0, "end": 4}}),
         },
     ),
     Feature(
@@ -150,6 +188,12 @@ FEATURES: Final = (
                 {"type": "text", "text": _TEXT}]},
             "gemini": {"candidates": [{"content": {"parts": [
                 {"text": "Thought of.", "thought": True}, {"text": _TEXT}]}}]},
+            "interactions": {"steps": [
+                {"type": "thought", "summary": [{"type": "text", "text": "Thought of."}]},
+                *_ANSWERS["interactions"]["steps"]]},
+            "bedrock": _blocks(
+                {"reasoningContent": {"reasoningText": {"text": "Thought of.", "signature": _SIGNATURE}}},
+                {"text": _TEXT}),
         },
     ),
     Feature(
@@ -162,6 +206,9 @@ FEATURES: Final = (
                 {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{_IMAGE}"}}]),
             "gemini": {"candidates": [{"content": {"parts": [
                 {"text": _TEXT}, {"inlineData": {"mimeType": "image/png", "data": _IMAGE}}]}}]},
+            "interactions": {"steps": [{"type": "model_output", "content": [
+                {"type": "text", "text": _TEXT},
+                {"type": "image", "mime_type": "image/png", "data": _IMAGE}]}]},
         },
         {"chat": f"data:image/png;base64,{_IMAGE}"},
     ),
@@ -173,6 +220,9 @@ FEATURES: Final = (
                 "id": "audio_1", "data": _IMAGE, "transcript": "Said here.", "expires_at": 1}),
             "gemini": {"candidates": [{"content": {"parts": [
                 {"text": _TEXT}, {"inlineData": {"mimeType": "audio/wav", "data": _IMAGE}}]}}]},
+            "interactions": {"steps": [{"type": "model_output", "content": [
+                {"type": "text", "text": _TEXT},
+                {"type": "audio", "mime_type": "audio/wav", "data": _IMAGE}]}]},
         },
     ),
     Feature(
@@ -235,8 +285,11 @@ FEATURES: Final = (
             "chat": {"choices": [{"finish_reason": "length"}]},
             "anthropic": {"stop_reason": "max_tokens"},
             "gemini": {"candidates": [{"finishReason": "MAX_TOKENS"}]},
+            "interactions": {"status": "incomplete"},
+            "bedrock": {"stopReason": "max_tokens"},
         },
-        {"chat": "length", "anthropic": "max_tokens", "gemini": "MAX_TOKENS"},
+        {"chat": "length", "anthropic": "max_tokens", "gemini": "MAX_TOKENS"}
+        | {"interactions": "incomplete", "bedrock": "max_tokens"},
     ),
     Feature(
         "an end by a filter",
@@ -249,8 +302,9 @@ FEATURES: Final = (
             "chat": {"choices": [{"finish_reason": "content_filter"}]},
             "anthropic": {"stop_reason": "refusal"},
             "gemini": {"candidates": [{"finishReason": "SAFETY"}]},
+            "bedrock": {"stopReason": "content_filtered"},
         },
-        {"anthropic": "refusal", "gemini": "SAFETY"},
+        {"anthropic": "refusal", "gemini": "SAFETY", "bedrock": "content_filtered"},
     ),
     Feature(
         "an end in Anthropic's own words",
@@ -284,6 +338,7 @@ FEATURES: Final = (
             "anthropic": {"safeguard_results": [{"type": _RATED}]},
             "gemini": {"candidates": [{"safetyRatings": [
                 {"category": _RATED, "probability": "LOW"}]}]},
+            "bedrock": {"trace": {"guardrail": {"actionReason": _RATED}}},
         },
     ),
     Feature(
@@ -294,6 +349,8 @@ FEATURES: Final = (
             "chat": {"service_tier": "priority"},
             "anthropic": {"usage": {"service_tier": "priority"}},
             "gemini": {"usageMetadata": {"serviceTier": "priority"}},
+            "interactions": {"service_tier": "priority"},
+            "bedrock": {"serviceTier": {"type": "priority"}},
         },
     ),
     Feature(
@@ -304,6 +361,8 @@ FEATURES: Final = (
             "chat": {"usage": {"prompt_tokens_details": {"cached_tokens": 1234}}},
             "anthropic": {"usage": {"cache_read_input_tokens": 1234}},
             "gemini": {"usageMetadata": {"cachedContentTokenCount": 1234}},
+            "interactions": {"usage": {"total_cached_tokens": 1234}},
+            "bedrock": {"usage": {"cacheReadInputTokens": 1234}},
         },
     ),
     Feature(
@@ -313,6 +372,7 @@ FEATURES: Final = (
             "responses": {"usage": {"input_tokens_details": {"cache_write_tokens": 1234}}},
             "chat": {"usage": {"prompt_tokens_details": {"cache_write_tokens": 1234}}},
             "anthropic": {"usage": {"cache_creation_input_tokens": 1234}},
+            "bedrock": {"usage": {"cacheWriteInputTokens": 1234}},
         },
     ),
     Feature(
@@ -331,6 +391,7 @@ FEATURES: Final = (
             "chat": {"usage": {"completion_tokens_details": {"reasoning_tokens": 1234}}},
             "anthropic": {"usage": {"output_tokens_details": {"thinking_tokens": 1234}}},
             "gemini": {"usageMetadata": {"thoughtsTokenCount": 1234, "totalTokenCount": 19234}},
+            "interactions": {"usage": {"total_thought_tokens": 1234}},
         },
     ),
     Feature(
@@ -342,6 +403,8 @@ FEATURES: Final = (
             "anthropic": {"usage": {"server_tool_use": {"web_fetch_requests": 1234}}},
             "gemini": {"usageMetadata": {"promptTokensDetails": [
                 {"modality": "AUDIO", "tokenCount": 1234}]}},
+            "interactions": {"usage": {"input_tokens_by_modality": [{"modality": "audio", "tokens": 1234}]}},
+            "bedrock": {"usage": {"cacheDetails": [{"ttl": "1h", "inputTokens": 1234}]}},
         },
     ),
     Feature(
@@ -365,7 +428,8 @@ FEATURES: Final = (
         },
         {"gemini": "2020-09-13T12:26:40Z"},
         ours=dict.fromkeys(("openai", "openresponses", "chat"), "when it began here")
-        | dict.fromkeys(("anthropic", "gemini"), "nothing, as by the API itself"),
+        | dict.fromkeys(("anthropic", "gemini", "bedrock"), "nothing, as by the API itself")
+        | {"interactions": "when it began here"},
     ),
     Feature(
         "the upstream's name of its model",
@@ -375,8 +439,10 @@ FEATURES: Final = (
             "chat": {"model": "m-2026"},
             "anthropic": {"model": "m-2026"},
             "gemini": {"modelVersion": "m-2026"},
+            "interactions": {"model": "m-2026"},
         },
-        ours=dict.fromkeys(("chat", "anthropic"), "the name that was asked for"),
+        ours=dict.fromkeys(("chat", "anthropic"), "the name that was asked for")
+        | {"bedrock": "nothing, as by the API itself"},
     ),
     Feature(
         "the version of what made it",
@@ -401,6 +467,9 @@ FEATURES: Final = (
             "gemini": {"candidates": [{"content": {"parts": [
                 {"executableCode": {"language": "PYTHON", "code": "print(1)"}},
                 {"codeExecutionResult": {"outcome": "OUTCOME_OK", "output": "1"}}]}}]},
+            "interactions": {"steps": [
+                {"type": "code_execution_call", "id": "c", "arguments": {"code": "print(1)"}},
+                {"type": "code_execution_result", "call_id": "c", "result": "1"}]},
         },
     ),
     Feature(
@@ -432,6 +501,7 @@ FEATURES: Final = (
                     "type": "api_error", "message": "Failed.", "details": {"error_code": "detail_1"}}}],
             "gemini": [{"error": {"code": 500, "message": "Failed.", "status": "INTERNAL", "details": [
                 {"@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": "detail_1"}]}}],
+            "bedrock": [{"modelStreamErrorException": {"message": "Failed.", "originalMessage": "detail_1"}}],
         },
     ),
 )  # fmt: skip
@@ -445,7 +515,8 @@ class Received(NamedTuple):
 
     whole: Json | None
     frames: list[Json]
-    lost: list[str]
+    lost: list[tuple[str, str]]
+    """Where, and what of it."""
 
 
 def received(frames: Iterable[Json], upstream: str, client: str) -> Received:
@@ -463,7 +534,7 @@ def received(frames: Iterable[Json], upstream: str, client: str) -> Received:
         whole, sent, lost = encode(machine.snapshot), [encode(event) for event in events], Diagnostics()
     else:
         whole, sent, lost = _translated(events, machine.snapshot, client)
-    losses = [case.what for each in (machine.diagnostics, lost) for case in each.of("loss")]
+    losses = [(case.where, case.what) for each in (machine.diagnostics, lost) for case in each.of("loss")]
     return Received(decode_json(whole) if whole else None, [decode_json(each) for each in sent], losses)
 
 
@@ -497,7 +568,7 @@ def forms(upstream: str, said: Json | list[Json]) -> dict[str, list[Json]]:
 
 def _renamed(frame: Json, heads: Json) -> Json:
     """The frame with the upstream's own names, in the place of ours."""
-    within = {name: frame[name] for name in ("message", "response") if name in frame}
+    within = {name: frame[name] for name in ("message", "response", "interaction") if name in frame}
     changed = {name: each | {key: heads[key] for key in heads.keys() & each} for name, each in within.items()}
     return {**frame, **changed, **{key: heads[key] for key in heads.keys() & frame}}
 
@@ -532,7 +603,7 @@ def _until_ours(path: tuple[str, ...]) -> tuple[str, ...]:
 
 
 @cache
-def _usual_losses(upstream: str, client: str) -> frozenset[str]:
+def _usual_losses(upstream: str, client: str) -> frozenset[tuple[str, str]]:
     return frozenset(received([_ANSWERS[upstream]], upstream, client).lost)
 
 
@@ -543,7 +614,7 @@ def outcome(feature: Feature, upstream: str, client: str, answers: Mapping[str, 
     fates: dict[str, str] = {}
     for form, frames in answers.items():
         given = received(frames, upstream, client)
-        lost = [each for each in given.lost if each not in usual]
+        lost = [what for where, what in given.lost if (where, what) not in usual]
         for to, value in (("whole", given.whole), ("streamed", given.frames)):
             if value is not None:
                 fate = _fate(_places(value, found), lost, feature.ours.get(client))

@@ -20,9 +20,12 @@ from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.dialects.base import (
     CUT,
     RUN_CALL,
+    RUN_OUTPUTS,
     SEARCH_CALL,
     TIER,
+    RunCode,
     ShownThoughts,
+    code_run,
     invalid,
     native_of,
     object_in,
@@ -256,6 +259,8 @@ class Outbound:
         if steps is None:
             self.diagnostics.loss(f"item.{item.type[:64]}", "Interactions has no such step")
             return []
+        if t.STEPS not in item.raw and (ran := code_run(item)) is not None:
+            self._report_run(ran)
         events: list[Json] = []
         for step in steps:
             contents = step.get("content")
@@ -269,6 +274,13 @@ class Outbound:
                 events += [*started, *self._stop(index)]
         return events
 
+    def _report_run(self, ran: RunCode) -> None:
+        """Report what steps can't say of code that another API ran."""
+        if ran.others:
+            self.diagnostics.loss(f"item.{RUN_OUTPUTS}", "of code that was run text alone has a place")
+        if ran.container:
+            self.diagnostics.loss(f"item.{RUN_CALL}.container_id", "Interactions names no container")
+
     def _content(self, content: Json) -> list[Json]:
         """A content other than text."""
         index, started = self._to_output(joins=True)
@@ -278,6 +290,8 @@ class Outbound:
     # contents
 
     def _text(self, event: ev.OutputTextDelta) -> list[Json]:
+        if event.logprobs:
+            self.diagnostics.loss("logprobs", "Interactions has none")
         index = self._at.get(event.output_index)
         if index is None or not event.delta:
             return []
