@@ -209,8 +209,8 @@ class ModelCalls:
     def answer(
         self, prompt: BuildPromptResult, round_index: int, *, shown: bool = True
     ) -> Generator[Action, Any, ModelTurn]:
-        """An answer that is not empty. With `shown=False` the callback is not called. Raises LoopFinished
-        when there is none, ToolCallCancelledError, LoopError."""
+        """Ask until an answer is not empty; return it. With `shown=False` the callback is not called. Raises
+        LoopFinished when there is none, ToolCallCancelledError, LoopError."""
         shown_to = self._finished_cb if shown else None
         if prompt.is_empty:
             raise LoopFinished(LoopEnd.EMPTY_PROMPT, "there is nothing to ask")
@@ -374,7 +374,8 @@ class ToolCallingLoop:
             yield from self.run_one(self.create_prompt_context())
 
     def _check_last_round(self) -> None:
-        """A round without calls is the last one: its text is the answer, if it is complete."""
+        """Raise if the answer of the last round, one without calls, is not complete: its text is the answer
+        of the loop."""
         if self.state.trimmed:
             raise LoopFinished(LoopEnd.TRIMMED, "reading was stopped")
         if self.state.incomplete:
@@ -383,7 +384,7 @@ class ToolCallingLoop:
             )
 
     def create_prompt_context(self) -> PromptContext:
-        """The input of the next prompt: the question and all rounds so far."""
+        """Return the input of the next prompt: the question and all rounds so far."""
         last = self.tool_call_rounds[-1] if self.tool_call_rounds else None
         return replace(
             self._context,

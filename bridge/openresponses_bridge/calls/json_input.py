@@ -276,7 +276,7 @@ class JsonInputReader:
         return position
 
     def _next_element(self, text: str, position: int) -> int:
-        """The next word of a command, in which a patch may be the input."""
+        """Read on to the next word of a command, in which a patch may be the input; return the position."""
         position = _end_of(_BETWEEN_MEMBERS, text, position)
         mark = text[position : position + 1]
         if mark == '"':

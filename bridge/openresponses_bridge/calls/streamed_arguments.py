@@ -175,7 +175,7 @@ class StreamedArguments:
         return text
 
     def _follow(self, fragment: str, sent: StringIO) -> str:
-        """A piece that begins with a bracket, behind others."""
+        """Return what can be passed on of a piece that begins with a bracket and comes after others."""
         nesting, first = self._look(sent), fragment.lstrip()[0]
         if nesting.closed_once:
             if first in "}]":

@@ -188,7 +188,7 @@ class ContentReader:
         around: dict[str, Any],
         *known: str,
     ) -> None:
-        """A part of the open message that is a part of its own."""
+        """Append a part to the open message that is neither text nor a thought."""
         self._end_reasoning()
         self._end_text()
         if self._role == "user":
@@ -275,7 +275,8 @@ class ContentReader:
         raise InvalidRequestError(InvalidRequestError.UNPAIRED_CALL, what, param=response.at("name"))
 
     def _hosted(self, part: GoogleFields, kind: str, signature: str) -> None:
-        """A part that no item of the protocol says, as one of Google's own tools: an item that holds it."""
+        """Add a part that no item of the protocol can say, such as one of Google's own tools, as an item that
+        holds it."""
         self._before_item("", "")
         held = spelled_part(part.whole())
         held.pop(_SIGNATURE, None)

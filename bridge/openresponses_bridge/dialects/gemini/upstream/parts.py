@@ -140,7 +140,7 @@ class PartReader:
         return self._machine.extension_event(PART, {PARTS: {where: own}})
 
     def _end_item(self) -> list[Event]:
-        """The next part begins another item."""
+        """End the open item: the next part begins another one."""
         events = self._seal(always=self._thinking) + self._machine.block_done()
         self._thinking, self._length, self._texts = False, 0, []
         return events
