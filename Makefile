@@ -33,7 +33,7 @@ PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check --co
 # Some containers set it: each server that a test starts would compile the project again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: serve test test-traced test-server test-others quick packages snapshots terminals bench load check chaos audit fuzz docs docs-test docs-version deploy manifests workflows release-dry extension-publish machine install clients engines vscode browser screenshots clean
+.PHONY: serve test test-traced test-server test-others quick packages snapshots terminals bench load check chaos audit fuzz docs docs-test docs-version man deploy manifests workflows release-dry extension-publish machine install clients engines vscode browser screenshots clean
 .DELETE_ON_ERROR:
 
 serve: $(RUNTIME)
@@ -136,6 +136,10 @@ docs-version: $(DOCS)
 deploy: $(DEPLOY)
 	$(BIN)/python -m pytest -m deploy -rs --durations 5 $(PYTEST_ARGS) tests/packaging/test_chart.py tests/packaging/test_container.py \
 	    tests/packaging/test_proxies.py
+
+# The pages of the manual in server/man, one for each command: man -l server/man/openresponses-bridge.1 shows one.
+man: $(TEST)
+	$(BIN)/python docs/drawn_manual.py
 
 # Draws docs/deploy/kubernetes.yaml from the chart of Helm.
 manifests: $(DEPLOY)
