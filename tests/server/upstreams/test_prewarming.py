@@ -436,7 +436,7 @@ def test_a_server_that_stops_opens_none(upstream: SocketUpstream) -> None:
 
 
 def test_a_thousand_that_come_and_leave_at_random(upstream: SocketUpstream) -> None:
-    """Each request gets its own answer, none is made twice, and nothing is left."""
+    """Each request gets its own answer, none is made on two connections, and nothing is left."""
     rng = random.Random(11)
 
     async def use(ahead: Ahead) -> None:
@@ -457,10 +457,11 @@ def test_a_thousand_that_come_and_leave_at_random(upstream: SocketUpstream) -> N
         for start in range(0, 1000, 20):
             await asyncio.gather(*(one(number) for number in range(start, start + 20)))
 
-    ahead = run(upstream, use, SocketSettings(connections=6))
+    ahead = run(upstream, use, SocketSettings(connections=12))
     asked = [turn.body["input"][-1]["content"] for turn in upstream.turns]
-    asked += [each.body["input"][-1]["content"] for each in upstream.received]
     assert len(asked) == len(set(asked))
+    # over HTTP, one may be sent again when its connection is closed as it is reused, as pool.py says
+    assert {each.body["input"][-1]["content"] for each in upstream.received}.isdisjoint(asked)
     assert ahead.outcomes["used"] > 0
 
 
