@@ -176,7 +176,8 @@ def refused(message: str, kind: str, status: int) -> Script:
 
 class StrictBedrock:
     """For `ScriptedUpstream.answer`. `refused` are the messages of its refusals; `models` those that were
-    asked, `token` the session token that requests have to carry."""
+    asked, `token` the session token that requests have to carry, `bearer` the key that is asked for instead
+    of a signature, "" for any."""
 
     def __init__(self, rule: Callable[[Asked], Said], address: Callable[[], str]) -> None:
         self.strict = StrictUpstream(Converse(), rule)
@@ -191,9 +192,9 @@ class StrictBedrock:
 
     def __call__(self, received: Received) -> Script:
         if self.bearer is not None:
-            wrong = (
-                "" if received.headers.get("authorization") == f"Bearer {self.bearer}" else "Invalid API Key"
-            )
+            given = received.headers.get("authorization", "")
+            fits = given == f"Bearer {self.bearer}" if self.bearer else given.startswith("Bearer ")
+            wrong = "" if fits else "Invalid API Key"
         else:
             wrong = wrong_signature(received, self._address(), self.token)
         if wrong:

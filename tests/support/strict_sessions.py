@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from openresponses_server.settings import Settings, UpstreamSettings
 from tests.support.serving import serving
+from tests.support.strict_converse import StrictBedrock
 from tests.support.strict_upstreams import (
     PROVIDERS,
     Asked,
@@ -26,10 +27,11 @@ MODELS = {
     "gemini": "gemini-3-pro-preview",
     "gemini-chat": "gemini-3-flash-preview",
     "mistral": "mistral-large-latest",
+    "bedrock": "eu.anthropic.claude-sonnet-4-5-20250929-v1:0",
 }
 """A model of each provider, by the names of the profiles."""
 _TWICE = [name for name in MODELS for _ in range(2)]
-ORDER = (*_TWICE, "openai", "anthropic", "gemini", "gemini-chat", "qwen", "mistral")
+ORDER = (*_TWICE, "openai", "anthropic", "gemini", "gemini-chat", "bedrock", "qwen", "mistral")
 """Who answers which turn: each twice, so that it reads what it has made itself, and once more when all others
 have had a part."""
 
@@ -60,12 +62,20 @@ class Strict(NamedTuple):
 @contextmanager
 def strict_upstreams(rule: Rule) -> Iterator[tuple[dict[str, StrictUpstream], dict[str, ScriptedUpstream]]]:
     """One of each provider, by profile, and the servers that they are."""
-    strict = {name: StrictUpstream(provider(), rule) for name, provider in PROVIDERS.items()}
     with ExitStack() as running:
-        scripted = {name: running.enter_context(ScriptedUpstream()) for name in strict}
-        for name, each in scripted.items():
-            each.answer = strict[name]
-        yield strict, scripted
+        scripted = {name: running.enter_context(ScriptedUpstream()) for name in MODELS}
+        bedrock = StrictBedrock(rule, lambda: scripted["bedrock"].url)
+        bedrock.bearer = ""
+        strict = {name: StrictUpstream(provider(), rule) for name, provider in PROVIDERS.items()}
+        for name, each in strict.items():
+            scripted[name].answer = each
+        scripted["bedrock"].answer = bedrock
+        yield {**strict, "bedrock": bedrock.strict}, scripted
+
+
+def address_of(name: str, upstream: ScriptedUpstream) -> str:
+    """The address of the upstream with this profile: Bedrock's paths have no version."""
+    return upstream.url.removesuffix("/v1") if name == "bedrock" else upstream.url
 
 
 @contextmanager
@@ -73,7 +83,12 @@ def strict_server(rule: Rule, **more: Any) -> Iterator[Strict]:
     """The server, with each provider's profile as it is but for the address."""
     with strict_upstreams(rule) as (strict, scripted):
         upstreams = [
-            UpstreamSettings(profile=name, url=each.url, models=[MODELS[name]], api_key="none")
+            UpstreamSettings(
+                profile=name,
+                url=address_of(name, each),
+                models=[MODELS[name]],
+                api_key="none",
+            )
             for name, each in scripted.items()
         ]
         with serving(Settings(upstreams=upstreams, **more)) as base:
