@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, settings
 from syrupy.assertion import SnapshotAssertion
 
 from openresponses_server.serving.preload import gc_paused
+from tests.support.debug_mode import log_no_durations
 from tests.support.logs import log_as_in_production
 from tests.support.scale import FACTOR
 from tests.support.shared import require_shared
@@ -104,6 +105,7 @@ def data_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 @pytest.fixture(scope="session", autouse=True)
 def _logs_of_modules() -> None:
     """What fixtures of a whole module log goes nowhere."""
+    log_no_durations()
     log_as_in_production()
 
 

@@ -16,6 +16,7 @@ import pytest
 from openresponses_bridge import CreateResponse
 from openresponses_bridge.backend import Output
 from tests.support import sdks
+from tests.support.debug_mode import without_durations
 from tests.support.examples import EXAMPLES, example, lines_of_code
 from tests.support.serving import call, opened, serving_app, violations
 from tests.support.upstream import DONE, Script, ScriptedUpstream, chunk, frame
@@ -153,7 +154,7 @@ def test_a_chat_upstream_that_fails(
 def run(program: str, *arguments: str, stdin: bytes = b"") -> str:
     command = [sys.executable, str(EXAMPLES / f"{program}.py"), *arguments]
     done = subprocess.run(command, input=stdin, capture_output=True, check=True)
-    assert done.stderr == b""
+    assert without_durations(done.stderr) == b""
     return done.stdout.decode()
 
 

@@ -118,4 +118,6 @@ def prepare_output() -> None:
 
 
 def _nowhere(mode: str) -> io.TextIOWrapper:
-    return io.TextIOWrapper(open(os.devnull, f"{mode}b"), "utf-8")
+    # not to be closed, as the interpreter's own streams are not: else a warning at its end is of them
+    file = os.open(os.devnull, os.O_RDONLY if mode == "r" else os.O_WRONLY)
+    return io.TextIOWrapper(open(file, f"{mode}b", closefd=False), "utf-8")

@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from openresponses_cli.commands.cli import main
+from tests.support.debug_mode import without_durations
 from tests.support.shared import REPOSITORY, shared_files
 from tests.support.upstream import chunk, text
 
@@ -257,7 +258,7 @@ def test_closed_pipe_is_no_error(captured: Path) -> None:
     command = f"{sys.executable} -m openresponses_server replay {captured} | head -c 100"
     done = subprocess.run(["bash", "-o", "pipefail", "-c", command], cwd=REPOSITORY, capture_output=True)
     assert done.returncode == 0
-    assert done.stderr == b""
+    assert without_durations(done.stderr) == b""
 
 
 def test_replay_follows_a_capture_that_is_still_written() -> None:
