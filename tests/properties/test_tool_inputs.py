@@ -6,7 +6,7 @@ from typing import Any
 
 import jsonschema
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from referencing import Registry
 
@@ -107,21 +107,18 @@ def schemas(dialect: str) -> st.SearchStrategy[dict[str, Any]]:
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_validation_agrees_with_jsonschema(dialect: str) -> None:
-    judged = {"alike": 0, "costly": 0}
-
+    @example({"$schema": dialect, "required": ["a"]}, {"b": 1})
     @settings(max_examples=120 * FACTOR)
     @given(schemas(dialect), st.dictionaries(NAMES, VALUES, max_size=4))
     def agrees(schema: dict[str, Any], value: dict[str, Any]) -> None:
         errors = ToolSchema("t", schema).errors(value)
         if "cost" in {each.keyword for each in errors}:
-            judged["costly"] += 1  # a reference that leads back to itself, which the other engine recurses on
+            assert '"$ref"' in json.dumps(schema)  # that leads back to itself: the other engine recurses
             return
         other = DIALECTS[dialect](schema, registry=Registry())
         assert (not errors) == other.is_valid(value), errors
-        judged["alike"] += 1
 
     agrees()
-    assert judged["alike"] > judged["costly"]
 
 
 @settings(max_examples=80 * FACTOR)

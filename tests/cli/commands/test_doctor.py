@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from click.testing import CliRunner
@@ -272,8 +273,8 @@ def test_settings_and_ports_that_are_there_and_unusable_are_not_said_to_be_missi
     wrong = "bridge.toml:2: upstreams[0].url: Expected `str | null`, got `int`"
     assert done.output.splitlines()[0] == f"MISSING  settings that can be used: {wrong}"
     assert doctor("--config", "bridge.toml")["settings"] == ("missing", wrong)
-    with socket.create_server(("127.0.0.1", 0)) as other:
-        port = str(other.getsockname()[1])
+    with ScriptedUpstream() as other:
+        port = str(urlsplit(other.url).port)
         taken = CliRunner().invoke(main, ["doctor", "--store", "memory://", "--port", port])
         state, message = doctor("--port", port)["port"]
     assert state == "missing"

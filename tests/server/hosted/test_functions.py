@@ -24,6 +24,7 @@ from openresponses_server.store.base import Lease, StoreError
 from openresponses_server.store.sql.store import SqlStore
 from openresponses_server.store.stores import open_store
 from tests.support.crashes import left_by
+from tests.support.failing_store import store_ends_within
 from tests.support.serving import call, ready, respond, serving, stream, violations, wait_for
 from tests.support.upstream import DONE, Received, Script, ScriptedUpstream, chunk, text
 from tests.support.upstream import call as tool_call
@@ -418,9 +419,10 @@ def test_s1_what_may_not_run_twice_is_stored_before_it_runs(
 
 @pytest.mark.parametrize("asked", [{"stream": True}, {"background": True}])
 def test_s9_a_worker_that_has_lost_its_run_calls_nothing(
-    upstream: ScriptedUpstream, tmp_path: Path, asked: dict[str, Any]
+    upstream: ScriptedUpstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: dict[str, Any]
 ) -> None:
     """It was frozen for longer than its lease while the model answered, and does not know of it."""
+    store_ends_within(monkeypatch, 0.1)  # the worker that has it now never settles it
     settings = paying(upstream, tmp_path)
 
     def answered(received: Received) -> Script:
