@@ -83,7 +83,7 @@ class Terminal:
                 self.process.wait(10)
             if self.process.poll() is None:
                 os.killpg(self.process.pid, signal.SIGINT)
-        code = self.process.wait(30)
+        code = self.process.wait()
         self._reader.join()
         self.shown += f"[Ctrl-C: exit code {code}]\n"
         return code
@@ -91,7 +91,7 @@ class Terminal:
     def close(self) -> None:
         if self.process.poll() is None:
             os.killpg(self.process.pid, signal.SIGKILL)
-            self.process.wait(10)
+            self.process.wait()
         self._reader.join()
         os.close(self._master)
 

@@ -112,7 +112,7 @@ def test_s8_body_too_large_is_413_by_its_length_and_by_its_bytes(bridged: str) -
     sent = call(bridged, "POST", "/v1/responses", big)
     assert (sent.status, sent.error["code"]) == (413, "request_too_large")
     address = urlsplit(bridged)
-    connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=60)
+    connection = http.client.HTTPConnection(address.hostname or "", address.port)
     connection.request(
         "POST",
         "/v1/responses",

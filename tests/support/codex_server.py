@@ -125,7 +125,7 @@ def ask(turn: Turn, words: list[str]) -> None:
         request = {"method": "item/commandExecution/requestApproval", "params": params}
         # at once: who has read one of them has read all
         raw(b"".join(json.dumps({"id": each, **request}).encode() + b"\n" for each in asked))
-        turn.decided.wait_for(lambda: len(turn.decisions) == times or turn.stopped.is_set(), 30)
+        turn.decided.wait_for(lambda: len(turn.decisions) == times or turn.stopped.is_set())
     if turn.stopped.is_set():
         return
     found = [turn.decisions[each] for each in asked]
@@ -144,7 +144,7 @@ def ask_oddly(turn: Turn, _words: list[str]) -> None:
         stray = {"threadId": "another", "turnId": "t", "command": "x"}
         request = "item/commandExecution/requestApproval"
         send({"id": f"ask_{turn.id}_1", "method": request, "params": stray})
-        turn.decided.wait_for(lambda: len(turn.decisions) == 2, 10)
+        turn.decided.wait_for(lambda: len(turn.decisions) == 2)
     turn.say(" ".join(turn.decisions[each] for each in sorted(turn.decisions)))
     turn.end()
 

@@ -7,18 +7,25 @@ import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 
+_ACCEPTING = 3  # turns of the loop from a connection to `begin`, during which a server can't be closed
 Handle = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 @asynccontextmanager
 async def listening(handle: Handle, tls: ssl.SSLContext | None = None) -> AsyncIterator[int]:
     """The server's port. A connection that breaks or is closed ends its `handle` quietly."""
-    tasks: set[asyncio.Task[None]] = set()
+    writers: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
+    over = False
+
+    def begin(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if over:  # its handshake took longer
+            writer.transport.abort()
+        else:
+            writers[asyncio.create_task(handled(reader, writer))] = writer
 
     async def handled(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
-        tasks.add(task)
         try:
             with suppress(OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
                 await handle(reader, writer)
@@ -27,13 +34,19 @@ async def listening(handle: Handle, tls: ssl.SSLContext | None = None) -> AsyncI
             with suppress(OSError, asyncio.CancelledError):
                 await writer.wait_closed()
 
-    server = await asyncio.start_server(handled, "127.0.0.1", 0, ssl=tls, backlog=1024)
+    server = await asyncio.start_server(begin, "127.0.0.1", 0, ssl=tls, backlog=1024)
     try:
         yield server.sockets[0].getsockname()[1]
     finally:
+        for each in server.sockets:
+            asyncio.get_running_loop().remove_reader(each)  # nothing more is accepted
+        for _ in range(_ACCEPTING):
+            await asyncio.sleep(0)
+        over = True
         server.close()
-        await asyncio.sleep(0)  # in which what has just been accepted is begun
-        for task in tasks:
+        for task in writers:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*writers, return_exceptions=True)
+        for writer in writers.values():
+            writer.transport.abort()  # of a task that had not begun
         await asyncio.sleep(0.01)  # in which the clients' ends are let go of

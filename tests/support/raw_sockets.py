@@ -33,14 +33,14 @@ class RawConnection:
             return False
         return True
 
-    def read(self, *, until: bytes | None = None, seconds: float = 60.0) -> bytes:
-        """The bytes received until these bytes, the end of the connection or of the time."""
+    def read(self, *, until: bytes | None = None, seconds: float | None = None) -> bytes:
+        """The bytes received until these bytes, the end of the connection or of the time, if it has one."""
         got = bytearray()
         size = 0
-        ends = time.monotonic() + seconds
+        ends = None if seconds is None else time.monotonic() + seconds
         while until is None or got.find(until, max(0, size - len(until))) < 0:
             size = len(got)
-            self.socket.settimeout(max(0.001, ends - time.monotonic()))
+            self.socket.settimeout(None if ends is None else max(0.001, ends - time.monotonic()))
             try:
                 data = self.socket.recv(1 << 20)
             except OSError:
@@ -48,7 +48,7 @@ class RawConnection:
             if not data:
                 break
             got += data
-        self.socket.settimeout(10)
+        self.socket.settimeout(None)
         return bytes(got)
 
     def is_open(self) -> bool:
@@ -75,7 +75,6 @@ def raw_connection(base: str, *, reads_little: bool = False) -> Iterator[RawConn
     with socket.socket() as connection:
         if reads_little:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _SMALL)
-        connection.settimeout(10)
         connection.connect((address.hostname, address.port))
         yield RawConnection(connection)
 

@@ -104,7 +104,7 @@ def opened(
 ) -> Iterator[http.client.HTTPResponse]:
     """The same, not yet read; the connection closes with the context."""
     address = urlsplit(base)
-    connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=60)
+    connection = http.client.HTTPConnection(address.hostname or "", address.port)
     payload = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
     sent = {"content-type": "application/json"} if payload is not None else {}
     try:

@@ -180,7 +180,7 @@ def test_s4_client_that_reads_nothing_has_its_upstream_wait(
         before = written.count
         assert upstream.last("m").sent < size * 0.9
         assert written.held <= HIGH_WATER_LIMIT + 2 * len(piece)
-        got = client.read(until=b"\r\n0\r\n\r\n", seconds=30)
+        got = client.read(until=b"\r\n0\r\n\r\n")
     assert text_of(body_of(got)) == piece * 400 + "end"
     assert written.paused == 0
     assert written.count > before  # it is taken again when the client reads
@@ -193,7 +193,7 @@ def test_upstream_that_bursts_is_bounded_by_its_client(
     upstream.scripts["m"] = Script([chunk(content="a"), 0.05, *[piece] * 4000, *text("end")])
     with raw_connection(base, reads_little=True) as client:
         client.send(asked("m"))
-        got = client.read(until=b"event: response.output_text.done\n", seconds=50)
+        got = client.read(until=b"event: response.output_text.done\n")
     numbers = re.findall(rb'output_text\.delta","sequence_number":(\d+)', got)
     assert len(numbers) == 4002
     assert numbers == [b"%d" % (int(numbers[0]) + place) for place in range(4002)]

@@ -35,7 +35,7 @@ def named() -> Iterator[str]:
 def asked(base: str, headers: list[tuple[str, str]], path: str = "/v1/models", version: str = "1.1") -> Reply:
     """A GET with these headers and no others."""
     address = urlsplit(base)
-    connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=60)
+    connection = http.client.HTTPConnection(address.hostname or "", address.port)
     connection._http_vsn_str = f"HTTP/{version}"  # type: ignore[attr-defined]
     connection.putrequest("GET", path, skip_host=True, skip_accept_encoding=True)
     for name, value in headers:

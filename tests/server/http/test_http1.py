@@ -329,7 +329,7 @@ def test_an_answer_that_arrived_before_its_connection_was_reset_is_given(run: Ca
     class Body(bytes):
         def __getitem__(self, piece: Any) -> Any:
             if piece.start:
-                assert closed.wait(30)  # between reading and writing
+                assert closed.wait()  # between reading and writing
             return super().__getitem__(piece)
 
     async def ask(connections: ConnectionPool, _url: str, _upstream: Upstream) -> None:

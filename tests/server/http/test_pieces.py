@@ -186,7 +186,7 @@ def test_pipelined_answers_do_not_mix(base: str, application: Application) -> No
     application.answer = answer
     with raw_connection(base) as client:
         client.send(request("/", None, method="GET") * 2)
-        got = client.read(until=b"1\r\n2\r\n0\r\n\r\n", seconds=5)
+        got = client.read(until=b"1\r\n2\r\n0\r\n\r\n")
     first, second = got.split(b"HTTP/1.1 200 OK\r\n")[1:]
     for body, mine in ((first, b"1"), (second, b"2")):
         assert body.partition(b"\r\n\r\n")[2] == b"1\r\n%s\r\n" % mine * 20 + b"0\r\n\r\n"
@@ -264,7 +264,7 @@ def test_websocket_is_written_to_between_its_handshake_and_its_close(
             assert client.read(until=b"\xc3\xbc") == b"\x81\x0ain time \xc3\xbc"
             if ends:
                 client.send(ends)
-                assert client.read(seconds=2).startswith(b"\x88\x02\x03\xe8")
+                assert client.read(until=b"\x88\x02\x03\xe8") == b"\x88\x02\x03\xe8"
             else:
                 client.socket.close()
             wait_until(lambda number=number: application.over == number)  # type: ignore[misc]

@@ -474,7 +474,7 @@ ASKED: dict[str, dict[str, Any]] = {
 def asked(base: str, upstream: ScriptedUpstream, path: str, body: dict[str, Any]) -> Iterator[None]:
     """A client that waits for an answer which the upstream has been asked for."""
     before = len(upstream.received)
-    with closing(http.client.HTTPConnection(urlsplit(base).netloc, timeout=60)) as connection:
+    with closing(http.client.HTTPConnection(urlsplit(base).netloc)) as connection:
         sent = json.dumps({"model": "m", **body}).encode()
         connection.request("POST", path, sent, {**ONE, "content-type": "application/json"})
         while len(upstream.received) == before:

@@ -129,7 +129,7 @@ def test_s10_json_has_to_be_named(demo: str, path: str) -> None:
     for kind in ("text/plain", "text/plain;a=application/json", "multipart/form-data", "json", ""):
         assert said(demo, path, body, {"content-type": kind})[0] == 415
     address = urlsplit(demo)
-    connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=60)
+    connection = http.client.HTTPConnection(address.hostname or "", address.port)
     connection.request("POST", path, body)
     answer = connection.getresponse()
     assert (answer.status, b"has to be named" in answer.read()) == (415, True)

@@ -432,7 +432,7 @@ def test_requests_in_progress_are_counted_where_they_are(upstream: ScriptedUpstr
     upstream.scripts["good"] = endless
     with serving(settings(upstream)) as base:
         assert in_progress(base) == {"first": 0, "second": 0}
-        connection = HTTPConnection(base.removeprefix("http://"), timeout=30)
+        connection = HTTPConnection(base.removeprefix("http://"))
         body = json.dumps({"model": "m", "input": "Hi", "stream": True, "store": False})
         connection.request("POST", "/v1/responses", body, {"content-type": "application/json"})
         answer = connection.getresponse()

@@ -80,7 +80,7 @@ def test_s4_client_that_reads_nothing_has_its_upstream_wait(
         before = written.count
         assert upstream.last("m").sent < 400 * len(piece) * 0.9
         assert written.held <= HIGH_WATER_LIMIT + 2 * len(piece)
-        got = client.read(until=b'"response.completed"', seconds=30)
+        got = client.read(until=b'"response.completed"')
     assert got.count(b"response.output_text.delta") == 401
     assert got.count(b"x") >= 400 * len(piece)
     assert written.paused == 0
@@ -132,7 +132,7 @@ def test_nothing_is_written_behind_a_close(
         client.send(asked("m"))
         wait_until(lambda: written.count > 5)
         client.send(ws_frame(8, b"\x03\xe8"))
-        got = client.read(seconds=5)
+        got = client.read()
         wait_until(lambda: upstream.last("m").gone_at is not None)
     assert got.endswith(b"\x88\x02\x03\xe8")
 
