@@ -245,7 +245,8 @@ def _connect_once(url: str) -> None:
 
 def _postgres_programs() -> Path | None:
     folders = [*glob.glob("/usr/lib/postgresql/*/bin"), *os.environ.get("PATH", "").split(os.pathsep)]
-    found = [Path(folder) for folder in folders if (Path(folder) / "initdb").is_file()]
+    # `Path.is_file` raises for a folder that this user may not look into
+    found = [Path(folder) for folder in folders if os.path.isfile(Path(folder) / "initdb")]
     return max(found, default=None)
 
 

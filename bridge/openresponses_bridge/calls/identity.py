@@ -23,7 +23,7 @@ _ILLEGAL: Final = re.compile(r"[^a-zA-Z0-9_-]")
 _DIGEST_LENGTH: Final = 8
 _JOINT: Final = "__"
 _LONGEST_CALLED: Final = 512  # characters of a name that is looked at for tokens
-_LEADING_TOKENS: Final = re.compile(r"\A(?:<\|[^|<>]*+\|>\s*+)++")
+_LEADING_TOKENS: Final = re.compile(r"\A(?>(?:<\|[^|<>]*+\|>\s*+)+)")
 _OF_THE_MODEL: Final = re.compile(r"\A(?:to=)?(?:functions?|default_api|tools?)[.:/]")
 _CALL_NUMBER: Final = re.compile(r":[0-9]{1,4}\Z")
 # How models spell a name in a namespace when they do not repeat the one they were given.

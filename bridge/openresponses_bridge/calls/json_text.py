@@ -37,7 +37,8 @@ class JsonState(Enum):
 
 _WHITESPACE: Final = " \t\n\r"
 _PLAIN: Final = r'[^"\\\x00-\x1f]*+'
-_CHARACTERS: Final = rf'{_PLAIN}(?:\\(?:["\\/bfnrt]|u[0-9a-fA-F]{{4}}){_PLAIN})*+'
+# an atomic group: Python before 3.11.5 may take a group that is repeated possessively for absent
+_CHARACTERS: Final = rf'{_PLAIN}(?>(?:\\(?:["\\/bfnrt]|u[0-9a-fA-F]{{4}}){_PLAIN})*)'
 _NUMBER: Final = r"-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?(?:[eE][+-]?[0-9]++)?(?![0-9.eE])"
 
 # Whole tokens. A scalar that ends where the text ends is whole too: `12` may be all there is.

@@ -27,9 +27,9 @@ _LONGEST_TOKEN: Final = 40
 # what may stand before the arguments: an empty object in their place, a token of the model's own
 _PLACEHOLDER: Final = r"\{\s*+\}"
 _TOKEN: Final = r"\[[A-Z_]++\]|<\|[^<>|{}]*+\|>"
-_BEFORE: Final = re.compile(rf"\s*+(?:(?:{_PLACEHOLDER}|{_TOKEN})\s*+)++(?=[{{<\[])")
+_BEFORE: Final = re.compile(rf"\s*+(?>(?:(?:{_PLACEHOLDER}|{_TOKEN})\s*+)+)(?=[{{<\[])")
 _CUT_TOKEN: Final = r"\[[A-Z_]*+|<(?:\|[^<>|{}]*+\|?)?"
-_WAITING: Final = re.compile(rf"\s*+(?:(?:{_PLACEHOLDER}|{_TOKEN})\s*+)*+(?:{_CUT_TOKEN})?\Z")
+_WAITING: Final = re.compile(rf"\s*+(?>(?:(?:{_PLACEHOLDER}|{_TOKEN})\s*+)*)(?:{_CUT_TOKEN})?\Z")
 _EMPTY: Final = re.compile(_PLACEHOLDER)
 
 

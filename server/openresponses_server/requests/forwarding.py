@@ -300,9 +300,10 @@ _LONGEST_IMAGE: Final = 80  # bytes of what is looked for
 
 
 # the seconds of a transcription, whose list of words may be long: behind fields of the answer itself
+_CHARACTERS: Final = rb'(?>(?:[^"\\]|\\.)*)'
 _DURATION: Final = re.compile(
-    rb'\s*+\{(?:\s*+"(?!duration")(?:[^"\\]|\\.)*+"\s*+:\s*+(?:"(?:[^"\\]|\\.)*+"|[\w.+-]++)\s*+,)*+'
-    rb'\s*+"duration"\s*+:\s*+([0-9.eE+-]{1,40})\s*+,'
+    rb'\s*+\{(?>(?:\s*+"(?!duration")%b"\s*+:\s*+(?:"%b"|[\w.+-]++)\s*+,)*)'
+    rb'\s*+"duration"\s*+:\s*+([0-9.eE+-]{1,40})\s*+,' % (_CHARACTERS, _CHARACTERS)
 )
 
 

@@ -378,8 +378,10 @@ def test_without_a_conversation_there_is_nothing_to_go_on_with(
     assert "to go on" not in run("codex", "--program", agent_program(), *over, "--", "--version").stderr
 
 
-def test_a_model_that_nobody_lists_is_warned_of(agent_program: Program, upstream: ScriptedUpstream) -> None:
-    upstream.models = ["qwen3"]
+def test_a_model_that_nobody_lists_is_warned_of(
+    agent_program: Program, upstream: ScriptedUpstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upstream, "models", ["qwen3"])
     program = ["--program", agent_program()]
     named = run("codex", *program, "--upstream", upstream.url, "--model", "qwen4")
     assert "warning: " in named.stderr
@@ -390,9 +392,13 @@ def test_a_model_that_nobody_lists_is_warned_of(agent_program: Program, upstream
 
 
 def test_a_key_that_the_upstream_refuses_is_told_before_the_agent_starts(
-    agent_program: Program, over: list[str], upstream: ScriptedUpstream, tmp_path: Path
+    agent_program: Program,
+    over: list[str],
+    upstream: ScriptedUpstream,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    upstream.models = ["qwen3"]  # which it lists without a key
+    monkeypatch.setattr(upstream, "models", ["qwen3"])  # which it lists without a key
     upstream.scripts["qwen3"] = refusal(401, message="No such key")
     done = run("codex", "--program", agent_program(), *over)
     assert done.exit_code == 2
