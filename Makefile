@@ -14,7 +14,7 @@ FUZZ := $(VENV)/.fuzz
 AUDIT := $(VENV)/.audit
 DOCS := $(VENV)/.docs
 DEPLOY := $(VENV)/.deploy
-PINS := pyproject.toml constraints.txt
+PINS := pyproject.toml bridge/pyproject.toml server/pyproject.toml constraints.txt
 # Those of the library, and those through the server by which alone parts of it are tried.
 TRACED_TESTS := tests/bridge tests/agent tests/conformance \
     $(addprefix tests/server/,api/test_interactions.py observation test_backend.py test_responses.py) \
@@ -29,6 +29,9 @@ CORES = $(shell getconf _NPROCESSORS_ONLN)
 # Tests of servers wait for more than half of their time.
 TWICE_THE_CORES = $(shell echo $$(( $(CORES) * 2 )))
 PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check --constraint constraints.txt
+# Both distributions as they are here; for the tests with all that the server works with, since each store is held to one contract.
+DISTRIBUTIONS := --editable bridge --editable server
+WITH_EXTRAS := --editable 'bridge[testing]' --editable 'server[bedrock,mcp,oidc,otel,postgres,redis,tokenizers]'
 
 # Some containers set it: each server that a test starts would compile the project again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -73,7 +76,7 @@ test-others: $(TEST)
 quick: $(TEST)
 	HYPOTHESIS_PROFILE=quick $(PYTEST) -n auto -q -p tests.quick $$($(BIN)/python -m tests.quick $(if $(ALL),all))
 
-# The wheel in empty environments, with every Python that is here; says which were not found.
+# The distributions in empty environments, with every Python that is here; says which were not found.
 packages: $(TEST)
 	$(BIN)/python -m pytest -m packages -n 2 -rs --durations 5 $(PYTEST_ARGS) tests/packaging
 
@@ -175,7 +178,7 @@ engines: $(TEST)
 
 # The inspector's page and the site in Chromium (apt), with axe-core (npm); screenshots also rewrites docs/images.
 browser: $(TEST)
-	$(PIP_INSTALL) --only-binary :all: --editable '.[browser]'
+	$(PIP_INSTALL) --only-binary :all: --group browser
 	test -d build/site || $(MAKE) docs
 	$(BIN)/python -m pytest -m browser -rs --durations 5 $(PYTEST_ARGS) tests/clients/inspector tests/clients/site
 
@@ -190,7 +193,7 @@ vscode: $(TEST)
 	$(BIN)/python -m pytest -m vscode -rs --durations 5 $(PYTEST_ARGS) tests/clients/vscode
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .coverage .coverage.* .fuzz .hypothesis .import_linter_cache \
+	rm -rf $(VENV) build dist *.egg-info */*.egg-info bridge/build server/build .coverage .coverage.* .fuzz .hypothesis .import_linter_cache \
 	    .mypy_cache .pytest_cache .ruff_cache .schemathesis
 	find bridge server tests docs -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -199,32 +202,37 @@ $(VENV)/.created:
 	$(PYTHON) -m venv $(VENV)
 	@touch $@
 
-$(RUNTIME): $(PINS) | $(VENV)/.created
-	$(PIP_INSTALL) --editable '.[server]'
+# Groups of pyproject.toml are known to pip since 25.1: the one that Python brings may be older.
+$(VENV)/.pip: | $(VENV)/.created
+	$(PIP_INSTALL) 'pip>=25.1'
+	@touch $@
+
+$(RUNTIME): $(PINS) | $(VENV)/.pip
+	$(PIP_INSTALL) $(DISTRIBUTIONS)
 	@touch $@
 
 # What the tests need includes what serving needs, so both stamps are set.
-$(TEST): $(PINS) | $(VENV)/.created
-	$(PIP_INSTALL) --editable '.[test]'
+$(TEST): $(PINS) | $(VENV)/.pip
+	$(PIP_INSTALL) $(WITH_EXTRAS) --group test
 	@touch $(RUNTIME) $@
 
 $(FUZZ): $(PINS) | $(TEST)
-	$(PIP_INSTALL) --only-binary :all: --editable '.[fuzz]'
+	$(PIP_INSTALL) --only-binary :all: --group fuzz
 	@touch $@
 
-$(AUDIT): $(PINS) | $(VENV)/.created
-	$(PIP_INSTALL) --editable '.[audit]'
+$(AUDIT): $(PINS) | $(VENV)/.pip
+	$(PIP_INSTALL) --group audit
 	@touch $@
 
 # Drawing imports the server, so that it can serve then too.
-$(DOCS): $(PINS) | $(VENV)/.created
-	$(PIP_INSTALL) --only-binary :all: --editable '.[docs]'
+$(DOCS): $(PINS) | $(VENV)/.pip
+	$(PIP_INSTALL) --only-binary :all: $(DISTRIBUTIONS) --group docs
 	@touch $(RUNTIME) $@
 
 $(DEPLOY): $(PINS) | $(TEST)
-	$(PIP_INSTALL) --only-binary :all: --editable '.[deploy]'
+	$(PIP_INSTALL) --only-binary :all: --group deploy
 	@touch $@
 
 $(CLIENTS): $(PINS) | $(TEST)
-	$(PIP_INSTALL) --only-binary :all: --editable '.[clients]'
+	$(PIP_INSTALL) --only-binary :all: --group clients
 	@touch $@

@@ -1,8 +1,9 @@
 """Makes all that a release publishes, and publishes nothing: `python .ci/release.py`, as `make release-dry`.
 
-The packages come into dist/; the list of what they bring along (CycloneDX), the notes of CHANGELOG.md and the
-extension of VS Code into build/release/. On a tag of GitHub the tag has to be the version, and the changes
-have to have it; elsewhere the notes are those of what is not released.
+The packages of both distributions come into dist/, are checked as an index does, and each is installed in an
+empty environment; the list of what the server brings along (CycloneDX), the notes of CHANGELOG.md and the
+extension of VS Code come into build/release/. On a tag of GitHub the tag has to be the version, and the
+changes have to have it; elsewhere the notes are those of what is not released.
 """
 
 from __future__ import annotations
@@ -14,23 +15,32 @@ import subprocess
 import sys
 import tomllib
 import venv
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from openresponses_server.vscode.vsix import extension_files, published, vsix
 
 ROOT: Final = Path(__file__).parent.parent
 DIST: Final = ROOT / "dist"
 MADE: Final = ROOT / "build" / "release"
+ROOTS: Final = ("bridge", "server")  # the folders of the distributions, the library first
+SHARED: Final = {  # what a source package has beside its folder, so that its tests are there too
+    "bridge": ("snapshots", "tests/conftest.py", "tests/support", "tests/agent", "tests/bridge"),
+    "server": ("snapshots", "tests"),
+}
+PERSON: Final = """\
+Left to a person: the names openresponses-bridge and openresponses-server on PyPI, the repository's
+address that their pages name, the rights and tokens of docs/releasing.md, the number, and pushing the tag."""
 
 
 def main() -> int:
     """Make all of it and print the sizes; return the exit code."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     tag = tag_of(os.environ)
     try:
-        notes = notes_of((ROOT / "CHANGELOG.md").read_text(), project["version"], tag)
-        notes_of(extension_files()["CHANGELOG.md"].decode(), project["version"], tag)
+        version = version_of({root: _project(root) for root in ROOTS})
+        notes = notes_of((ROOT / "CHANGELOG.md").read_text(), version, tag)
+        notes_of(extension_files()["CHANGELOG.md"].decode(), version, tag)
     except ValueError as error:
         print(f"release: {error}", file=sys.stderr)
         return 1
@@ -38,15 +48,32 @@ def main() -> int:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
     (MADE / "notes.md").write_text(notes)
-    _run(sys.executable, "-m", "build", "--outdir", str(DIST), str(ROOT))
-    (wheel,) = DIST.glob("*.whl")
-    _list_contents(f"{wheel}[server]")
-    extension = MADE / f"openresponses-{project['version']}.vsix"
+    for root in ROOTS:
+        _build(root)
+    packages = sorted(map(str, DIST.iterdir()))
+    _run(_program("twine"), "check", "--strict", *packages)
+    _run(_program("check-wheel-contents"), *(each for each in packages if each.endswith(".whl")))
+    for each in packages:
+        if each.endswith(".tar.gz"):
+            _run(_program("pyroma"), "--skip-tests", "AuthorEmail", "--min", "10", each)  # nobody has one
+    for kind in ("*.tar.gz", "*.whl"):
+        _install(sorted(DIST.glob(kind)), bill=kind == "*.whl")
+    extension = MADE / f"openresponses-{version}.vsix"
     files, repository = extension_files(), repository_of(os.environ)
     extension.write_bytes(vsix(published(files, repository) if repository else files))
     for path in sorted([*DIST.iterdir(), *MADE.iterdir()]):
         print(f"{path.stat().st_size:>11,} {path.relative_to(ROOT)}")
+    print(PERSON)
     return 0
+
+
+def version_of(projects: Mapping[str, Any]) -> str:
+    """Return the version of both. Raises ValueError where they differ, or the server needs another one."""
+    library, server = (projects[root] for root in ROOTS)
+    version = str(library["version"])
+    if server["version"] != version or f"{library['name']}=={version}" not in server["dependencies"]:
+        raise ValueError(f"the library is {version}; the server is {server['version']}, or wants another one")
+    return version
 
 
 def tag_of(environment: os._Environ[str] | dict[str, str]) -> str:
@@ -64,7 +91,7 @@ def notes_of(changes: str, version: str, tag: str) -> str:
     """Return what the changes say of a version, or of what is not released where there is no tag. Raises
     ValueError for a tag of another version, and for changes that have nothing of it."""
     if tag and tag != f"v{version}":
-        raise ValueError(f"the tag is {tag}, and the version in pyproject.toml {version}")
+        raise ValueError(f"the tag is {tag}, and the version in bridge/pyproject.toml {version}")
     named = version if tag else "Unreleased"
     sections = re.split(r"^## \[([^\]]+)\].*\n", changes, flags=re.MULTILINE)
     found = dict(zip(sections[1::2], sections[2::2], strict=True)).get(named, "").strip()
@@ -73,27 +100,55 @@ def notes_of(changes: str, version: str, tag: str) -> str:
     return f"{found}\n"
 
 
-def _list_contents(wheel: str) -> None:
-    """Write which packages an empty environment has with this wheel."""
+def _project(root: str) -> Any:
+    return tomllib.loads((ROOT / root / "pyproject.toml").read_text("utf-8"))["project"]
+
+
+def _build(root: str) -> None:
+    """Build a source package and, from that, a wheel: from a copy that has the tests too, and of which git
+    knows each file."""
+    source = MADE.parent / "release-source" / root
+    shutil.rmtree(source, ignore_errors=True)
+    names = ["git", "ls-files", "-z", root, *SHARED[root]]
+    listed = subprocess.run(names, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    for name in filter(None, listed.split("\0")):
+        target = source / name.removeprefix(f"{root}/")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, target)
+    _run(sys.executable, "-m", "build", "--outdir", str(DIST), str(source))
+    shutil.rmtree(source.parent)
+
+
+def _install(packages: list[Path], bill: bool) -> None:
+    """Install both packages in an empty environment and try them; write the list of what is there then."""
     folder = MADE.parent / "release-environment"
     venv.create(folder, clear=True, with_pip=False)
-    interpreter = str(folder / ("Scripts" if os.name == "nt" else "bin") / "python")
+    programs = folder / ("Scripts" if os.name == "nt" else "bin")
+    interpreter = str(programs / "python")
     pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "--python", interpreter]
-    _run(*pip, "install", "--constraint", str(ROOT / "constraints.txt"), wheel)
-    program = str(Path(sys.executable).with_name("cyclonedx-py"))
-    options = [
-        "--pyproject",
-        str(ROOT / "pyproject.toml"),
-        "--output-reproducible",
-        "--output-format",
-        "JSON",
-    ]
-    _run(program, "environment", *options, "--output-file", str(MADE / "sbom.cdx.json"), interpreter)
+    library, server = map(str, packages)
+    pins = ["--constraint", str(ROOT / "constraints.txt")]
+    _run(*pip, "install", *pins, library)
+    _run(interpreter, "-c", "from openresponses_bridge import *")
+    _run(*pip, "install", *pins, library, server)
+    _run(*pip, "check")
+    _run(str(programs / "openresponses-bridge"), "--version")
+    if bill:
+        options = ["--pyproject", str(ROOT / "server/pyproject.toml"), "--output-reproducible"]
+        options += ["--output-format", "JSON", "--output-file", str(MADE / "sbom.cdx.json")]
+        _run(_program("cyclonedx-py"), "environment", *options, interpreter)
     shutil.rmtree(folder)
 
 
+def _program(name: str) -> str:
+    return str(Path(sys.executable).with_name(name))
+
+
 def _run(*command: str) -> None:
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    if done.returncode:
+        print(done.stdout, file=sys.stderr)
+        done.check_returncode()
 
 
 if __name__ == "__main__":

@@ -52,7 +52,8 @@ _ELSEWHERE: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
     ("docs/*.json", ("tests/test_docs.py",)),
     ("docs/*.svg", ("tests/test_docs.py",)),
     ("*.md", _DOCUMENTS),
-    ("pyproject.toml", ("tests/test_house.py", "tests/bridge/test_imports.py")),
+    ("*pyproject.toml", ("tests/test_house.py", "tests/bridge/test_imports.py")),
+    ("*MANIFEST.in", ("tests/packaging/test_release.py",)),
     ("Makefile", ("tests/test_house.py",)),
     ("tests/quick.py", ("tests/test_quick.py",)),
     (".ci/*", ("tests/test_audit.py",)),
@@ -63,6 +64,7 @@ _BY_OTHER_TARGETS: Final = (
     ("tests/clients/*", "make clients"),
     ("tests/engines/*", "make engines"),
     ("constraints.txt", "make packages"),
+    ("setup.py", "make packages"),
 )
 
 

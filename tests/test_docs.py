@@ -169,11 +169,23 @@ def test_the_python_of_the_pages_runs(title: str, code: str) -> None:
 
 def test_the_first_steps_have_every_extra() -> None:
     page = (REPOSITORY / "docs" / "start.md").read_text(encoding="utf-8")
-    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    of_contributors = {"audit", "browser", "clients", "deploy", "docs", "fuzz", "test"}
-    assert set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)) == (
-        project["optional-dependencies"].keys() - of_contributors
-    )
+    for root, name in (("server", "server"), ("bridge", "library")):
+        project = tomllib.loads((REPOSITORY / root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+        table = page[page.index(f"\n| extra of the {name} |") :].split("\n\n")[0]
+        shown = re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)
+        assert sorted(shown) == sorted(project["optional-dependencies"])
+
+
+@pytest.mark.parametrize("root", ["bridge", "server"])
+def test_the_pages_of_the_index_have_addresses_that_lead_to_files(root: str) -> None:
+    """An index has no files beside the page."""
+    page = (REPOSITORY / root / "README.md").read_text(encoding="utf-8")
+    urls = tomllib.loads((REPOSITORY / root / "pyproject.toml").read_text("utf-8"))["project"]["urls"]
+    links = [*re.findall(r"\]\(([^)]*)\)", page), *urls.values()]
+    assert links
+    assert all(each.startswith("https://") for each in links)
+    files = [each.removeprefix(f"{urls['Source']}/blob/main/") for each in links if "/blob/" in each]
+    assert [each for each in files if not (REPOSITORY / each.partition("#")[0]).is_file()] == []
 
 
 def test_the_first_page_is_short() -> None:

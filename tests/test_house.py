@@ -57,6 +57,11 @@ def pyproject() -> dict[str, Any]:
     return tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
 
 
+def distribution(root: str) -> dict[str, Any]:
+    project: dict[str, Any] = tomllib.loads((REPOSITORY / root / "pyproject.toml").read_text())["project"]
+    return project
+
+
 def modules(*packages: str) -> list[Path]:
     return sorted(path for package in packages for path in (REPOSITORY / package).rglob("*.py"))
 
@@ -112,8 +117,17 @@ def tracked_files() -> list[Path]:
     return [path for name in listing.stdout.decode().split("\0") if (path := REPOSITORY / name).is_file()]
 
 
-def test_version_is_the_same_in_pyproject_and_in_the_installed_package(pyproject: dict[str, Any]) -> None:
-    assert metadata.version("openresponses-bridge") == pyproject["project"]["version"]
+@pytest.mark.parametrize("root", ["bridge", "server"])
+def test_version_of_a_distribution_is_that_of_what_is_installed(root: str) -> None:
+    project = distribution(root)
+    assert metadata.version("openresponses-bridge") == project["version"]
+
+
+@pytest.mark.parametrize("root", ["bridge", "server"])
+def test_a_distribution_has_the_licence_and_the_changes_of_the_repository(root: str) -> None:
+    """They are links, since nothing outside its folder is packed."""
+    for name in ("LICENSE", "CHANGELOG.md"):
+        assert (REPOSITORY / root / name).read_bytes() == (REPOSITORY / name).read_bytes()
 
 
 def test_console_script_is_installed_under_its_name() -> None:
@@ -279,11 +293,12 @@ def test_no_pattern_repeats_a_group_possessively() -> None:
 
 
 def test_the_site_is_built_without_what_the_tests_need(tmp_path: Path) -> None:
-    """Where nothing is installed yet: the environment, the extra for documents and the site, but no tests."""
+    """Where nothing is installed yet: the environment, the group for documents and the site, but no tests."""
     clean = {name: value for name, value in os.environ.items() if name not in ("PYTEST_ARGS", "MAKEFLAGS")}
     command = ["make", "--dry-run", "docs", f"VENV={tmp_path / 'none'}"]
     shown = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True, env=clean)
-    assert re.findall(r"--editable '(\S+)'", shown.stdout) == [".[docs]"]
+    assert re.findall(r"--group (\S+)", shown.stdout) == ["docs"]
+    assert re.findall(r"--editable (\S+)", shown.stdout) == ["bridge", "server"]
     assert "mkdocs build" in shown.stdout
     assert "-m pytest" not in shown.stdout
 
@@ -347,10 +362,11 @@ def test_constraints_pin_every_declared_dependency(pyproject: dict[str, Any]) ->
 
     text = (REPOSITORY / "constraints.txt").read_text()
     pinned = {canonical(line.split("==")[0]) for line in text.splitlines() if "==" in line}
-    project = pyproject["project"]
-    groups = [project["dependencies"], *project["optional-dependencies"].values()]
+    groups = [*pyproject["dependency-groups"].values()]
+    for project in map(distribution, ("bridge", "server")):
+        groups += [project["dependencies"], *project["optional-dependencies"].values()]
     declared = {canonical(re.split(r"[^\w.-]", need, maxsplit=1)[0]) for group in groups for need in group}
-    assert declared - {project["name"]} <= pinned  # an extra may stand for others
+    assert declared - {"openresponses-bridge"} <= pinned
 
 
 _CONTINUED = re.compile(r"""["']\s*[rbfuRBFU]{0,2}["']""")  # one string after another is one text

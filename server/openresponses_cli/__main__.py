@@ -29,7 +29,7 @@ def main() -> None:
             raise
         command = " ".join(["openresponses-bridge", *sys.argv[1:2]])
         print(
-            f"{command} needs {name}, which is not installed: pip install 'openresponses-bridge[server]'",
+            f"{command} needs {name}, which is not installed: pip install openresponses-server",
             file=sys.stderr,
         )
         sys.exit(_USAGE)

@@ -208,9 +208,7 @@ def openresponses_conform() -> Conform:
             )
         except ModuleNotFoundError as error:
             what = f"openresponses_conform needs {error.name}, which is not installed"
-            raise ModuleNotFoundError(
-                f"{what}: pip install 'openresponses-bridge[server]'", name=error.name
-            ) from None
+            raise ModuleNotFoundError(f"{what}: pip install openresponses-server", name=error.name) from None
 
         headers = {"authorization": f"Bearer {api_key}"} if api_key else {}
         scenarios = chosen(level, _names(only), _names(skip))

@@ -1,16 +1,16 @@
-"""The wheel, for tests that run from an environment of its own."""
+"""The wheels, for tests that run from an environment of its own."""
 
 import os
 
 import pytest
 
-from tests.support.wheel import Wheel
+from tests.support.wheel import Wheels
 
 
 @pytest.fixture(scope="session")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Wheel:
-    """`wheel.environment(extras="server")` is the interpreter of an environment that has the wheel."""
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> Wheels:
+    """`wheels.environment("openresponses-server")` is the interpreter of an environment with the server."""
     base = tmp_path_factory.getbasetemp()
-    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "wheel"
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "wheels"
     folder.mkdir(exist_ok=True)
-    return Wheel(folder)
+    return Wheels(folder)

@@ -1,8 +1,8 @@
 """The first page and the four journeys of the README, as a reader takes them: commands and files, in an empty
 folder.
 
-`make test` takes them with the interpreter of the checkout, `make packages` with the wheel in an environment
-of its own.
+`make test` takes them with the interpreter of the checkout, `make packages` with the wheels in an environment
+of their own.
 """
 
 import json
@@ -19,18 +19,19 @@ from openresponses_bridge.conformance.scenarios import SCENARIOS
 from tests.support.document_blocks import commands, files
 from tests.support.document_reader import Reader
 from tests.support.upstream import DONE, Script, ScriptedUpstream, chunk
-from tests.support.wheel import Wheel
+from tests.support.wheel import Wheels
 
 FRONT = "Put Codex, Claude Code, VS Code or an SDK in front of any model"
 JSON = {"content-type": "application/json"}
+INSTALL = "pip install openresponses-server"
 
 
-@pytest.fixture(params=["checkout", pytest.param("wheel", marks=pytest.mark.packages)])
+@pytest.fixture(params=["checkout", pytest.param("wheels", marks=pytest.mark.packages)])
 def reader(request: pytest.FixtureRequest, tmp_path: Path) -> Reader:
     python = Path(sys.executable)
-    if request.param == "wheel":
-        wheel: Wheel = request.getfixturevalue("wheel")
-        python = wheel.environment("openai", "pytest", extras="server")
+    if request.param == "wheels":
+        wheels: Wheels = request.getfixturevalue("wheels")
+        python = wheels.environment(INSTALL.removeprefix("pip install "), "openai", "pytest")
     found = Reader(python, tmp_path)
     found.files_of("README.md")
     return found
@@ -38,7 +39,7 @@ def reader(request: pytest.FixtureRequest, tmp_path: Path) -> Reader:
 
 def test_start_in_five_minutes(reader: Reader) -> None:
     install, serve = commands("docs/start.md", "Serve")
-    assert install == "pip install 'openresponses-bridge[server]'", "what the environment of the wheel has"
+    assert install == INSTALL, "what the environment has"
     whole, streamed, validate, chat, vscode = commands("docs/start.md", "Ask")
     with reader.serving(serve):
         assert json.loads(reader.run(whole))["status"] == "completed"
@@ -64,7 +65,7 @@ def test_a_real_model(reader: Reader) -> None:
 
 def test_emit_from_your_own_model(reader: Reader) -> None:
     install, serve, ask, run_codex = commands("README.md", "Emit from your own model")
-    assert install == "pip install '.[server]'", "what the environment of the wheel has"
+    assert install == INSTALL, "what the environment has"
     assert len([line for line in files("README.md")["my_model.py"].splitlines() if line]) <= 20
     with reader.serving(serve):
         stream = reader.run(ask)

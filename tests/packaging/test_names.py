@@ -1,10 +1,10 @@
-"""The wheel beside a project whose modules have the most common names: neither takes the other's."""
+"""The server beside a project whose modules have the most common names: neither takes the other's."""
 
 from pathlib import Path
 
 import pytest
 
-from tests.support.wheel import Wheel, run
+from tests.support.wheel import Wheels, run
 
 pytestmark = pytest.mark.packages
 
@@ -61,8 +61,8 @@ def project(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def interpreter(wheel: Wheel) -> Path:
-    return wheel.environment("httpx2", "mypy", "pytest", extras="server")
+def interpreter(wheels: Wheels) -> Path:
+    return wheels.environment("openresponses-server", "httpx2", "mypy", "pytest")
 
 
 def test_the_tests_of_a_project_run_beside_it(interpreter: Path, project: Path) -> None:

@@ -1,8 +1,10 @@
 """What `make release-dry` makes of the changes; the rest of it is run by `make workflows`."""
 
 import json
+import re
 import subprocess
 import sys
+import tarfile
 import tomllib
 import zipfile
 from importlib.util import module_from_spec, spec_from_file_location
@@ -48,7 +50,7 @@ def test_without_a_tag_they_are_those_of_what_is_not_released() -> None:
 @pytest.mark.parametrize(
     ("version", "tag", "said"),
     [
-        ("1.2.0", "v1.2.1", "the tag is v1.2.1, and the version in pyproject.toml 1.2.0"),
+        ("1.2.0", "v1.2.1", "the tag is v1.2.1, and the version in bridge/pyproject.toml 1.2.0"),
         ("1.2.0", "1.2.0", "the tag is 1.2.0"),
         ("1.3.0", "v1.3.0", r"CHANGELOG.md has nothing under \[1.3.0\]"),
     ],
@@ -96,8 +98,17 @@ def test_without_its_tokens_the_extension_is_not_published() -> None:
     assert "VSCE_PAT and OVSX_PAT are not both set" in done.stderr
 
 
+def test_both_distributions_have_one_version() -> None:
+    library = {"name": "l", "version": "1.2.0"}
+    server = {"version": "1.2.0", "dependencies": ["l==1.2.0"]}
+    assert release.version_of({"bridge": library, "server": server}) == "1.2.0"
+    for other in ({"version": "1.2.1"}, {"dependencies": ["l==1.1.0"]}, {"dependencies": ["l>=1.2.0"]}):
+        with pytest.raises(ValueError, match=r"the library is 1\.2\.0"):
+            release.version_of({"bridge": library, "server": server | other})
+
+
 @pytest.mark.deploy
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 def test_all_that_is_published_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("GITHUB_REF_TYPE", "GITHUB_REF_NAME"):
         monkeypatch.delenv(name, raising=False)
@@ -107,16 +118,25 @@ def test_all_that_is_published_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
         [sys.executable, ".ci/release.py"], cwd=REPOSITORY, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    version = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]["version"]
-    made = sorted(line.split()[1] for line in done.stdout.splitlines())
-    stem = f"dist/openresponses_bridge-{version}"
+    version = tomllib.loads((REPOSITORY / "bridge/pyproject.toml").read_text())["project"]["version"]
+    made = sorted(re.findall(r"^ *[\d,]+ (\S+)$", done.stdout, re.MULTILINE))
+    library, server = (f"dist/openresponses_{root}-{version}" for root in release.ROOTS)
     assert made == [
         "build/release/notes.md",
         f"build/release/openresponses-{version}.vsix",
         "build/release/sbom.cdx.json",
-        f"{stem}-py3-none-any.whl",
-        f"{stem}.tar.gz",
+        f"{library}-py3-none-any.whl",
+        f"{library}.tar.gz",
+        f"{server}-py3-none-any.whl",
+        f"{server}.tar.gz",
     ]
+    assert "Left to a person" in done.stdout
+    for stem, tests in ((library, "tests/bridge/test_sse.py"), (server, "tests/server/test_backend.py")):
+        with tarfile.open(REPOSITORY / f"{stem}.tar.gz") as packed:
+            names = {name.partition("/")[2] for name in packed.getnames()}
+        snapshot = "snapshots/README.md"
+        assert {"CHANGELOG.md", "LICENSE", "tests/conftest.py", tests, snapshot} <= names
+        assert not any("__pycache__" in name for name in names)
     listed = json.loads((REPOSITORY / "build/release/sbom.cdx.json").read_text())
     pins = dict(
         line.lower().replace("_", "-").split("==")
@@ -126,9 +146,9 @@ def test_all_that_is_published_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
     found = {each["name"].lower().replace("_", "-"): each["version"] for each in listed["components"]}
     assert listed["bomFormat"] == "CycloneDX"
     assert {"msgspec", "starlette", "uvicorn"} <= found.keys()
-    assert {name: pins.get(name) for name in found if name != "openresponses-bridge"} == {
-        name: its for name, its in found.items() if name != "openresponses-bridge"
-    }
+    of_others = {name: its for name, its in found.items() if not name.startswith("openresponses-")}
+    assert of_others.items() <= pins.items()
+    assert len(found) - len(of_others) in (1, 2)  # the server is what the list is of
     with zipfile.ZipFile(REPOSITORY / f"build/release/openresponses-{version}.vsix") as extension:
         package = json.loads(extension.read("extension/package.json"))
     assert package["repository"]["url"] == "https://code.example/people/bridge.git"

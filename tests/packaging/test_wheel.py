@@ -1,12 +1,14 @@
-"""The wheel in an environment of its own, with every version of Python that this machine has.
+"""The library alone and the server in environments of their own, with every version of Python that is here.
 
-The library alone, and with the service; `make packages` runs these.
+`make packages` runs these.
 """
 
 import json
 import os
 import re
+import shlex
 import subprocess
+import tomllib
 import urllib.request
 import zipfile
 from collections.abc import Sequence
@@ -15,12 +17,21 @@ from pathlib import Path
 import pytest
 
 from openresponses_server.vscode.vsix import extension_files, vsix
-from tests.support.document_blocks import blocks
+from tests.support.document_blocks import blocks, commands
 from tests.support.shared import REPOSITORY
-from tests.support.wheel import RUNNING, VERSIONS, Wheel, clean_environment, run
+from tests.support.wheel import (
+    ROOTS,
+    RUNNING,
+    VERSIONS,
+    WITHOUT_LOCK,
+    Dependencies,
+    Wheels,
+    clean_environment,
+    run,
+)
 
 pytestmark = pytest.mark.packages
-INSTALL = "pip install 'openresponses-bridge[server]'"
+LIBRARY, SERVER = "openresponses-bridge", "openresponses-server"
 # what msgspec imports of others where it finds it, and the names of namespaces
 THIRD_PARTY = (
     "import sys; {}; print(*sorted({{n.partition('.')[0] for n in sys.modules}} - sys.stdlib_module_names))"
@@ -31,17 +42,18 @@ def program(interpreter: Path) -> Path:
     return interpreter.with_name("openresponses-bridge")
 
 
-def classified() -> Sequence[str]:
-    text = (REPOSITORY / "pyproject.toml").read_text()
+def classified(root: str) -> Sequence[str]:
+    text = (REPOSITORY / root / "pyproject.toml").read_text()
     return re.findall(r"Programming Language :: Python :: (3\.\d+)", text)
 
 
-def test_the_wheel_has_the_packages_with_their_data_and_nothing_else(wheel: Wheel) -> None:
-    with zipfile.ZipFile(wheel.path()) as opened:
+@pytest.mark.parametrize("root", ROOTS)
+def test_a_wheel_has_the_packages_with_their_data_and_nothing_else(wheels: Wheels, root: str) -> None:
+    with zipfile.ZipFile(wheels.path(root)) as opened:
         names = {name for name in opened.namelist() if ".dist-info/" not in name}
-    folders = [
-        path.parent for part in ("bridge", "server") for path in (REPOSITORY / part).glob("*/py.typed")
-    ]
+        licences = [name for name in opened.namelist() if name.endswith(".dist-info/licenses/LICENSE")]
+        assert [opened.read(name) for name in licences] == [(REPOSITORY / "LICENSE").read_bytes()]
+    folders = [path.parent for path in (REPOSITORY / root).glob("*/py.typed")]
     kept = {
         str(path.relative_to(folder.parent))
         for folder in folders
@@ -51,50 +63,31 @@ def test_the_wheel_has_the_packages_with_their_data_and_nothing_else(wheel: Whee
     assert names == kept
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-def test_the_library_alone(wheel: Wheel, tmp_path: Path, version: str) -> None:
-    interpreter = wheel.environment(python=version)
+@pytest.mark.parametrize("version", [*VERSIONS, WITHOUT_LOCK])
+@pytest.mark.parametrize("dependencies", ["pinned", "newest"])
+def test_the_library_alone(wheels: Wheels, tmp_path: Path, version: str, dependencies: Dependencies) -> None:
+    interpreter = wheels.environment(LIBRARY, python=version, dependencies=dependencies)
     found = run(
         interpreter, "-c", THIRD_PARTY.format("from openresponses_bridge import *"), folder=tmp_path
     ).stdout.split()
     assert set(found) - {"__main__", "__mp_main__"} == {"openresponses_bridge", "msgspec"}
-    for title, code in blocks("docs/library.md", "python"):
+    for title, code in [*blocks("docs/library.md", "python"), *blocks("bridge/README.md", "python")]:
         assert run(interpreter, "-W", "error", "-c", code, folder=tmp_path).stderr == "", title
+    assert not program(interpreter).exists()
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-def test_the_command_of_the_library_alone_says_what_to_install(
-    wheel: Wheel, tmp_path: Path, version: str
-) -> None:
-    interpreter = wheel.environment(python=version)
-    for done in (
-        run(program(interpreter), "serve", folder=tmp_path, code=2),
-        run(interpreter, "-m", "openresponses_server", "serve", folder=tmp_path, code=2),
-    ):
-        assert done.stderr == f"openresponses-bridge serve needs click, which is not installed: {INSTALL}\n"
-
-
-def test_validate_and_replay_need_click_alone(wheel: Wheel, tmp_path: Path) -> None:
-    interpreter = wheel.environment("click")
-    chunk = {"choices": [{"index": 0, "delta": {"content": "Hi"}, "finish_reason": "stop"}]}
-    capture = f"data: {json.dumps(chunk)}\n\ndata: [DONE]\n\n"
-    stream = run(program(interpreter), "replay", folder=tmp_path, stdin=capture).stdout
-    assert run(program(interpreter), "validate", folder=tmp_path, stdin=stream).stdout == ""
-    missing = run(program(interpreter), "conform", "http://127.0.0.1:1", folder=tmp_path, code=2).stderr
-    assert missing == f"openresponses-bridge conform needs websockets, which is not installed: {INSTALL}\n"
-
-
-def test_a_backend_of_ones_own_needs_starlette_alone(wheel: Wheel, tmp_path: Path) -> None:
+def test_a_backend_of_ones_own_loads_nothing_of_the_service(wheels: Wheels, tmp_path: Path) -> None:
     code = (
         "import openresponses_server.backend, sys; print(*sorted({n.partition('.')[0] for n in sys.modules}))"
     )
-    found = set(
-        run(wheel.environment("starlette"), "-W", "error", "-c", code, folder=tmp_path).stdout.split()
-    )
+    found = set(run(wheels.environment(SERVER), "-W", "error", "-c", code, folder=tmp_path).stdout.split())
     assert {"openresponses_bridge", "msgspec", "starlette"} <= found
+    assert found.isdisjoint(
+        {"alembic", "click", "httptools", "sqlalchemy", "structlog", "uvicorn", "websockets"}
+    )
 
 
-def test_a_key_without_cryptography_says_what_to_install(wheel: Wheel, tmp_path: Path) -> None:
+def test_a_key_without_cryptography_says_what_to_install(wheels: Wheels, tmp_path: Path) -> None:
     code = """if True:
         from openresponses_bridge.seal import Sealer
         from openresponses_bridge.errors import LocalError
@@ -104,27 +97,45 @@ def test_a_key_without_cryptography_says_what_to_install(wheel: Wheel, tmp_path:
         except LocalError as error:
             print(error)
     """
-    said = run(wheel.environment(), "-c", code, folder=tmp_path).stdout
+    said = run(wheels.environment(LIBRARY), "-c", code, folder=tmp_path).stdout
     install = "pip install 'openresponses-bridge[seal]'"
     assert said == f"bridge.seal.cryptography: a sealing key needs cryptography: {install}\n"
-    assert run(wheel.environment(extras="seal"), "-c", code, folder=tmp_path).stdout == ""
+    assert run(wheels.environment(f"{LIBRARY}[seal]"), "-c", code, folder=tmp_path).stdout == ""
 
 
-def test_pytest_has_the_fixtures_with_the_library_alone(wheel: Wheel, tmp_path: Path) -> None:
-    interpreter = wheel.environment("pytest")
+def test_pytest_has_the_fixtures(wheels: Wheels, tmp_path: Path) -> None:
+    interpreter = wheels.environment(SERVER, "pytest")
     (_, example), *_ = blocks("docs/testing.md", "python")
-    (tmp_path / "test_mine.py").write_text(
-        example
-        + "\n\ndef test_a_server(openresponses_conform):\n    openresponses_conform('http://127.0.0.1:1')\n"
+    (tmp_path / "test_mine.py").write_text(example)
+    assert "1 passed" in run(interpreter, "-m", "pytest", "-W", "error", folder=tmp_path).stdout
+
+
+def test_the_first_command_of_the_readme_is_the_one_that_is_tried() -> None:
+    (first, *_), (of_its_own, *_) = commands("README.md", LIBRARY), commands("server/README.md", SERVER)
+    assert shlex.split(first, comments=True) == shlex.split(of_its_own) == ["pip", "install", SERVER]
+    assert commands("bridge/README.md", LIBRARY) == [f"pip install {LIBRARY}"]
+
+
+def test_the_server_brings_the_library_in_its_version() -> None:
+    library, server = (
+        tomllib.loads((REPOSITORY / root / "pyproject.toml").read_text())["project"] for root in ROOTS
     )
-    said = run(interpreter, "-m", "pytest", "-W", "error", folder=tmp_path, code=1).stdout
-    assert "1 failed, 1 passed" in said
-    assert f"openresponses_conform needs websockets, which is not installed: {INSTALL}" in said
+    assert (library["name"], server["name"]) == (LIBRARY, SERVER)
+    assert library["version"] == server["version"]
+    assert [each for each in server["dependencies"] if each.startswith("openresponses")] == [
+        f"{LIBRARY}=={library['version']}"
+    ]
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-def test_the_service(wheel: Wheel, tmp_path: Path, version: str) -> None:
-    interpreter = wheel.environment(extras="server", python=version)
+@pytest.mark.parametrize(
+    ("version", "dependencies"),
+    [
+        *((version, which) for version in VERSIONS for which in ("pinned", "newest")),
+        (VERSIONS[0], "oldest"),  # what is old has no wheels for what is new
+    ],
+)
+def test_the_service(wheels: Wheels, tmp_path: Path, version: str, dependencies: Dependencies) -> None:
+    interpreter = wheels.environment(SERVER, python=version, dependencies=dependencies)
     assert "response.completed" in run(program(interpreter), "demo", folder=tmp_path).stdout
     assert ".vsix is written" in run(program(interpreter), "vscode", "package", folder=tmp_path).stdout
     (package,) = tmp_path.glob("*.vsix")
@@ -156,6 +167,28 @@ def test_the_service(wheel: Wheel, tmp_path: Path, version: str) -> None:
     assert list(tmp_path.rglob("*.sqlite3"))
 
 
-def test_every_version_that_is_named_can_be_tried() -> None:
-    assert set(classified()) <= set(VERSIONS)
+@pytest.mark.parametrize("dependencies", ["newest", "oldest"])
+def test_every_module_can_be_imported_with_all_extras(
+    wheels: Wheels, tmp_path: Path, dependencies: Dependencies
+) -> None:
+    project = tomllib.loads((REPOSITORY / "server/pyproject.toml").read_text())["project"]
+    extras = ",".join(project["optional-dependencies"])
+    interpreter = wheels.environment(
+        f"{SERVER}[{extras}]", f"{LIBRARY}[testing]", "pytest>=9", dependencies=dependencies
+    )
+    code = """if True:
+        import pkgutil, sys, importlib
+        for root in ("agent", "bridge", "cli", "server"):
+            package = importlib.import_module(f"openresponses_{root}")
+            for each in pkgutil.walk_packages(package.__path__, f"openresponses_{root}."):
+                if not each.name.endswith("__main__") and ".migrations." not in each.name:
+                    importlib.import_module(each.name)
+        print(len([name for name in sys.modules if name.startswith("openresponses_")]))
+    """
+    assert int(run(interpreter, "-W", "error", "-c", code, folder=tmp_path).stdout) > 300
+
+
+@pytest.mark.parametrize("root", ROOTS)
+def test_every_version_that_is_named_can_be_tried(root: str) -> None:
+    assert set(classified(root)) == set(VERSIONS)
     assert RUNNING in VERSIONS or "CI" not in os.environ

@@ -90,7 +90,7 @@ def test_no_action_is_listed_that_is_not_used() -> None:
 
 def test_every_python_that_is_claimed_is_tried() -> None:
     claimed = re.findall(
-        r"Programming Language :: Python :: (3\.\d+)", (REPOSITORY / "pyproject.toml").read_text()
+        r"Programming Language :: Python :: (3\.\d+)", (REPOSITORY / "server/pyproject.toml").read_text()
     )
     assert workflows()["check.yml"]["jobs"]["test"]["strategy"]["matrix"]["python"] == claimed
 

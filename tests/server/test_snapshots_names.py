@@ -20,7 +20,7 @@ def test_names(snapshot: SnapshotAssertion, snapshot_file: str) -> None:
     """Compared with those before they are written, so that `make snapshots` removes none that is kept."""
     before = SNAPSHOTS / "server" / FILE
     now = public_names()
-    version = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]["version"]
+    version = tomllib.loads((REPOSITORY / "server/pyproject.toml").read_text())["project"]["version"]
     changes = releases((REPOSITORY / "CHANGELOG.md").read_text("utf-8"))
     recorded = json.loads(before.read_text("utf-8")) if before.is_file() else now
     assert breaches(recorded, now, changes, version, date.today()) == []

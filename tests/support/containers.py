@@ -202,7 +202,12 @@ def _wheels(folder: Path) -> Path:
         "--dest",
         str(folder),
     ]
-    wanted = [f"{REPOSITORY}[postgres,redis,tokenizers]", "setuptools>=77", "wheel"]
+    wanted = [
+        f"{REPOSITORY}/bridge",
+        f"{REPOSITORY}/server[postgres,redis,tokenizers]",
+        "setuptools>=77",
+        "wheel",
+    ]
     wanted += ["async-timeout"]  # for Debian 12's Python, 3.11.2
     subprocess.run([*pip, *pins, *wanted], check=True, capture_output=True)
     return folder

@@ -27,6 +27,7 @@ _DRAWN = {"docs/rules.md", "docs/states.md"}
 _PYTHON = "tests/test_docs.py::test_the_python_of_the_pages_runs"
 _JOURNEYS = "tests/packaging/test_journeys.py"
 _BLOCKS = "tests/test_docs_blocks.py"
+_WHEELS = "tests/packaging/test_wheel.py"
 _CLIENTS = "tests/clients/test_pages.py"
 _AGENTS = "tests/packaging/test_agent_pages.py"
 _APPROVALS = "tests/server/upstreams/test_codex_approvals.py"
@@ -46,6 +47,8 @@ HOW: Final[dict[str, dict[str, str]]] = {
         "Test your own server": f"{_JOURNEYS}::test_test_your_own_server",
         "Run an agent in the terminal": "tests/cli/commands/test_cli_agent.py::test_the_readmes_commands",
     },
+    "bridge/README.md": {"*": f"{_WHEELS}::test_the_library_alone"},
+    "server/README.md": {"*": f"{_WHEELS}::test_the_first_command_of_the_readme_is_the_one_that_is_tried"},
     "CONTRIBUTING.md": {"*": f"{_BLOCKS}::test_commands_of_contributors_are_there"},
     "docs/agent.md": {
         "In the terminal": "tests/cli/commands/test_cli_agent.py::test_the_demo_model_needs_nothing",
@@ -181,6 +184,8 @@ def pages() -> list[str]:
     """The pages of the repository that people read, from its root."""
     found: list[Path] = [REPOSITORY / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")]
     found += [
+        REPOSITORY / "bridge" / "README.md",
+        REPOSITORY / "server" / "README.md",
         REPOSITORY / "snapshots" / "README.md",
         REPOSITORY / "server/openresponses_server/vscode/extension/README.md",
     ]

@@ -1,4 +1,4 @@
-"""The wheel, built as a release is, and environments with it and nothing of this checkout in them.
+"""The two wheels, built as a release is, and environments with them and nothing of this checkout in them.
 
 Needs a registry to install from: without one the calling test skips and says so, and fails with CI=true.
 """
@@ -14,52 +14,81 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
 from tests.support.shared import REPOSITORY
 
 VERSIONS = ("3.11", "3.12", "3.13", "3.14")
-"""The versions of Python that the wheel is for."""
+"""The versions of Python that both are for."""
+WITHOUT_LOCK = "3.14t"
+"""The Python without the global lock, with which the library is tried."""
 RUNNING = "{}.{}".format(*sys.version_info)
-_PARTS = ("bridge", "server", "pyproject.toml", "README.md", "LICENSE")
-_PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet")
-_UNREACHABLE = ("No matching distribution found", "Could not find a version", "Connection", "resolve")
-_PRINT_VERSION = "import sys; print('{}.{}'.format(*sys.version_info))"
+ROOTS = ("bridge", "server")
+"""The folders of the distributions, the library first."""
+_PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet", "--retries", "1")
+_UV = (sys.executable, "-m", "uv", "pip", "install", "--quiet")
+_UNREACHABLE = ("No matching distribution found", "Could not find a version", "onnect", "resolv")
+_PRINT_VERSION = (
+    "import sys, sysconfig; "
+    "print('{}.{}'.format(*sys.version_info) + 't' * bool(sysconfig.get_config_var('Py_GIL_DISABLED')))"
+)
+
+Dependencies = Literal["pinned", "newest", "oldest"]
+"""Which versions of others' packages: those of constraints.txt, the newest or the oldest that are allowed."""
 
 
-class Wheel:
-    """The wheel in this folder, which all processes of a test run share: what is there is not made again."""
+class Wheels:
+    """The wheels in this folder, which all processes of a test run share: what is there is not made again."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def path(self) -> Path:
-        """The wheel itself."""
-        with self._once("dist") as (folder, there):
+    def path(self, root: str) -> Path:
+        """The wheel of one of ROOTS."""
+        with self._once(f"dist-{root}") as (folder, there):
             if not there:
                 # from a copy: building leaves folders, and takes what older builds left in them
-                source = self._folder / "source"
-                for part in _PARTS:
-                    _copied(REPOSITORY / part, source / part)
-                _pip("wheel", "--no-deps", "--wheel-dir", str(folder), str(source))
+                source = self._folder / "source" / root
+                shutil.copytree(
+                    REPOSITORY / root, source, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info")
+                )
+                _run(*_PIP, "wheel", "--no-deps", "--wheel-dir", str(folder), str(source))
             (built,) = folder.glob("*.whl")
             return built
 
-    def environment(self, *needs: str, extras: str = "", python: str = RUNNING) -> Path:
-        """The interpreter of an environment with the wheel, these extras of it (with commas between them) and
-        the further packages that are named. Every test that asks for the same gets the same."""
-        wheel = self.path()
-        name = "-".join([python, *extras.split(","), *needs])
-        with self._once(name) as (folder, there):
+    def environment(
+        self, *packages: str, python: str = RUNNING, dependencies: Dependencies = "pinned"
+    ) -> Path:
+        """The interpreter of an environment after `pip install` with these words, for which the names of ours
+        mean the wheels. Every test that asks for the same gets the same."""
+        ours = self._ours()
+        with self._once("-".join([python, dependencies, *packages])) as (folder, there):
             interpreter = folder / "bin" / "python"
             if not there:
                 base = [require_interpreter(python), "-m", "venv", "--without-pip", str(folder)]
                 subprocess.run(base, check=True, capture_output=True)
-                what = f"{wheel}[{extras}]" if extras else str(wheel)
-                pins = str(REPOSITORY / "constraints.txt")
-                _pip("--python", str(interpreter), "install", "--constraint", pins, what, *needs)
+                if dependencies == "oldest":
+                    # those that our own files name; what others need in turn is as new as they allow
+                    files = [str(REPOSITORY / root / "pyproject.toml") for root in ROOTS]
+                    named = [word for file in files for word in ("--requirements", file)]
+                    oldest = ["--resolution", "lowest-direct", "--all-extras", *named]
+                    _run(*_UV, "--python", str(interpreter), "--constraint", str(ours), *oldest, *packages)
+                else:
+                    pins = ["--constraint", str(REPOSITORY / "constraints.txt")] * (dependencies == "pinned")
+                    install = ["install", "--constraint", str(ours), *pins, *packages]
+                    _run(*_PIP, "--python", str(interpreter), *install)
             return interpreter
+
+    def _ours(self) -> Path:
+        """The file by which an installer takes the wheels for what the index has under their names."""
+        lines = [f"openresponses-{root} @ {self.path(root).as_uri()}\n" for root in ROOTS]
+        with self._once("ours") as (folder, there):
+            file = folder / "constraints.txt"
+            if not there:
+                file.write_text("".join(lines))
+            return file
 
     @contextmanager
     def _once(self, name: str) -> Iterator[tuple[Path, bool]]:
@@ -76,7 +105,7 @@ def require_interpreter(version: str) -> str:
     """An interpreter of this version; skips the calling test where there is none."""
     found = _interpreter(version)
     if found is None:
-        pytest.skip(f"Python {version} is not on this machine: the wheel is not tried with it")
+        pytest.skip(f"Python {version} is not on this machine: nothing is tried with it")
     return found
 
 
@@ -87,7 +116,7 @@ def _interpreter(version: str) -> str | None:
     kept = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv") / "versions"
     candidates = [
         shutil.which(f"python{version}"),
-        *sorted(kept.glob(f"{version}.*/bin/python"), reverse=True),
+        *sorted(kept.glob(f"{version.rstrip('t')}.*/bin/python"), reverse=True),
     ]
     return next((str(each) for each in candidates if each and _is(str(each), version)), None)
 
@@ -103,22 +132,13 @@ def clean_environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
 
 
-def _copied(source: Path, target: Path) -> None:
-    if source.is_dir():
-        shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
-    else:
-        target.parent.mkdir(exist_ok=True)
-        shutil.copy(source, target)
-
-
-def _pip(*arguments: str) -> None:
-    command = [*_PIP, "--retries", "1", *arguments]
+def _run(*command: str) -> None:
     done = subprocess.run(command, capture_output=True, text=True, env=clean_environment(), check=False)
     if done.returncode == 0:
         return
     said = done.stderr.strip()
     if any(words in said for words in _UNREACHABLE) and not os.environ.get("CI"):
-        pytest.skip(f"no package registry can be reached, so that the wheel is not tried: {said[-300:]}")
+        pytest.skip(f"no package registry can be reached, so that nothing is installed: {said[-300:]}")
     pytest.fail(f"{' '.join(command)}\n{said}")
 
 

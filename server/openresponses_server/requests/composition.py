@@ -210,7 +210,7 @@ def accepted_tokens(settings: Settings, owners: OwnerLimits) -> Tokens | None:
         from openresponses_server.http.tokens import Tokens
     except ModuleNotFoundError as error:
         raise SettingsError(
-            f"{error.name} is not installed (pip install 'openresponses-bridge[oidc]')", "$.oidc"
+            f"{error.name} is not installed (pip install 'openresponses-server[oidc]')", "$.oidc"
         ) from error
     return Tokens(settings.oidc, owners)
 

@@ -217,7 +217,7 @@ def _redis(address: str) -> EventLog:
         from openresponses_server.store.logs.redis import RedisLog
     except ModuleNotFoundError as error:
         raise SettingsError(
-            f"it needs {error.name}, which is not installed: pip install 'openresponses-bridge[redis]'"
+            f"it needs {error.name}, which is not installed: pip install 'openresponses-server[redis]'"
         ) from error
     try:
         database = urlsplit(address).path.strip("/")

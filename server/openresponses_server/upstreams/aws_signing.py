@@ -174,7 +174,7 @@ def signer_of(signature: str, upstream: str, address: str, given: AwsSettings) -
     except ImportError as error:
         raise SettingsError(
             f"{called(upstream)}: without a key its requests are signed, which needs {error.name}: "
-            "pip install 'openresponses-bridge[bedrock]'",
+            "pip install 'openresponses-server[bedrock]'",
             ".aws",
         ) from error
     session = Session(profile=given.profile)

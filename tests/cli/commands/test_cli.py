@@ -236,7 +236,7 @@ def test_what_is_not_installed_is_a_line_that_says_what_to_install(
         [sys.executable, "-c", code, *arguments], cwd=REPOSITORY, capture_output=True, text=True, check=False
     )
     command = " ".join(["openresponses-bridge", *arguments[:1]])
-    install = "pip install 'openresponses-bridge[server]'"
+    install = "pip install openresponses-server"
     assert done.returncode == 2
     assert done.stderr == f"{command} needs {missing}, which is not installed: {install}\n"
 

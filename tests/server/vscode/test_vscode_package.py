@@ -23,7 +23,7 @@ IN_MANIFEST = "{http://schemas.microsoft.com/developer/vsx-schema/2011}"
 IN_TYPES = "{http://schemas.openxmlformats.org/package/2006/content-types}"
 FOLDER = REPOSITORY / "server" / "openresponses_server" / "vscode" / "extension"
 PACKAGE: dict[str, Any] = json.loads((FOLDER / "package.json").read_text())
-PROJECT: dict[str, Any] = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+PROJECT: dict[str, Any] = tomllib.loads((REPOSITORY / "server/pyproject.toml").read_text())["project"]
 SOURCES = sorted(FOLDER.rglob("*.js"))
 
 

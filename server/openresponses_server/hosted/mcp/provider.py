@@ -219,7 +219,7 @@ def check_servers(settings: Settings) -> None:
         _key_of(each, at)
     if (seen or settings.mcp_hosts or settings.mcp_private_hosts) and find_spec("mcp") is None:
         where = "$.mcp_servers" if seen else "$.mcp_hosts"
-        raise SettingsError("it needs the extra: pip install 'openresponses-bridge[mcp]'", where)
+        raise SettingsError("it needs the extra: pip install 'openresponses-server[mcp]'", where)
 
 
 def _key_of(settings: McpServerSettings, at: str) -> str | None:

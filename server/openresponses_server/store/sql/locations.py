@@ -85,7 +85,7 @@ def _check_options(url: URL) -> None:
         from psycopg.conninfo import make_conninfo
     except ModuleNotFoundError as error:
         raise SettingsError(
-            f"it needs {error.name}, which is not installed: pip install 'openresponses-bridge[postgres]'",
+            f"it needs {error.name}, which is not installed: pip install 'openresponses-server[postgres]'",
             "$.store",
         ) from error
     for name in url.query:
