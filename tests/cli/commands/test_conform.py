@@ -242,7 +242,9 @@ def test_a_certificate_that_is_not_trusted_is_not_accepted(
                 return (await player.play(SCENARIOS["websocket.turns"], target)).message
 
     assert asyncio.run(play()).startswith("the connection failed: its certificate is not accepted")
-    assert caplog.records == []
+    said = [record.getMessage() for record in caplog.records]
+    # of the test's own server, in asyncio's debug mode
+    assert [each for each in said if "for incoming connection" not in each] == []
 
 
 async def _nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

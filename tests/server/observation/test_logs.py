@@ -179,7 +179,8 @@ def test_lines_of_a_file_leave_nothing_in_memory() -> None:
         """
         import os, sys, structlog
         from openresponses_server.observation.logs import configure_logs
-        configure_logs(open(os.devnull, "w"))
+        nowhere = open(os.devnull, "w")
+        configure_logs(nowhere)
         log = structlog.get_logger()
         def lines(count):
             for _ in range(count):
@@ -188,6 +189,7 @@ def test_lines_of_a_file_leave_nothing_in_memory() -> None:
         before = sys.getallocatedblocks()
         lines(2_000)
         print(sys.getallocatedblocks() - before, file=sys.stderr)
+        nowhere.close()
         """
     )
     assert int(blocks) < 100
