@@ -17,7 +17,7 @@ from openresponses_server.observation.metrics import Labels
 from openresponses_server.observation.responses import GAPS
 from openresponses_server.settings import Settings, UpstreamSettings
 from tests.support.in_process import InProcess
-from tests.support.upstream import Script, ScriptedUpstream, chunk, refusal, text
+from tests.support.upstream import Script, ScriptedUpstream, by_turns, refusal, text
 
 TURNS = [
     {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"},
@@ -28,7 +28,6 @@ TURNS = [
 @pytest.fixture(scope="module")
 def upstream() -> Iterator[ScriptedUpstream]:
     scripts = {
-        "m": [Script([chunk(content="Hello"), 0.03, *text(" there", "!")])],
         "counted": [Script(text("Hi"))],
         "no": [refusal(404, message="unknown")],
     }
@@ -56,7 +55,10 @@ def ask(app: InProcess, model: str, **more: object) -> int:
     return app.call("POST", "/v1/responses", {"model": model, "input": "x", **more}).status
 
 
-def test_times_of_tokens_are_counted_by_upstream_and_model(app: InProcess) -> None:
+def test_times_of_tokens_are_counted_by_upstream_and_model(
+    app: InProcess, upstream: ScriptedUpstream
+) -> None:
+    upstream.scripts["m"] = by_turns(["Hello", " there"], app.got)  # two that come in one read have no gap
     assert ask(app, "m", stream=True) == 200
     found = values(app)
     which = 'model="m",upstream="u"'
