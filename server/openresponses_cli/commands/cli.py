@@ -125,7 +125,8 @@ def _print_version(ctx: click.Context, _param: click.Parameter, asked: bool) -> 
 
         from openresponses_cli.commands.commit import commit_of
 
-        commit = commit_of("openresponses-bridge")
+        # the second is what pip writes where it is given the repository as a whole
+        commit = commit_of("openresponses-server") or commit_of("openresponses-workspace")
         made_of = f" ({commit[:12]})" if commit else ""
         click.echo(f"openresponses-bridge {metadata.version('openresponses-bridge')}{made_of}")
         ctx.exit()
