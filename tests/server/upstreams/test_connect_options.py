@@ -462,12 +462,14 @@ class Asking(threading.Thread):
         self._tls = tls
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = self._listener.getsockname()[1]
+        self._is_over = False
 
     def __enter__(self) -> Asking:
         self.start()
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._is_over = True
         socket.create_connection(("127.0.0.1", self.port)).close()
         self.join()
         self._listener.close()
@@ -476,6 +478,8 @@ class Asking(threading.Thread):
         while True:
             taken, _ = self._listener.accept()
             with taken, taken.dup() as bare:
+                if self._is_over:
+                    return
                 try:
                     with self._tls.wrap_socket(taken, server_side=True) as secured:
                         secured.recv(65536)
@@ -485,8 +489,6 @@ class Asking(threading.Thread):
                         secured.sendall(kind + ANSWER)
                         with suppress(OSError):
                             secured.unwrap()
-                except ssl.SSLEOFError:
-                    return  # `__exit__`
                 except ssl.SSLError:
                     bare.shutdown(socket.SHUT_WR)
                     with suppress(OSError):
