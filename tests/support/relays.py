@@ -39,10 +39,10 @@ class Relay:
         try:
             await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
         finally:
+            out.close()  # before anything is awaited, where a cancellation may end this
             for way in ways:
                 way.cancel()
             await asyncio.gather(*ways, return_exceptions=True)
-            out.close()
 
     async def _ask(
         self,
