@@ -28,6 +28,7 @@ LONGEST_TEXT: Final = 4096
 """Characters of one text of a span; the rest is cut."""
 MOST_TEXT: Final = 65_536
 """Characters of one attribute, before it is JSON."""
+_LOOKED_AT: Final = 2 * LONGEST_TEXT  # characters of one text that are masked
 _MOST_ITEMS: Final = 16  # of a conversation, the last ones
 _MOST_TOOLS: Final = 64
 
@@ -139,8 +140,10 @@ class _Room:
 
     def cut(self, value: Any) -> Any:
         if isinstance(value, str):
-            # masked before it is cut: a part of a secret would not be found
-            text = without(value[: 2 * LONGEST_TEXT], self._secrets)
+            # masked before it is cut, with all of a secret that stands where it is: a part would not be found
+            looked_at = value[: _LOOKED_AT + self._secrets.longest]
+            ends = (end for begin, end in self._secrets.spans(looked_at) if begin < _LOOKED_AT)
+            text = without(looked_at[: max([_LOOKED_AT, *ends])], self._secrets)
             text = text[: min(LONGEST_TEXT, self._left)].encode(errors="replace").decode()
             self._left -= len(text)
             return text

@@ -156,6 +156,16 @@ def test_secrets_are_masked_wherever_they_are(
     assert "Your keys: [key] [key]" in shown
 
 
+def test_a_secret_that_the_end_of_what_is_masked_cuts_is_not_shown_in_part() -> None:
+    """So many are before it that the masked text is short."""
+    secret = "k7" * 250
+    content = Contents([secret]).of_request(CreateResponse(model="m", input=f"{secret} " * 40), {}, None)
+    (message,) = json.loads(str(content.asked()["gen_ai.input.messages"]))
+    shown = message["parts"][0]["content"]
+    assert shown.startswith("[key] [key] ")
+    assert "k7" not in shown
+
+
 def test_what_is_shown_is_bounded(asked: Callable[..., dict[str, Any]], upstream: ScriptedUpstream) -> None:
     upstream.scripts["m"] = Script(text("y" * 50_000))
     given = [{"role": "user", "content": f"{number} " + "x" * 9000} for number in range(100)]
