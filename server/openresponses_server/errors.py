@@ -104,6 +104,7 @@ def _failover_cause(status: int, code: str | None) -> str:
 _OVERLOADED: Final = "server_is_overloaded"
 _SHORT_LIMIT: Final = 20  # seconds within which Codex asks again a few times
 _MOST_DIGITS: Final = 9
+_MOST_BEFORE: Final = 8  # errors that led to one
 
 
 def code_for_codex(text: str) -> str:
@@ -160,3 +161,14 @@ def error_headers(error: BridgeError, path: str) -> dict[str, str]:
     """The headers of a refusal: the error's own, and those of the API that this path belongs to."""
     own = error.headers if isinstance(error, HttpError) else {}
     return {**own, **surface_at(path).surface.error_headers(error)}
+
+
+def without_frames(error: BaseException) -> None:
+    """Let go of the frames in which an error and those before it were raised: where one of them refers to the
+    error, all would stay until the next garbage collection."""
+    before: BaseException | None = error
+    for _ in range(_MOST_BEFORE):
+        if before is None:
+            return
+        before.__traceback__ = None
+        before = before.__cause__ or before.__context__

@@ -17,7 +17,7 @@ from openresponses_bridge.dialects.table import surfaces
 from openresponses_bridge.errors import BridgeError
 from openresponses_bridge.random_ids import random_id
 from openresponses_server.api.spellings import FOREIGN, respell
-from openresponses_server.errors import HttpError, error_body, error_headers
+from openresponses_server.errors import HttpError, error_body, error_headers, without_frames
 from openresponses_server.http.access import KeysWanted
 from openresponses_server.http.headers import fields_of
 from openresponses_server.http.refusals import DEFECT
@@ -71,8 +71,7 @@ class ExactPathRouter:
                 raise RuntimeError("An answer failed after it had begun.") from error
             refusal = await self._handler(error)(request, error)
             await refusal(scope, receive, send)
-            # where a frame refers to it, all of them would stay until the next garbage collection
-            error.__traceback__ = None
+            without_frames(error)
 
     def _handler(self, error: Exception) -> ErrorHandler:
         return next(self._handlers[kind] for kind in type(error).__mro__ if kind in self._handlers)

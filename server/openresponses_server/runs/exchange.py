@@ -22,7 +22,7 @@ from openresponses_bridge.protocol.response import ErrorPayload, Response
 from openresponses_bridge.protocol.usage import Usage
 from openresponses_bridge.sse import SSEDecoder
 from openresponses_bridge.state import TERMINAL_PHASES, ResponseStreamPhase
-from openresponses_server.errors import HttpError, UpstreamError, too_long
+from openresponses_server.errors import HttpError, UpstreamError, too_long, without_frames
 from openresponses_server.observation.responses import TokenTiming
 from openresponses_server.runs.client import Batch, Client, drop, failing
 from openresponses_server.runs.hosted_stream import EndHolder, Unsettled
@@ -203,6 +203,7 @@ class Translation:
         if self._stops is not None and self._stops.stopped:
             return self._end_at_stop(self._stops)  # what failed came after the stop sequence
         self.failure = error
+        without_frames(error)
         return [] if self.ended else self.begin() + self._inbound.flush() + self._machine.fail(error)
 
     def cancel(self) -> list[Event]:

@@ -14,6 +14,7 @@ import structlog
 from msgspec import Struct
 
 from openresponses_bridge.errors import BridgeError
+from openresponses_server.errors import without_frames
 from openresponses_server.store.base import WRITTEN_TOGETHER, ResponseStore, StoreError
 from openresponses_server.store.persistence import ResponseSessionPersistenceTransformer
 from openresponses_server.store.writers import LeaseTerm
@@ -67,8 +68,13 @@ class Keeper:
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        error = None if task.cancelled() else task.exception()
-        if error is not None and not isinstance(error, BridgeError):
+        try:
+            task.result()  # by which, unlike `exception`, the task lets go of the frames
+        except asyncio.CancelledError:
+            pass
+        except BridgeError as error:
+            without_frames(error)
+        except Exception as error:
             _log.error("run.internal_error", exc_info=error)
 
     async def drain(self) -> None:

@@ -17,7 +17,8 @@ from tests.load.model import Connection, Said
 from tests.load.results import Recording
 from tests.load.wire import Connections
 from tests.support.cyclic_garbage import garbage
-from tests.support.serving import running, serving
+from tests.support.serving import respond, running, serving
+from tests.support.upstream import CUT, RESET, Script, ScriptedUpstream, refusal, text
 from tests.support.waiting import wait_until
 
 
@@ -112,4 +113,36 @@ async def test_s4_nothing_of_any_kind_of_request_waits_for_the_collector(kind: s
                 await clients.run(kind, place, Said(seed, 20, 10))
             await asyncio.to_thread(wait_until, lambda: running(base) == 0)
     upstream.close()
+    assert [each for each in left if "openresponses_" in each or "/anyio/" in each] == []
+
+
+BEGUN = text("a", "b")[:2]
+FAILURES = {
+    "cut": Script([*BEGUN, CUT]),
+    "cut at once": Script([CUT]),
+    "reset": Script([*BEGUN, RESET]),
+    "ended too early": Script(BEGUN),
+    "no JSON": Script([*BEGUN, b"data: {nope\n\n"]),
+    "an error in the stream": Script([*BEGUN, b'data: {"error": {"message": "x"}}\n\n']),
+    "refused": refusal(429, message="Busy"),
+    "refused for good": refusal(400, message="No"),
+}
+
+
+@pytest.mark.parametrize("store", [True, False])
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("failure", FAILURES)
+def test_s4_nothing_of_a_failed_response_waits_for_the_collector(
+    failure: str, stream: bool, store: bool
+) -> None:
+    """An error refers to the frames in which it was raised, and they to it."""
+    with ScriptedUpstream() as upstream:
+        upstream.scripts["m"] = FAILURES[failure]
+        given = UpstreamSettings(url=upstream.url)
+        with serving(Settings(upstreams=[given], checkpoint_interval=0.05)) as base:
+            for times in (1, 3):  # the first loads what it needs
+                with garbage() as left:
+                    for _ in range(times):
+                        respond(base, model="m", stream=stream, store=store)
+                    wait_until(lambda: running(base) == 0)
     assert [each for each in left if "openresponses_" in each or "/anyio/" in each] == []
