@@ -24,15 +24,15 @@ _HOST = (b"host", b"127.0.0.1:8080")
 
 
 class InProcess:
-    """A running application. `call` makes a request, `turns` speaks on a WebSocket; it lives on `loop`. `got`
-    are the bodies of its answers to requests, as far as they have come."""
+    """A running application. `call` makes a request, `turns` speaks on a WebSocket; it lives on `loop`. The
+    bodies of its answers to requests, as far as they have come, are added to `got` where a test sets it."""
 
     def __init__(self, settings: Settings) -> None:
         if not structlog.is_configured():  # outside pytest
             log_as_in_production()
         self.app = create_app(settings)
         self.loop = asyncio.new_event_loop()
-        self.got = bytearray()
+        self.got: bytearray | None = None
         self._commands: asyncio.Queue[Any] = asyncio.Queue()
         self._answers: asyncio.Queue[Any] = asyncio.Queue()
         self._lifespan = self.loop.create_task(self._live())
@@ -111,7 +111,8 @@ class InProcess:
                 )
             elif message["type"] == "http.response.body":
                 body.append(message.get("body", b""))
-                self.got += body[-1]
+                if self.got is not None:
+                    self.got += body[-1]
                 if not message.get("more_body", False):
                     answered.set()
 

@@ -58,7 +58,8 @@ def ask(app: InProcess, model: str, **more: object) -> int:
 def test_times_of_tokens_are_counted_by_upstream_and_model(
     app: InProcess, upstream: ScriptedUpstream
 ) -> None:
-    upstream.scripts["m"] = by_turns(["Hello", " there"], app.got)  # two that come in one read have no gap
+    got = app.got = bytearray()
+    upstream.scripts["m"] = by_turns(["Hello", " there"], got)  # two that come in one read have no gap
     assert ask(app, "m", stream=True) == 200
     found = values(app)
     which = 'model="m",upstream="u"'
