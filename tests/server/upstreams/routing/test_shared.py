@@ -125,7 +125,7 @@ def test_what_is_not_a_change_is_not_taken_for_one(data: bytes) -> None:
 
 @pytest.fixture
 def own() -> Iterator[OwnRedis]:
-    with own_redis("redis-server") as server:
+    with own_redis() as server:
         yield server
 
 
