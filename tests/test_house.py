@@ -120,7 +120,7 @@ def tracked_files() -> list[Path]:
 @pytest.mark.parametrize("root", ["bridge", "server"])
 def test_version_of_a_distribution_is_that_of_what_is_installed(root: str) -> None:
     project = distribution(root)
-    assert metadata.version("openresponses-bridge") == project["version"]
+    assert metadata.version(project["name"]) == project["version"]
 
 
 @pytest.mark.parametrize("root", ["bridge", "server"])
