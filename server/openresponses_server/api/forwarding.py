@@ -113,7 +113,7 @@ class ForwardingResponder:
         forwarded.outcome.first_bytes_received()
         forwarded.timing.first = time.perf_counter() - started
         headers = self._headers(reply.headers)
-        forwarded.begin(headers["content-type"])
+        forwarded.usage.begin(headers["content-type"])
         announced = headers.get("content-length")
         if announced is not None and int(announced) > most:
             raise too_long(most)
@@ -125,7 +125,7 @@ class ForwardingResponder:
             size += len(data)
             if size > most:
                 raise too_long(most)
-            forwarded.feed(data)
+            forwarded.usage.feed(data)
             await send({"type": "http.response.body", "body": data, "more_body": True})
             data = await reader.read()
         self._ended = True

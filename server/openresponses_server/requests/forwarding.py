@@ -28,7 +28,7 @@ from openresponses_bridge.errors import BridgeError, InvalidRequestError
 from openresponses_bridge.protocol.codec import encode
 from openresponses_bridge.protocol.response import RESPONSE_DEFAULTS, Response
 from openresponses_bridge.protocol.usage import Usage, counts_in, nearest_count, within_bounds
-from openresponses_server.errors import HttpError
+from openresponses_server.errors import HttpError, without_frames
 from openresponses_server.http.auth import client_key
 from openresponses_server.http.client.upload import Upload
 from openresponses_server.http.headers import HeaderFields, fields_of
@@ -440,6 +440,8 @@ class ForwardedAnswer:
     def end(self, usage: Usage | None, failure: BridgeError | None = None) -> None:
         """The answer has ended, with a failure if it is not complete."""
         self.ended, self.failure = True, failure
+        if failure is not None:
+            without_frames(failure)
         status = "completed" if failure is None else "failed"
         self.snapshot = replace(self.snapshot, status=status, usage=usage)
 
@@ -466,6 +468,60 @@ class _Count(Watch, Struct):
             )
 
 
+class ForwardedUsage:
+    """What one answer has used, and what it costs."""
+
+    def __init__(self, endpoint: Endpoint, body: ForwardedBody) -> None:
+        self._found = UsageFinder()
+        self._images = ImageCounter() if endpoint.counted == "images" else None
+        self._body = body
+        self._counts = True
+        self._endpoint = endpoint
+
+    def begin(self, content_type: str) -> None:
+        """The answer begins. What looks like a count in a transcription that is plain text was spoken."""
+        if self._endpoint.counted == "seconds":
+            self._counts = _COUNTING.match(content_type) is not None
+
+    def feed(self, data: bytes) -> None:
+        """The next bytes of the answer."""
+        if self._counts:
+            self._found.feed(data)
+        if self._images is not None:
+            self._images.feed(data)
+
+    def used(self) -> Usage | None:
+        """The tokens of the answer so far; those that the upstream did not count are estimated, or None where
+        it need not count any."""
+        usage = self._found.usage()
+        if usage is not None:
+            usage = plausible(usage)
+        if usage is not None and usage.total_tokens:
+            return usage
+        if self._endpoint.counted != "tokens":
+            return None
+        return Usage.of(self._body.text_bytes // _BYTES_PER_TOKEN, self._found.frames, estimated=True)
+
+    def cost(self, prices: Prices, upstream_model: str, response: Response) -> int | None:
+        """What the answer costs, in picodollars; None if that is not known."""
+        usage, counted = response.usage or self.used(), self._endpoint.counted
+        number = self._number(completed=response.status == "completed")
+        return prices.cost(response.model, upstream_model, usage, counted, number)
+
+    def _number(self, *, completed: bool) -> int | Fraction | None:
+        """The number of what is counted beside tokens, None if it is not known; of images that were not all
+        sent, that of those that were asked for."""
+        if self._images is not None:
+            wanted = 1 if completed else _images_of(self._body)
+            return max(self._images.images, wanted)
+        match self._endpoint.counted:
+            case "characters":
+                return _characters_of(self._body)
+            case "seconds":
+                return self._found.seconds()
+        return None
+
+
 class ForwardedRequest:
     """One request, ready to be sent."""
 
@@ -483,12 +539,8 @@ class ForwardedRequest:
         self.received = body.received
         self.owner: str = request.state.owner
         self.answer = ForwardedAnswer(request.state.request_id, body.model or target.model)
-        self._usage = UsageFinder()
-        self._images = ImageCounter() if endpoint.counted == "images" else None
-        self._body = body
-        self._counts = True
+        self.usage = usage = ForwardedUsage(endpoint, body)  # of its own: the outcome refers to it
         self.timing = TokenTiming()
-        self._endpoint = endpoint
         self.attempts = _attempts(endpoint, body, target, request, service)
         watches: list[Watch] = []
         if service.spans is not None:
@@ -496,7 +548,7 @@ class ForwardedRequest:
             model, request_id = self.answer.snapshot.model, request.state.request_id
             watches.append(service.spans.response(parent, model, request_id, endpoint.operation))
         line = LogLine(request.state.request_id, self.attempts, request.scope["path"])
-        count = _Count(service, self.owner, self.answer.snapshot.model, self._used)
+        count = _Count(service, self.owner, self.answer.snapshot.model, usage.used)
         self.outcome = RunOutcome(
             self.answer,
             self.attempts,
@@ -504,54 +556,12 @@ class ForwardedRequest:
             self.timing,
             ended_elsewhere=False,
             losses=[],
-            cost_of=None if service.prices is None else partial(self._cost, service.prices),
+            cost_of=None if service.prices is None else partial(usage.cost, service.prices),
         )
-
-    def begin(self, content_type: str) -> None:
-        """The answer begins. What looks like a count in a transcription that is plain text was spoken."""
-        if self._endpoint.counted == "seconds":
-            self._counts = _COUNTING.match(content_type) is not None
-
-    def feed(self, data: bytes) -> None:
-        """The next bytes of the answer."""
-        if self._counts:
-            self._usage.feed(data)
-        if self._images is not None:
-            self._images.feed(data)
 
     def end(self, failure: BridgeError | None = None) -> None:
         """The answer has ended, with a failure if it is not complete."""
-        self.answer.end(self._used(), failure)
-
-    def _used(self) -> Usage | None:
-        """The tokens of the answer so far; those that the upstream did not count are estimated, or None where
-        it need not count any."""
-        usage = self._usage.usage()
-        if usage is not None:
-            usage = plausible(usage)
-        if usage is not None and usage.total_tokens:
-            return usage
-        if self._endpoint.counted != "tokens":
-            return None
-        return Usage.of(self._body.text_bytes // _BYTES_PER_TOKEN, self._usage.frames, estimated=True)
-
-    def _cost(self, prices: Prices, upstream_model: str, response: Response) -> int | None:
-        usage, counted = response.usage or self._used(), self._endpoint.counted
-        number = self._number(completed=response.status == "completed")
-        return prices.cost(response.model, upstream_model, usage, counted, number)
-
-    def _number(self, *, completed: bool) -> int | Fraction | None:
-        """The number of what is counted beside tokens, None if it is not known; of images that were not all
-        sent, that of those that were asked for."""
-        if self._images is not None:
-            wanted = 1 if completed else _images_of(self._body)
-            return max(self._images.images, wanted)
-        match self._endpoint.counted:
-            case "characters":
-                return _characters_of(self._body)
-            case "seconds":
-                return self._usage.seconds()
-        return None
+        self.answer.end(self.usage.used(), failure)
 
 
 def _attempts(

@@ -8,6 +8,7 @@ import weakref
 from typing import Any
 
 import pytest
+from websockets.sync.client import connect
 
 from openresponses_server.api.app import create_app
 from openresponses_server.runs.run import Run
@@ -17,7 +18,7 @@ from tests.load.model import Connection, Said
 from tests.load.results import Recording
 from tests.load.wire import Connections
 from tests.support.cyclic_garbage import garbage
-from tests.support.serving import respond, running, serving
+from tests.support.serving import call, running, serving
 from tests.support.upstream import CUT, RESET, Script, ScriptedUpstream, refusal, text
 from tests.support.waiting import wait_until
 
@@ -129,20 +130,42 @@ FAILURES = {
 }
 
 
-@pytest.mark.parametrize("store", [True, False])
-@pytest.mark.parametrize("stream", [True, False])
+REQUESTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "stream": ("/v1/responses", {"input": "x", "stream": True}),
+    "whole": ("/v1/responses", {"input": "x"}),
+    "a stream that is not stored": ("/v1/responses", {"input": "x", "stream": True, "store": False}),
+    "whole, not stored": ("/v1/responses", {"input": "x", "store": False}),
+    "in the background": ("/v1/responses", {"input": "x", "background": True}),
+    "Chat": ("/v1/chat/completions", {"messages": [{"role": "user", "content": "x"}]}),
+    "forwarded": ("/v1/embeddings", {"input": "x"}),
+    "WebSocket": ("/v1/responses", {"type": "response.create", "input": "x"}),
+}
+
+
+def ask(base: str, kind: str) -> None:
+    """Make one request, and wait for the end of its answer."""
+    path, body = REQUESTS[kind]
+    asked = {"model": "m", **body}
+    if kind != "WebSocket":
+        call(base, "POST", path, asked)
+        return
+    with connect(base.replace("http", "ws") + path) as socket:
+        socket.send(json.dumps(asked))
+        while json.loads(socket.recv())["type"] not in ("error", "response.failed"):
+            pass
+
+
+@pytest.mark.parametrize("kind", REQUESTS)
 @pytest.mark.parametrize("failure", FAILURES)
-def test_s4_nothing_of_a_failed_response_waits_for_the_collector(
-    failure: str, stream: bool, store: bool
-) -> None:
+def test_s4_nothing_of_a_failed_response_waits_for_the_collector(failure: str, kind: str) -> None:
     """An error refers to the frames in which it was raised, and they to it."""
     with ScriptedUpstream() as upstream:
         upstream.scripts["m"] = FAILURES[failure]
-        given = UpstreamSettings(url=upstream.url)
-        with serving(Settings(upstreams=[given], checkpoint_interval=0.05)) as base:
+        given = [UpstreamSettings(url=upstream.url)]
+        with serving(Settings(upstreams=given, forwarding=["embeddings"], checkpoint_interval=0.05)) as base:
             for times in (1, 3):  # the first loads what it needs
                 with garbage() as left:
                     for _ in range(times):
-                        respond(base, model="m", stream=stream, store=store)
+                        ask(base, kind)
                     wait_until(lambda: running(base) == 0)
     assert [each for each in left if "openresponses_" in each or "/anyio/" in each] == []

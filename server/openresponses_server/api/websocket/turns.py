@@ -38,7 +38,7 @@ from openresponses_bridge.sse import Frame, SSEDecoder
 from openresponses_bridge.wire import wire_for
 from openresponses_server.api.tracing import trace_turn, with_trace
 from openresponses_server.api.websocket.memory import ConnectionMemory
-from openresponses_server.errors import HttpError
+from openresponses_server.errors import HttpError, without_frames
 from openresponses_server.http.flow import Write
 from openresponses_server.http.refusals import DEFECT, envelope, with_headers
 from openresponses_server.limits.memory import release_received
@@ -258,6 +258,7 @@ class TurnRunner:
                 outcome = await self._turn(message, request_id, others)
         except BridgeError as error:
             outcome, created = error.code, self._has_begun(before)
+            without_frames(error)
             await self._refuse(error, message)
         except Exception:
             outcome, created = DEFECT.code, self._has_begun(before)
