@@ -140,10 +140,11 @@ class _Room:
 
     def cut(self, value: Any) -> Any:
         if isinstance(value, str):
-            # masked before it is cut, with all of a secret that stands where it is: a part would not be found
-            looked_at = value[: _LOOKED_AT + self._secrets.longest]
-            ends = (end for begin, end in self._secrets.spans(looked_at) if begin < _LOOKED_AT)
-            text = without(looked_at[: max([_LOOKED_AT, *ends])], self._secrets)
+            end = _LOOKED_AT
+            if len(value) > end:  # with all of a secret that it would cut: a part is not found
+                spans = self._secrets.spans(value[: end + self._secrets.longest])
+                end = max([end, *(last for first, last in spans if first < end)])
+            text = without(value[:end], self._secrets)
             text = text[: min(LONGEST_TEXT, self._left)].encode(errors="replace").decode()
             self._left -= len(text)
             return text
