@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
+from openresponses_bridge.dialects.bedrock_converse.event_stream import MEDIA_TYPE, FramesOfMessages
 from openresponses_server.settings import Capabilities, Settings, UpstreamSettings
 from tests.support.normalised import Normalised
 from tests.support.serving import Reply, call, serving, violations
@@ -46,6 +47,33 @@ def messages(**fields: Any) -> Step:
     return ("POST", "/v1/messages", {"model": "demo", "max_tokens": 64, "messages": USER, **fields})
 
 
+def gemini(method: str = "generateContent", model: str = "demo", **fields: Any) -> Step:
+    asked = {"contents": [{"role": "user", "parts": [{"text": "Hello"}]}], **fields}
+    query = "?alt=sse" if method.startswith("stream") else ""
+    return ("POST", f"/v1beta/models/{model}:{method}{query}", asked)
+
+
+def interactions(**fields: Any) -> Step:
+    return ("POST", "/v1beta/interactions", {"model": "demo", "input": "Hello", **fields})
+
+
+def converse(method: str = "converse", model: str = "demo", **fields: Any) -> Step:
+    asked = {"messages": [{"role": "user", "content": [{"text": "Hello"}]}], **fields}
+    return ("POST", f"/model/{model}/{method}", asked)
+
+
+STREAMED_GEMINI = "streamGenerateContent"
+STREAMED_CONVERSE = "converse-stream"
+GEMINI_TOOLS = {
+    "tools": [{"functionDeclarations": [{"name": "get_weather", "parametersJsonSchema": WEATHER}]}],
+    "toolConfig": {"functionCallingConfig": {"mode": "ANY"}},
+}
+CONVERSE_TOOLS = {
+    "toolConfig": {
+        "tools": [{"toolSpec": {"name": "get_weather", "inputSchema": {"json": WEATHER}}}],
+        "toolChoice": {"any": {}},
+    }
+}
 SAID = {"role": 1, "content": [PART]}
 
 
@@ -117,6 +145,24 @@ ANSWERS: dict[str, list[Step]] = {
     "messages/stop_sequence_streamed": [messages(stop_sequences=["Hello"], stream=True)],
     "messages/streamed_failure": [messages(model="demo-failure", stream=True)],
     "messages/streamed_cut": [messages(model="demo-cut", stream=True)],
+    "gemini/whole": [gemini()],
+    "gemini/streamed": [gemini(STREAMED_GEMINI)],
+    "gemini/streamed_tool": [gemini(STREAMED_GEMINI, **GEMINI_TOOLS)],
+    "gemini/streamed_failure": [gemini(STREAMED_GEMINI, "demo-failure")],
+    "gemini/streamed_cut": [gemini(STREAMED_GEMINI, "demo-cut")],
+    "interactions/whole": [interactions()],
+    "interactions/streamed": [interactions(stream=True)],
+    "interactions/streamed_tool": [
+        interactions(stream=True, tools=[{**TOOL}], generation_config={"tool_choice": "any"})
+    ],
+    "interactions/streamed_failure": [interactions(model="demo-failure", stream=True)],
+    "interactions/streamed_cut": [interactions(model="demo-cut", stream=True)],
+    "converse/whole": [converse()],
+    "converse/streamed": [converse(STREAMED_CONVERSE)],
+    "converse/streamed_tool": [converse(STREAMED_CONVERSE, **CONVERSE_TOOLS)],
+    "converse/streamed_failure": [converse(STREAMED_CONVERSE, "demo-failure")],
+    "converse/streamed_cut": [converse(STREAMED_CONVERSE, "demo-cut")],
+    "converse/count_tokens": [("POST", "/model/demo/count-tokens", {"input": {"converse": converse()[2]}})],
     "vscode/chat": [vscode()],
     "vscode/chat_tool": [vscode(tools=[{"name": "get_weather", "inputSchema": WEATHER}], toolMode=2)],
     "vscode/chat_failure": [vscode(model="demo-failure")],
@@ -167,6 +213,16 @@ MORE_ERRORS: dict[str, list[Step]] = {
     "chat/no_messages": [chat(messages=[])],
     "messages/wrong_type": [messages(temperature="hot")],
     "messages/no_messages": [messages(messages=[])],
+    "gemini/unknown_model": [gemini(model="nobody")],
+    "gemini/wrong_type": [gemini(contents=5)],
+    "gemini/upstream_overloaded": [gemini(model="demo-overloaded")],
+    "interactions/unknown_model": [interactions(model="nobody")],
+    "interactions/wrong_type": [interactions(input=5)],
+    "interactions/upstream_overloaded": [interactions(model="demo-overloaded")],
+    "converse/unknown_model": [converse(model="nobody")],
+    "converse/wrong_type": [converse(messages=5)],
+    "converse/upstream_overloaded": [converse(model="demo-overloaded")],
+    "converse/upstream_overloaded_streamed": [converse(STREAMED_CONVERSE, "demo-overloaded")],
     "unknown_path": [("GET", "/v1/nothing", None)],
     "unknown_model": [("GET", "/v1/models/nobody", None)],
 }
@@ -252,6 +308,8 @@ def shown(reply: Reply) -> str:
     """The body; JSON indented, a stream as it is. A Responses stream has to be valid."""
     if is_json(reply):
         return json.dumps(reply.json, ensure_ascii=False, indent=2)
+    if reply.headers.get("content-type") == MEDIA_TYPE:  # binary: its messages as server-sent events
+        return FramesOfMessages().feed(reply.body).decode().rstrip("\n")
     text = reply.body.decode()
     if text.startswith("event: response.created"):
         assert violations(reply) == []

@@ -1,8 +1,8 @@
 """Replaces random and changing values in the text that a server sent, so that snapshots can be compared.
 
 Ids are numbered by their prefix in order of appearance (`resp_1`, `msg_1`, `resp_2` …), also in VS Code's
-stateful markers (base64), times become one time, sealed content becomes `(sealed)`, and the address of the
-server its name. No other byte is changed.
+stateful markers (base64), times become one time and latencies none, sealed content becomes `(sealed)`, and
+the address of the server its name. No other byte is changed.
 """
 
 import re
@@ -10,8 +10,11 @@ from base64 import b64decode, b64encode
 from collections import Counter
 
 TIME = "1700000000"
+TIME_WRITTEN = "2023-11-14T22:13:20Z"
 _ID = re.compile(r"([a-z]+)([_-])[0-9a-f]{24,32}(?![0-9a-f])")
 _TIMES = re.compile(r'("(?:created|(?:created|updated|completed)_at)": ?)\d{10}(?:\.\d+)?\b')
+_WRITTEN = re.compile(r'("(?:created|updated)": ?)"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"')
+_LASTED = re.compile(r'("latencyMs": ?)\d+')
 _MARKER = re.compile(r'"data":"([^"]+)","mimeType":"stateful_marker"')
 _SEALED = re.compile(r"(orb1\.s\.[a-z0-9_-]+\.)[A-Za-z0-9_=-]+")
 _ADDRESS = re.compile(r"127\.0\.0\.1:\d{4,5}")
@@ -28,6 +31,8 @@ class Normalised:
         text = _MARKER.sub(self._marker, text)
         text = _ID.sub(self._id, text)
         text = _TIMES.sub(rf"\g<1>{TIME}", text)
+        text = _WRITTEN.sub(rf'\g<1>"{TIME_WRITTEN}"', text)
+        text = _LASTED.sub(r"\g<1>0", text)
         text = _SEALED.sub(r"\1(sealed)", text)
         return _ADDRESS.sub("server.example", text)
 
