@@ -319,10 +319,10 @@ class Gate:
         try:
             await waiter
         except asyncio.CancelledError:
-            if waiter.done() and not waiter.cancelled():  # it was given a slot just before the cancellation
-                self._release(owner)
-            else:
+            if waiter.cancelled():
                 self._remove_waiter(owner, waiter)
+            else:  # it was given a slot just before the cancellation
+                self._release(owner)
             raise
 
     def _resume(self, owner: str) -> None:
@@ -336,14 +336,20 @@ class Gate:
     def _wake_next(self) -> None:
         """Give free slots to the waiting runs, one owner after the other, so that a long queue of one owner
         does not delay the others."""
-        while self._queue and not self.cut.is_set() and not self.runs.full:
-            owner = next(filter(self.runs.may_have, self._queue), None)
-            if owner is None:
-                return
-            waiter = next(iter(self._queue[owner]))
+        while not self.cut.is_set() and not self.runs.full and (found := self._next_waiter()) is not None:
+            owner, waiter = found
             self._remove_waiter(owner, waiter)
             self.runs.acquire(owner)
             waiter.set_result(None)
+
+    def _next_waiter(self) -> tuple[str, asyncio.Future[None]] | None:
+        """The owner whose turn is next, and its first waiter. One that is done has just been cancelled, and
+        removes itself."""
+        for owner in filter(self.runs.may_have, self._queue):
+            for waiter in self._queue[owner]:
+                if not waiter.done():
+                    return owner, waiter
+        return None
 
     def _remove_waiter(self, owner: str, waiter: asyncio.Future[None]) -> None:
         """Remove a waiter; the owner's other waiters are moved behind all other owners."""

@@ -153,6 +153,21 @@ async def test_s8_who_stops_in_the_moment_of_its_turn_gives_its_place_on() -> No
     assert line.gate.running == 0
 
 
+@pytest.mark.parametrize("waits", [True, False], ids=["queued", "at once"])
+async def test_s8_who_stops_waiting_as_another_ends_takes_nothing_from_it(*, waits: bool) -> None:
+    """It is cancelled, and has not run since, when the place is free."""
+    line = Line(Gate(Limits(concurrent=1)))
+    async with line.gate.slot("a", waits=waits):
+        cancelled = line.wait("a", "cancelled")
+        line.wait("b", "next")
+        await asyncio.sleep(0)
+        cancelled.cancel()
+    await until(lambda: line.order == ["next"])
+    assert cancelled.cancelled()
+    await line.all_end()
+    assert (line.gate.running, line.gate._queue) == (0, {})
+
+
 async def test_s8_what_waits_gets_its_turn_while_the_server_leaves_and_not_when_the_rest_is_cut_off() -> None:
     """What another worker can make has gone there by then."""
     line = Line(Gate(Limits(concurrent=1)))
