@@ -16,7 +16,11 @@ import uvloop
 
 from openresponses_server.errors import UpstreamError
 from openresponses_server.http.client.body import PIECE
-from openresponses_server.http.client.connection import Http1Response, request_target_of
+from openresponses_server.http.client.connection import (
+    ClientConnection,
+    Http1Response,
+    request_target_of,
+)
 from openresponses_server.http.client.failures import ConnectionLost, RemoteProtocolError
 from openresponses_server.http.client.pool import ConnectionPool
 from openresponses_server.http.encodings import zstd
@@ -411,6 +415,35 @@ def test_whoever_stops_waiting_closes_its_connection(run: Callable[..., Any]) ->
         await upstream.closed.wait()
 
     run(saying(b""), ask, PATIENT.__class__(connect=5, first_byte=0.1, idle=5, total=30))
+
+
+def test_whoever_leaves_when_its_answer_is_there_ends_no_other_request(
+    run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is cancelled between the end of its answer and its hearing of it. The connection is free by then,
+    and has another request, which would be made twice."""
+    begins = ClientConnection.on_message_begin
+
+    async def ask(connections: ConnectionPool, url: str, upstream: Upstream) -> tuple[bytes, int, int]:
+        answered = asyncio.Event()
+
+        def begun(self: ClientConnection) -> None:
+            answered.set()  # whoever waits for this goes on before the request of this answer does
+            begins(self)
+
+        async def other() -> Http1Response:
+            await answered.wait()
+            first.cancel()
+            return await connections.request("POST", url, headers={}, data=b"2")
+
+        monkeypatch.setattr(ClientConnection, "on_message_begin", begun)
+        second = asyncio.create_task(other())
+        first = asyncio.create_task(connections.request("POST", url, headers={}, data=b"1"))
+        with pytest.raises(asyncio.CancelledError):
+            await first
+        return await read(await second), len(upstream.requests), upstream.connections
+
+    assert run(saying(OK + b"content-length: 2\r\n\r\nhi"), ask) == (b"hi", 2, 1)
 
 
 def test_a_late_reader_of_an_answer_gets_nothing_of_the_next(run: Callable[..., Any]) -> None:

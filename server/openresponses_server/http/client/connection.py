@@ -142,7 +142,8 @@ class ClientConnection(asyncio.Protocol):
             return await response
         except BaseException:
             response.cancel()
-            self.abort()
+            if self._response is response:  # else the answer has ended, and another request may have begun
+                self.abort()
             raise
         finally:
             timer.cancel()
