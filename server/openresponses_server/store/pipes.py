@@ -102,13 +102,18 @@ class Pipes:
         except BlockingIOError:
             return
         *lines, self._cut = (self._cut + data).split(b"\n")
-        for line in dict.fromkeys(lines):  # what is said twice is done once
+        for line in _latest(lines):
             kind, *words = line.decode(errors="replace").split(" ")
             try:
                 if (handler := self.handlers.get(kind)) is not None:
                     handler(words)
             except Exception:  # the other messages must still be received
                 _log.exception("pipes.internal_error")
+
+
+def _latest(lines: list[bytes]) -> list[bytes]:
+    """What is said twice once, where it was said last: between the two it may have been taken back."""
+    return [*dict.fromkeys(reversed(lines))][::-1]
 
 
 class _Peer:
@@ -125,6 +130,7 @@ class _Peer:
         if len(message) > _MOST_BYTES:
             raise ValueError(f"a message has at most {_MOST_BYTES} bytes")
         if self._waiting:
+            self._waiting.pop(message, None)  # its latest place counts, as for its reader
             self._waiting[message] = None
             if len(self._waiting) > _MOST_WAITING:
                 self.close()

@@ -64,6 +64,21 @@ async def test_reader_that_does_not_read_gets_all_later(tmp_path: Path) -> None:
         each.close()
 
 
+@pytest.mark.parametrize("before", [0, 9000], ids=["read at once", "waiting at a full pipe"])
+async def test_what_is_taken_back_and_said_again_is_said(tmp_path: Path, before: int) -> None:
+    (one, _), (two, heard) = opened(tmp_path, "one"), opened(tmp_path, "two")
+    two.handlers["unsay"] = lambda words: heard.remove(words) if words in heard else None
+    for number in range(before):
+        assert one.send("two", "say", f"{number:05}" + "x" * 20)
+    for kind in ("say", "unsay", "say"):
+        assert one.send("two", kind, "x")
+    assert one.send("two", "say", "last")
+    await until(lambda: heard[-1:] == [["last"]])
+    assert heard[before:] == [["x"], ["last"]]
+    for each in (one, two):
+        each.close()
+
+
 async def test_reader_that_never_reads_is_given_up(tmp_path: Path) -> None:
     (one, _), (two, _) = opened(tmp_path, "one"), opened(tmp_path, "two")
     sent = [one.send("two", "say", f"{number:05}" + "x" * 20) for number in range(14_000)]
