@@ -136,12 +136,19 @@ class _JsonBody(Struct):
         return [bytes(self.fields[name])] if name in self.fields else []
 
     def apart(self) -> str | None:
-        given = ((name, value) for name, value in self.fields.items() if len(bytes(value)) < _LONGEST_VALUE)
-        known = {name: msgspec.json.decode(value) for name, value in given}
-        return priced_apart({**dict.fromkeys(self.fields, True), **known})
+        return priced_apart({name: _short_value(bytes(value)) for name, value in self.fields.items()})
 
     def upload(self, model: str) -> Upload:
         return Upload("application/json", whole=encode({**self.fields, _MODEL: model}))
+
+
+def _short_value(value: bytes) -> Any:
+    """The value; True for a long one, and for one that servers read differently, as a number beyond all
+    bounds."""
+    try:
+        return msgspec.json.decode(value) if len(value) < _LONGEST_VALUE else True
+    except (msgspec.MsgspecError, UnicodeError):
+        return True
 
 
 class _Form(Struct):

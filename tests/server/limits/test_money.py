@@ -280,6 +280,19 @@ def test_what_has_another_price_is_refused_before_it_is_asked(upstream: Scripted
         assert (len(upstream.received) == before) == (refused is not None)
 
 
+@pytest.mark.parametrize(
+    ("field", "value", "status"),
+    [("user", b"1e400", 200), ("speed", b"1e400", 400), ("speed", b'"\xff"', 400)],
+)
+def test_a_value_that_servers_read_differently_is_no_usual_one(
+    upstream: ScriptedUpstream, field: str, value: bytes, status: int
+) -> None:
+    upstream.scripts["m"] = used(1, 1)
+    body = b'{"model":"m","input":"x","%b":%b}' % (field.encode(), value)
+    with budgeted(upstream, 1.0) as base:
+        assert call(base, "POST", "/v1/embeddings", body, ONE).status == status
+
+
 def test_what_its_upstream_is_not_sent_has_no_other_price(upstream: ScriptedUpstream) -> None:
     upstream.scripts["m"] = used(1, 1)
     with budgeted(upstream, 1.0) as base:
