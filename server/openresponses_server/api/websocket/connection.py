@@ -383,7 +383,7 @@ class Lanes:
         return encode(value | {"input": [*said, *(given or ())]})
 
     async def _begin(self, name: str | None, message: str | bytes, turns: TaskGroup) -> None:
-        lane = self._lane(name)
+        lane = self._lane(name, turns)
         try:
             if lane is None:
                 raise _too_many_lanes()
@@ -457,16 +457,19 @@ class Lanes:
                     lane.turns.message = None
         await self._after_turn()
 
-    def _lane(self, name: str | None) -> Lane | None:
+    def _lane(self, name: str | None, turns: TaskGroup) -> Lane | None:
         """The lane of this name, moved to the end; None at the limit. A new lane evicts the longest idle one,
-        with its memory."""
+        with its memory; what was said there and still waits is given back."""
         lane = self._lanes.get(name)
         if lane is None:
             if len(self._lanes) >= LANES:
                 idle = next((key for key, each in self._lanes.items() if not each.busy), name)
                 if idle == name:
                     return None
-                self._lanes.pop(idle).memory.close()
+                evicted = self._lanes.pop(idle)
+                evicted.memory.close()
+                held, evicted.held = evicted.held, []
+                self._start(turns, self._give_back, evicted, held, _NOT_ACTIVE)
             lane = self._lanes[name] = Lane(
                 self._service, self._headers, self._owner, self._sender(name), self._writer(name)
             )

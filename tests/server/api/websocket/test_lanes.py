@@ -283,6 +283,27 @@ def test_p27_input_that_cant_be_sent_is_given_back(bridged: str, upstream: Scrip
         assert socket.turn(model="quick", input="x").text == "q"
 
 
+def test_p27_input_that_waits_in_a_lane_that_makes_room_is_given_back(
+    bridged: str, upstream: ScriptedUpstream
+) -> None:
+    upstream.scripts["calls"] = Script([0.05, call(0, "{}", "f", "c1"), 0.3, chunk("tool_calls"), DONE])
+    upstream.scripts["quick"] = Script(text("q"))
+    tools = [{"type": "function", "name": "f", "parameters": {"type": "object"}}]
+    with opened_socket(bridged) as socket:
+        socket.send(model="calls", input="x", tools=tools, stream_id="one")
+        created = socket.receive()["response"]["id"]
+        socket.send(type="response.steer", previous_response_id=created, input=STOP)
+        (accepted,) = steers(lanes_of(socket, 1)["one"])
+        assert socket.receive()["type"] == "response.steer.pending"
+        for number in range(LANES):
+            socket.send(model="quick", input="x", store=False, stream_id=f"s{number}")
+        failed = socket.receive()
+        while failed.get("stream_id") != "one":
+            failed = socket.receive()
+    assert (failed["type"], failed["error"]["code"]) == ("response.steer.failed", "response_not_active")
+    assert failed["steer"] == {**accepted["steer"], "input": STOP}
+
+
 @pytest.mark.parametrize(
     "given",
     [
