@@ -593,7 +593,7 @@ class FileLog:
                     closed = age > _LEFT_FOR and _last_mark(self._path(each.name)) == Kind.CLOSED
                     draft = age > _LEFT_FOR and each.name.endswith(_DRAFT)
                     if closed or marked or draft or age > self._lifetime:
-                        os.unlink(each.path)
+                        self._delete(each.name)
 
     # readers
 
