@@ -13,6 +13,7 @@ from pathlib import Path
 
 from syrupy.assertion import SnapshotAssertion
 
+from tests.support.debug_mode import without_durations
 from tests.support.normalised import Normalised
 from tests.support.processes import SERVE, free_port
 from tests.support.serving import opened, ready, stream
@@ -53,7 +54,8 @@ class Terminal:
                 data = os.read(self._master, 65536)
             except OSError:  # nobody has the other end any more
                 return
-            self.shown += _COLOURS.sub("", data.decode()).replace("\r\n", "\n")
+            shown = _COLOURS.sub("", data.decode()).replace("\r\n", "\n")
+            self.shown = without_durations(self.shown + shown)
 
     def wait_for(self, text: str) -> None:
         while text not in self.shown:

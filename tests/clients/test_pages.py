@@ -52,13 +52,18 @@ def of(language: str) -> list[Block]:
     return [block for block in BLOCKS if block.language == language]
 
 
-@pytest.mark.parametrize("block", of("python"), ids=lambda block: block.page)
+def place_of(block: Block) -> str:
+    """Its page, and which of the page's blocks it is."""
+    return f"{block.page}-{[each for each in BLOCKS if each.page == block.page].index(block) + 1}"
+
+
+@pytest.mark.parametrize("block", of("python"), ids=place_of)
 def test_python(block: Block, demo: str, tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(block.code.replace(_ADDRESS, demo))
     assert output_of([sys.executable, "program.py"], tmp_path).strip()
 
 
-@pytest.mark.parametrize("block", of("js"), ids=lambda block: f"{block.page}-{len(block.code)}")
+@pytest.mark.parametrize("block", of("js"), ids=place_of)
 def test_javascript(block: Block, demo: str, node: Path) -> None:
     (node / "page.mjs").write_text(block.code.replace(_ADDRESS, demo))
     assert output_of(["node", "page.mjs"], node).strip()

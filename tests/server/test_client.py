@@ -8,19 +8,21 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, TypeVar
 
 import pytest
+from msgspec.structs import replace
 
 from openresponses_bridge import CreateResponse, Event, InvalidRequestError, decode_request
 from openresponses_bridge.decoder import LanguageModelTextPart, Part, process_stream
 from openresponses_bridge.protocol.events import ErrorEvent, ResponseCompleted, ResponseCreated
 from openresponses_server.client import OpenResponsesClient, OpenResponsesError, is_plain_id
 from openresponses_server.errors import UpstreamError
-from openresponses_server.settings import Retries, Settings, Timeouts
+from openresponses_server.settings import Retries, Settings
 from tests.support import dialect_scripts as made
-from tests.support.serving import serving
+from tests.support.serving import PATIENT, serving
 from tests.support.upstream import CUT, HANG, JSON, RESET, Script, ScriptedUpstream, Step
+from tests.support.waiting import until
 
 KEY = "sk-client-0123456789abcdef"
-HASTY = Timeouts(connect=0.5, first_byte=0.5, idle=0.5, total=5.0)
+HASTY = replace(PATIENT, first_byte=0.5, idle=0.5)
 SWIFT = Retries(times=2, first_wait=0.01)
 TEXT = made.text("responses", "Hel", "lo")
 T = TypeVar("T")
@@ -34,7 +36,7 @@ def scripted() -> Iterator[ScriptedUpstream]:
 
 def run(base: str, work: Callable[[OpenResponsesClient], Awaitable[T]], **options: Any) -> T:
     async def main() -> T:
-        given = {"timeouts": HASTY, "retries": SWIFT, **options}
+        given = {"timeouts": PATIENT, "retries": SWIFT, **options}
         async with OpenResponsesClient(base, KEY, **given) as client:
             return await work(client)
 
@@ -193,14 +195,14 @@ def test_how_long_the_server_wants_to_be_left_alone_is_kept(scripted: ScriptedUp
 @pytest.mark.parametrize("steps", [[HANG], [TEXT[0], HANG]], ids=["before any event", "after one"])
 def test_silence_is_an_error_and_not_asked_again(scripted: ScriptedUpstream, steps: list[Step]) -> None:
     scripted.scripts["m"] = Script(steps)
-    error, _ = failed(scripted.url)
+    error, _ = failed(scripted.url, timeouts=HASTY)
     assert (error.http_status, error.code, error.is_passing) == (504, UpstreamError.TIMEOUT, False)
     assert len(scripted.received) == 1
 
 
 def test_a_server_that_drips_is_ended_by_the_total_time(scripted: ScriptedUpstream) -> None:
     scripted.scripts["m"] = Script([step for _ in range(200) for step in (b": drip\n\n", 0.05)])
-    error, _ = failed(scripted.url, timeouts=Timeouts(connect=0.5, first_byte=0.5, idle=0.5, total=0.6))
+    error, _ = failed(scripted.url, timeouts=replace(PATIENT, total=0.6))
     assert error.code == UpstreamError.TIMEOUT
 
 
@@ -299,7 +301,6 @@ def test_a_page_is_no_answer(scripted: ScriptedUpstream) -> None:
 )
 def test_cancelling_ends_the_stream_and_the_connection(scripted: ScriptedUpstream, script: Script) -> None:
     scripted.scripts["m"] = script
-    patient = Timeouts(connect=1000, first_byte=1000, idle=1000, total=1000)
 
     async def work(client: OpenResponsesClient) -> None:
         cancel = asyncio.Event()
@@ -307,7 +308,7 @@ def test_cancelling_ends_the_stream_and_the_connection(scripted: ScriptedUpstrea
         events = await read(client, {"model": "m"}, cancel)
         assert len(events) <= 2
 
-    run(scripted.url, work, timeouts=patient)
+    run(scripted.url, work, timeouts=PATIENT)
     assert [each.path for each in scripted.received].count("/v1/responses") == 1
     if script.status == 200:
         while scripted.last("m").gone_at is None:
@@ -331,8 +332,7 @@ def test_leaving_the_stream_closes_the_connection(scripted: ScriptedUpstream) ->
         events = client.stream({"model": "m"})
         await anext(events)
         await events.aclose()
-        await asyncio.sleep(0.1)
-        assert scripted.last("m").gone_at is not None
+        await until(lambda: scripted.last("m").gone_at is not None)
 
     run(scripted.url, work)
 

@@ -16,8 +16,9 @@ from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_cli.agents.driving import AskYesNo, LoopDriver, call_with_anyio
 from openresponses_cli.agents.model import ServiceModel
 from openresponses_server.requests.composition import compose, service_lifespan
-from openresponses_server.settings import Capabilities, Settings, Timeouts, UpstreamSettings
+from openresponses_server.settings import Capabilities, Settings, UpstreamSettings
 from tests.support.loops import Answer
+from tests.support.serving import PATIENT
 from tests.support.upstream import CUT, DONE, JSON, Script, ScriptedUpstream, Step, call, chunk, frame
 
 MODEL = "scripted"
@@ -183,7 +184,7 @@ async def agent(
     settings = Settings(
         upstreams=[UpstreamSettings(url=upstream.url, dialect=dialect, name=MODEL)],
         models={} if able is None else {MODEL: able},
-        timeouts=Timeouts(connect=2.0, first_byte=5.0, idle=5.0, total=20.0),
+        timeouts=PATIENT,
     )
     service = compose(settings)
     async with service_lifespan(service):

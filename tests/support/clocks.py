@@ -1,5 +1,15 @@
 """A clock that a test moves."""
 
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from openresponses_server.http.registry import ConnectionRegistry
+from tests.support.waiting import wait_until
+
 
 class Clock:
     """Seconds since the epoch, which go by when a test says so."""
@@ -9,3 +19,38 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
+
+
+class ConnectionClock(Clock):
+    """The clock by which a server measures the timeouts of its connections, which it checks every now and
+    then; `checks` counts that."""
+
+    def __init__(self) -> None:
+        super().__init__(0.0)
+        self.checks = 0
+
+    def passes(self, seconds: float) -> None:
+        """Let so many seconds go by, and return once the connections were checked after them: there has to be
+        one. The event loop has finished before what it had begun."""
+        self._wait_for_check()
+        self.now += seconds
+        self._wait_for_check()
+
+    def _wait_for_check(self) -> None:
+        before = self.checks
+        wait_until(lambda: self.checks > before)
+
+
+@contextmanager
+def connection_clock() -> Iterator[ConnectionClock]:
+    """A clock for a server that is started while the context lasts."""
+    clock = ConnectionClock()
+    check = ConnectionRegistry._check_all
+
+    def counted(registry: ConnectionRegistry) -> None:
+        check(registry)
+        clock.checks += registry.clock is clock
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ConnectionRegistry, "_check_all", counted)
+        yield clock

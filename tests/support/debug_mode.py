@@ -2,9 +2,14 @@
 
 import logging
 import re
+from typing import Any, AnyStr
 
 _OF_ONE_PROCESS = "Executing %"
-_LINE = re.compile(rb"^Executing <.*> took \d+\.\d+ seconds\r?\n", re.MULTILINE)
+_LINE = r"^Executing <.*> took \d+\.\d+ seconds\r?\n"
+_LINES: dict[type, Any] = {
+    str: re.compile(_LINE, re.MULTILINE),
+    bytes: re.compile(_LINE.encode(), re.MULTILINE),
+}
 
 
 def log_no_durations() -> None:
@@ -12,9 +17,10 @@ def log_no_durations() -> None:
     logging.getLogger("asyncio").addFilter(_is_no_duration)
 
 
-def without_durations(said: bytes) -> bytes:
+def without_durations(said: AnyStr) -> AnyStr:
     """What another process has said, less those lines."""
-    return _LINE.sub(b"", said)
+    found: AnyStr = _LINES[type(said)].sub(said[:0], said)
+    return found
 
 
 def _is_no_duration(record: logging.LogRecord) -> bool:

@@ -5,7 +5,7 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit
@@ -24,11 +24,14 @@ from tests.support.logs import log_as_in_production
 
 
 @contextmanager
-def serving(settings: Settings, send_buffer: int = 0) -> Iterator[str]:
-    """The base URL of a server with these settings, as long as the context lasts."""
+def serving(
+    settings: Settings, send_buffer: int = 0, clock: Callable[[], float] = time.monotonic
+) -> Iterator[str]:
+    """The base URL of a server with these settings, as long as the context lasts; the timeouts of its
+    connections are measured by `clock`."""
     if not structlog.is_configured():  # outside pytest
         log_as_in_production()
-    options = {"lifespan": "on", "timeout_graceful_shutdown": 1, "http": http_protocol(settings)}
+    options = {"lifespan": "on", "timeout_graceful_shutdown": 1, "http": http_protocol(settings, clock)}
     with serving_app(create_app(settings), send_buffer, **options) as base:
         yield base
 

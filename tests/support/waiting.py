@@ -3,6 +3,10 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from typing import Final
+
+NEVER: Final = 3600.0
+"""Seconds that no test takes, for a limit that no load is to reach."""
 
 
 async def until(holds: Callable[[], object]) -> None:

@@ -11,7 +11,8 @@ a WebSocket, which has no body.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+import time
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from enum import Enum, auto
 from functools import partial
@@ -103,7 +104,7 @@ class HttpConnection(HttpToolsProtocol):
         self.app = self._answer  # each request's receive is ours
         self.ws_protocol_class = partial(WebSocketConnection, registry)  # type: ignore[assignment]
         self._stage = _RequestStage.AWAITED
-        self._stage_since, self._idle_timeout = self.loop.time(), self._limits.header_seconds
+        self._stage_since, self._idle_timeout = self._registry.clock(), self._limits.header_seconds
         self.url = self._unparsed = b""
         self._head = 0  # bytes of the head so far
         self._is_plain = True  # the newest head has no header that must be checked
@@ -241,7 +242,7 @@ class HttpConnection(HttpToolsProtocol):
         if len(self._unanswered) >= _MOST_QUEUED:
             self._raise(HttpError(429, "Too many requests were sent before the first was answered."))
         super().on_message_begin()
-        self._stage, self._stage_since, self._head = _RequestStage.HEAD, self.loop.time(), 0
+        self._stage, self._stage_since, self._head = _RequestStage.HEAD, self._registry.clock(), 0
         self._is_plain, self._is_handshake = True, False
 
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -333,7 +334,7 @@ class HttpConnection(HttpToolsProtocol):
         if self.timeout_keep_alive_task is not None:  # the registry closes idle connections
             self.timeout_keep_alive_task.cancel()
             self.timeout_keep_alive_task = None
-        self._stage_since = self.loop.time()
+        self._stage_since = self._registry.clock()
         if self._stage is _RequestStage.COMPLETE and not self._unanswered:
             self._await_request()
             if self._unparsed:
@@ -356,7 +357,7 @@ class HttpConnection(HttpToolsProtocol):
 
     def _await_request(self) -> None:
         """Wait for the next request."""
-        self._stage, self._stage_since, self._head = _RequestStage.AWAITED, self.loop.time(), 0
+        self._stage, self._stage_since, self._head = _RequestStage.AWAITED, self._registry.clock(), 0
         self._idle_timeout = _DRAIN_IDLE_SECONDS if self._registry.retiring else self._limits.idle_seconds
         self._registry.mark_idle(self)
 
@@ -384,7 +385,7 @@ class HttpConnection(HttpToolsProtocol):
         """Accept nothing more from this client. The error is sent here, or by the application if that waits
         for the body, after all earlier answers."""
         in_body = self._stage is _RequestStage.BODY
-        self._stage, self._stage_since, self._unparsed = _RequestStage.REFUSED, self.loop.time(), b""
+        self._stage, self._stage_since, self._unparsed = _RequestStage.REFUSED, self._registry.clock(), b""
         self._registry.mark_busy(self)
         self._registry.refused(error.code)
         if self._unanswered:
@@ -457,7 +458,7 @@ class HttpConnection(HttpToolsProtocol):
         self.transport.abort()
 
 
-def http_protocol(settings: Settings) -> Any:
-    """The protocol class for uvicorn's `Config(http=…)`. It can be pickled, so that each worker process gets
-    one."""
-    return partial(HttpConnection, ConnectionRegistry(settings))
+def http_protocol(settings: Settings, clock: Callable[[], float] = time.monotonic) -> Any:
+    """The protocol class for uvicorn's `Config(http=…)`, and the clock of its timeouts. It can be pickled, so
+    that each worker process gets one."""
+    return partial(HttpConnection, ConnectionRegistry(settings, clock))

@@ -10,7 +10,9 @@ import resource
 import socket
 import struct
 import termios
+import time
 from collections import Counter, OrderedDict
+from collections.abc import Callable
 from contextlib import suppress
 from itertools import islice
 from typing import Final, Protocol
@@ -32,7 +34,7 @@ class MonitoredConnection(Protocol):
     """A connection in the registry."""
 
     def check_timeouts(self, now: float) -> None:
-        """End what exceeds its timeout; `now` is the event loop's time."""
+        """End what exceeds its timeout; `now` is the time of the registry's clock."""
 
     def retire(self) -> None:
         """Close the connection after its next answer."""
@@ -57,11 +59,13 @@ class ConnectionRegistry:
     """The registry of one process. A new connection beyond `limits.connections` is accepted if an idle one,
     the longest idle first, can be closed for it, so that silent connections do not exclude others; or else
     one that waits for its client, of the owner that has most of the longest such ones, and more than one, so
-    that nobody excludes others by bodies that do not end and answers that are not read."""
+    that nobody excludes others by bodies that do not end and answers that are not read. `clock` gives the
+    seconds by which all timeouts are measured."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, clock: Callable[[], float] = time.monotonic) -> None:
         limits = settings.limits
         self.limits: Limits = limits
+        self.clock = clock
         self.largest_message = settings.max_body_bytes
         seconds = (
             *(limits.header_seconds, limits.body_seconds, limits.body_total_seconds),
@@ -148,13 +152,13 @@ class ConnectionRegistry:
         return False
 
     def _check_all(self) -> None:
-        loop = asyncio.get_running_loop()
-        now = loop.time()
+        now = self.clock()
         for connection in list(self._open):
             connection.check_timeouts(now)
         if self._refused:
             _log.warning("connections.refused", **self._refused)
             self._refused.clear()
+        loop = asyncio.get_running_loop()
         self._timer = loop.call_later(self._pause, self._check_all) if self._open else None
 
 

@@ -10,7 +10,7 @@ import pytest
 from openresponses_server.settings import Limits, Retries, Settings, UpstreamSettings
 from tests.support.chat_folds import Folded, chunks
 from tests.support.choices import FAULTS, PATH, TURN, ask
-from tests.support.serving import FAST, call, opened, running, serving
+from tests.support.serving import PATIENT, call, opened, running, serving
 from tests.support.upstream import CUT, DONE, HANG, Script, ScriptedUpstream, frame, refusal, text
 from tests.support.waiting import wait_until
 
@@ -47,7 +47,7 @@ def taking_n(upstream: ScriptedUpstream) -> Iterator[str]:
         ),
         UpstreamSettings(name="second", url=upstream.url, models=["other"]),
     ]
-    with serving(Settings(upstreams=upstreams, timeouts=FAST)) as base:
+    with serving(Settings(upstreams=upstreams, timeouts=PATIENT)) as base:
         yield base
 
 
@@ -146,7 +146,7 @@ def either(request: pytest.FixtureRequest, upstream: ScriptedUpstream) -> Iterat
     options = {"json_schema": "json_object", **WAYS[request.param]}  # answers are judged here
     given = UpstreamSettings(url=upstream.url, options=options)
     limits = Limits(output_bytes=200_000)
-    with serving(Settings(upstreams=[given], timeouts=FAST, limits=limits)) as base:
+    with serving(Settings(upstreams=[given], timeouts=PATIENT, limits=limits)) as base:
         yield base
 
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
+from openresponses_server.hosted.mcp import connections as mcp_connections
+from openresponses_server.hosted.mcp import transports
 from openresponses_server.hosted.mcp.connections import McpConnections, McpFailure, McpServer
 from openresponses_server.hosted.mcp.provider import configured_server
 from openresponses_server.hosted.mcp.transports import MOST_UNASKED, Traffic
@@ -25,6 +28,7 @@ from tests.support.mcp_servers import (
     tool,
     weather_server,
 )
+from tests.support.waiting import NEVER
 
 KEY = ("configured", "peer")
 SMALL = Limits(mcp_message_bytes=4096, mcp_tools=5, mcp_calls_per_key=2)
@@ -41,6 +45,16 @@ class Opened:
 
     async def call(self, server: McpServer, name: str = "echo", **arguments: Any) -> str:
         return await self.connections.call(KEY, server, "me", name, arguments)
+
+    @contextmanager
+    def hurried(self, **seconds: float) -> Iterator[None]:
+        """The server, which is connected, has these times while the context lasts."""
+        connection = self.connections._shared[KEY].connection
+        assert connection is not None
+        server = connection._server
+        connection._server = replace(server, **seconds)
+        yield
+        connection._server = server
 
 
 @pytest.fixture
@@ -87,14 +101,19 @@ async def test_a_connection_is_shared_and_its_list_cached_until_it_changes(opene
 
 async def test_s8_a_server_that_hangs_has_the_time_that_it_has(opened: Opened) -> None:
     peer = Peer(tools_call=None)
-    server = reached(peer.connect, call_seconds=0.05)
-    assert "did not answer within 0.05 seconds" in (await failure(opened.call(server))).message
+    server = reached(peer.connect)
+    await opened.tools(server)
+    with opened.hurried(call_seconds=0.05):
+        assert "did not answer within 0.05 seconds" in (await failure(opened.call(server))).message
     peer.answers["tools/call"] = text_result("later")
     assert await opened.call(server) == "later"
     assert peer.opened == 1
 
 
-async def test_s8_a_server_that_is_never_ready_is_given_up(opened: Opened) -> None:
+async def test_s8_a_server_that_is_never_ready_is_given_up(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mcp_connections, "_FAILED_AGAIN", NEVER)
     peer = Peer(initialize=None, server_discover=None)
     server = reached(peer.connect, start_seconds=0.05)
     assert "was not ready within 0.05 seconds" in (await failure(opened.tools(server))).message
@@ -154,7 +173,11 @@ async def test_tools_that_no_model_can_be_given_are_left_out(opened: Opened) -> 
     assert await opened.tools(server) == ["a", "ü.c"]
 
 
-async def test_s8_notifications_without_end_end_the_connection(opened: Opened) -> None:
+async def test_s8_notifications_without_end_end_the_connection(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transports, "_SLOWLY", 0.0)  # which they come on a busy machine
+
     async def flood(sent: Any) -> None:
         while True:
             await sent.send(notification("notifications/message"))
@@ -196,7 +219,7 @@ async def test_s8_calls_at_once_are_bounded_and_a_cancelled_one_ends(opened: Ope
     assert "2 calls are in progress" in (await failure(opened.call(server))).message
     for each in begun:
         each.cancel()
-    await asyncio.wait(begun, timeout=1)
+    await asyncio.wait(begun)
     assert all(each.cancelled() for each in begun)
     peer.answers["tools/call"] = text_result("free")
     assert await opened.call(server) == "free"
@@ -236,9 +259,11 @@ async def test_closing_ends_what_is_in_progress_and_what_is_not_ready(opened: Op
 
 
 async def test_those_that_wait_for_a_list_share_it_and_its_failure(opened: Opened) -> None:
-    peer = Peer(tools_list=None)
-    server = reached(peer.connect, start_seconds=0.2)
-    found = await asyncio.gather(*(opened.tools(server) for _ in range(5)), return_exceptions=True)
+    peer = Peer(tools_list=None, tools_call=text_result("connected"))
+    server = reached(peer.connect)
+    await opened.call(server)
+    with opened.hurried(start_seconds=0.05):
+        found = await asyncio.gather(*(opened.tools(server) for _ in range(5)), return_exceptions=True)
     assert {type(each) for each in found} == {McpFailure}
     assert [name for name, _ in peer.requests].count("tools/list") == 1
 

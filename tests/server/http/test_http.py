@@ -15,6 +15,7 @@ from structlog.testing import capture_logs
 from openresponses_server.http.connection import HttpConnection
 from openresponses_server.settings import Limits, Settings, UpstreamSettings
 from openresponses_server.settings.files import hashed
+from tests.support.clocks import ConnectionClock, connection_clock
 from tests.support.raw_sockets import RawConnection, answer, raw_connection, request
 from tests.support.serving import call, respond, running, serving
 from tests.support.upstream import HANG, Script, ScriptedUpstream, chunk
@@ -29,9 +30,16 @@ BODY = (
 
 
 @pytest.fixture(scope="module")
-def hasty(upstream: ScriptedUpstream) -> Iterator[str]:
+def clock() -> Iterator[ConnectionClock]:
+    with connection_clock() as clock:
+        yield clock
+
+
+@pytest.fixture(scope="module")
+def hasty(upstream: ScriptedUpstream, clock: ConnectionClock) -> Iterator[str]:
+    """Its timeouts are over when a test moves its clock."""
     upstreams = [UpstreamSettings(url=upstream.url)]
-    with serving(Settings(limits=HASTY, upstreams=upstreams, keep_alive=0.3)) as base:
+    with serving(Settings(limits=HASTY, upstreams=upstreams, keep_alive=0.3), clock=clock) as base:
         yield base
 
 
@@ -50,10 +58,11 @@ def parsed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 # ── time ───────────────────────────────────────────────────────────────────────────────────────────────
-def test_s8_silent_connections_are_closed_and_keep_nobody_out(hasty: str) -> None:
+def test_s8_silent_connections_are_closed_and_keep_nobody_out(hasty: str, clock: ConnectionClock) -> None:
     with ExitStack() as stack:
         silent = [stack.enter_context(raw_connection(hasty)) for _ in range(300)]
-        assert call(hasty, "GET", "/healthz").status == 200
+        assert call(hasty, "GET", "/healthz").status == 200  # after which all of them are accepted
+        clock.passes(2 * HASTY.header_seconds)
         for each in silent:
             each.wait_until_closed()
 
@@ -83,13 +92,19 @@ def test_s8_answers_that_are_hardly_read_keep_nobody_out(key: str) -> None:
             assert respond(base, {"authorization": "Bearer two"}, model="demo", store=False).status == 200
 
 
-def test_s8_slow_headers_are_a_408(hasty: str) -> None:
+def arrives(client: RawConnection, parsed: list[int], data: bytes) -> None:
+    """Send this, and return once the server has it."""
+    size = sum(parsed) + len(data)
+    client.send(data)
+    wait_until(lambda: sum(parsed) == size)
+
+
+def test_s8_slow_headers_are_a_408(hasty: str, clock: ConnectionClock, parsed: list[int]) -> None:
     with raw_connection(hasty) as client:
-        client.send(b"POST /v1/messages HTTP/1.1\r\n")
-        got = b""
-        while not got:
-            client.send(b"x-more: 1\r\n")
-            got = client.read(until=b"}}", seconds=0.1)
+        for line in (b"POST /v1/messages HTTP/1.1\r\n", b"x-more: 1\r\n", b"x-more: 2\r\n"):
+            arrives(client, parsed, line)
+            clock.passes(0.15)
+        got = client.read(until=b"}}")
         status, body = answer(got)
         assert (status, body["error"]["type"]) == (408, "timeout_error")  # Anthropic's shape
         assert b"\r\nconnection: close\r\n" in got
@@ -99,37 +114,37 @@ def test_s8_slow_headers_are_a_408(hasty: str) -> None:
 @pytest.mark.parametrize(
     ("path", "kind"), [("/v1/responses", "server_error"), ("/v1/messages", "timeout_error")]
 )
-@pytest.mark.parametrize("dribbles", [False, True])
-def test_s8_slow_body_is_a_408(hasty: str, path: str, kind: str, dribbles: bool) -> None:
+@pytest.mark.parametrize("more", [b"", b" "], ids=["silent", "dribbles"])
+def test_s8_slow_body_is_a_408(
+    hasty: str, clock: ConnectionClock, parsed: list[int], path: str, kind: str, more: bytes
+) -> None:
     with raw_connection(hasty) as client:
-        client.send(BODY % path.encode())
-        got = b""
-        while not got:
-            got = client.read(until=b"}}", seconds=0.1)
-            if dribbles:
-                client.send(b" ")
-        status, body = answer(got)
+        for piece in (BODY % path.encode(), more, more):
+            arrives(client, parsed, piece)
+            clock.passes(0.15)
+        status, body = answer(client.read(until=b"}}"))
         assert (status, body["error"]["type"]) == (408, kind)
         client.wait_until_closed()
 
 
-def test_s8_slow_honest_body_is_taken(hasty: str) -> None:
+def test_s8_slow_honest_body_is_taken(hasty: str, clock: ConnectionClock, parsed: list[int]) -> None:
     body = json.dumps({"model": "demo", "input": "x" * 6000}).encode()
     with raw_connection(hasty) as client:
         head = f"Content-Length: {len(body)}", "Content-Type: application/json"
-        client.send(request("/v1/responses/input_tokens", None, *head))
+        arrives(client, parsed, request("/v1/responses/input_tokens", None, *head))
         for start in range(0, len(body), 500):
-            client.send(body[start : start + 500])
-            time.sleep(0.1)  # three times the time of a body, ten times that of each of its parts
+            arrives(client, parsed, body[start : start + 500])
+            clock.passes(0.1)  # three times the time of a body, ten times that of each of its parts
         assert answer(client.read(until=b"}"))[0] == 200
 
 
-def test_s8_kept_connection_is_closed_when_it_is_idle(hasty: str) -> None:
+def test_s8_kept_connection_is_closed_when_it_is_idle(hasty: str, clock: ConnectionClock) -> None:
     with raw_connection(hasty) as client:
         for _ in range(3):
             client.send(HEALTH)
             assert b" 200 " in client.read(until=b"}")
-            time.sleep(0.1)
+            clock.passes(0.5)
+        clock.passes(2 * HASTY.idle_seconds)
         client.wait_until_closed()
 
 
@@ -141,10 +156,11 @@ def test_half_closed_client_is_let_go(hasty: str, sent: bytes) -> None:
         client.wait_until_closed()
 
 
-def test_s8_body_of_a_refused_request_is_not_read_for_ever(hasty: str) -> None:
+def test_s8_body_of_a_refused_request_is_not_read_for_ever(hasty: str, clock: ConnectionClock) -> None:
     with raw_connection(hasty) as client:
         client.send(b"POST /nowhere HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000000000\r\n\r\n")
         assert b" 404 " in client.read(until=b"}}")
+        clock.passes(2 * HASTY.body_seconds)
         while client.send(b"x" * 1000):
             time.sleep(0.01)
         client.wait_until_closed()
@@ -236,11 +252,14 @@ def test_what_is_not_http_is_one_400_and_the_end(hasty: str, sent: bytes) -> Non
 # ── pipelining ─────────────────────────────────────────────────────────────────────────────────────────
 @pytest.mark.parametrize(("sent", "answered"), [(12, 12), (40, 16)])
 def test_pipelined_requests_are_answered_in_order_until_there_are_too_many(
-    hasty: str, sent: int, answered: int
+    hasty: str, clock: ConnectionClock, sent: int, answered: int
 ) -> None:
     with raw_connection(hasty) as client:
         client.send(b"".join(request(f"/v1/models/{number}", method="GET") for number in range(sent)))
-        got = client.read()
+        got = client.read(until=b"'%d'" % (answered - 1))
+        if sent == answered:
+            clock.passes(2 * HASTY.idle_seconds)
+        got += client.read()
     places = [got.find(b"'%d'" % number) for number in range(answered)]
     assert -1 not in places
     assert places == sorted(places)
@@ -279,7 +298,12 @@ def test_s8_connection_that_waits_makes_room_and_busy_ones_stay(upstream: Script
     upstream.scripts["open"] = Script([chunk(content="a"), HANG])
     asked = request("/v1/responses", {"model": "open", "input": "x", "stream": True, "store": False})
     settings = Settings(limits=Limits(connections=3), upstreams=[UpstreamSettings(url=upstream.url)])
-    with capture_logs() as lines, serving(settings) as base, ExitStack() as stack:
+    with (
+        capture_logs() as lines,
+        connection_clock() as clock,
+        serving(settings, clock=clock) as base,
+        ExitStack() as stack,
+    ):
         busy, oldest, newest = (stack.enter_context(raw_connection(base)) for _ in range(3))
         busy.send(asked)
         assert b" 200 " in busy.read(until=b"output_text.delta")
@@ -297,7 +321,7 @@ def test_s8_connection_that_waits_makes_room_and_busy_ones_stay(upstream: Script
         got = late.read()
         assert (answer(got)[0], b"\r\nretry-after: 1\r\n" in got) == (503, True)
         assert busy.is_open()
-        time.sleep(1.1)
+        wait_until(lambda: any("service_unavailable" in line for line in lines))
     sums = [line for line in lines if line["event"] == "connections.refused"]
     assert any("connection_evicted" in line for line in sums)
     assert any("service_unavailable" in line for line in sums)
@@ -308,17 +332,20 @@ def test_s8_connection_that_waits_makes_room_and_busy_ones_stay(upstream: Script
 LARGE = [chunk(content="x" * 500_000) for _ in range(24)]
 
 
-def stops_reading(base: str, asked: bytes) -> bytes:
-    """What came in all to a client that doesn't read for a while."""
-    with raw_connection(base, reads_little=True) as client:
+def stops_reading(base: str, clock: ConnectionClock, asked: bytes) -> bytes:
+    """What came in all to a client that doesn't read until it is cut off."""
+    with capture_logs() as lines, raw_connection(base, reads_little=True) as client:
         client.send(asked)
         got = client.read(until=b"200 OK")
-        time.sleep(1.0)
+        while not any("client_takes_nothing" in line for line in lines):
+            clock.passes(HASTY.write_seconds)
         client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 22)
         return got + client.read()
 
 
-def test_s8_client_that_stops_reading_is_cut_off(hasty: str, upstream: ScriptedUpstream) -> None:
+def test_s8_client_that_stops_reading_is_cut_off(
+    hasty: str, clock: ConnectionClock, upstream: ScriptedUpstream
+) -> None:
     upstream.scripts["large"] = Script([*LARGE, chunk("stop")])
     asked = {"model": "large", "input": "x"}
     stored = call(hasty, "POST", "/v1/responses", asked).json["id"]
@@ -329,21 +356,22 @@ def test_s8_client_that_stops_reading_is_cut_off(hasty: str, upstream: ScriptedU
         request(f"/v1/responses/{stored}?stream=true", method="GET"),
         request(f"/v1/responses/{stored}", method="GET"),
     ):
-        got = stops_reading(hasty, sent)
+        got = stops_reading(hasty, clock, sent)
         assert b" 200 OK" in got
         assert len(got) < 9_000_000, "it was sent all of it"
     wait_until(lambda: running(hasty) == 0)
 
 
-def test_slow_reader_is_not_cut_off(hasty: str, upstream: ScriptedUpstream) -> None:
+def test_slow_reader_is_not_cut_off(hasty: str, clock: ConnectionClock, upstream: ScriptedUpstream) -> None:
     upstream.scripts["large"] = Script([*LARGE[:8], chunk("stop")])
     asked = {"model": "large", "input": "x", "stream": True, "store": False}
     size = 0
     with raw_connection(hasty, reads_little=True) as client:
         client.send(request("/v1/responses", asked))
-        for _ in range(75):
-            size += len(client.socket.recv(2000))
-            time.sleep(0.02)
+        for _ in range(15):
+            for _ in range(5):
+                size += len(client.socket.recv(2000))
+            clock.passes(0.1)
         assert client.read(until=b"[DONE]").endswith(b"[DONE]\n\n\r\n0\r\n\r\n")
     assert size < 1_000_000, "it was not slow"
 

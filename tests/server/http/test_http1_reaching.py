@@ -21,13 +21,12 @@ from cryptography.x509.oid import NameOID
 from openresponses_server.errors import UpstreamError
 from openresponses_server.http.client.pool import tls_context
 from openresponses_server.http.flow import BodyReader
-from openresponses_server.settings import Timeouts
 from openresponses_server.upstreams.base import UpstreamRequest
 from openresponses_server.upstreams.dialects import CHAT
 from openresponses_server.upstreams.http import HttpUpstream
+from tests.support.serving import PATIENT
 from tests.support.upstream import text
 
-PATIENT = Timeouts(connect=10, first_byte=10, idle=10, total=30)
 ANSWER = b"".join(step for step in text("Hi") if isinstance(step, bytes))
 REFUSED = {"Connection refused"}
 UNKNOWN = {

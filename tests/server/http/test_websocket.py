@@ -17,6 +17,7 @@ from websockets.frames import Frame, Opcode
 from openresponses_server.http.websocket import CompressedMessage, WebSocketConnection, WholeMessageDeflate
 from openresponses_server.settings import Limits, Settings, UpstreamSettings
 from openresponses_server.settings.files import hashed
+from tests.support.clocks import ConnectionClock, connection_clock
 from tests.support.raw_sockets import (
     HANDSHAKE,
     RawConnection,
@@ -26,7 +27,7 @@ from tests.support.raw_sockets import (
     raw_websocket,
     ws_frame,
 )
-from tests.support.serving import call, ready, serving
+from tests.support.serving import call, running, serving
 from tests.support.sockets import opened_socket
 from tests.support.upstream import HANG, Script, ScriptedUpstream, chunk
 from tests.support.waiting import wait_until
@@ -38,9 +39,16 @@ CREATE = {"type": "response.create", "model": "m", "input": "x", "store": False}
 
 
 @pytest.fixture(scope="module")
-def hasty(upstream: ScriptedUpstream) -> Iterator[str]:
+def clock() -> Iterator[ConnectionClock]:
+    with connection_clock() as clock:
+        yield clock
+
+
+@pytest.fixture(scope="module")
+def hasty(upstream: ScriptedUpstream, clock: ConnectionClock) -> Iterator[str]:
+    """Its timeouts are over when a test moves its clock."""
     upstreams = [UpstreamSettings(url=upstream.url)]
-    with serving(Settings(limits=HASTY, upstreams=upstreams, max_body_bytes=LIMIT)) as base:
+    with serving(Settings(limits=HASTY, upstreams=upstreams, max_body_bytes=LIMIT), clock=clock) as base:
         yield base
 
 
@@ -185,11 +193,14 @@ def test_fragmented_message_is_taken(hasty: str, upstream: ScriptedUpstream, com
     ids=["part of a frame", "first fragment", "compressed"],
 )
 @pytest.mark.parametrize("dribbles", [False, True])
-def test_s8_message_without_progress_ends_the_connection(hasty: str, begun: bytes, dribbles: bool) -> None:
+def test_s8_message_without_progress_ends_the_connection(
+    hasty: str, clock: ConnectionClock, begun: bytes, dribbles: bool
+) -> None:
     with raw_websocket(hasty, deflate=True) as client:
         client.send(begun)
         got = b""
         while b"\x88" not in got:
+            clock.now += 0.15
             got += client.read(until=b"\x88", seconds=0.1)
             if dribbles:
                 client.send(b"\x89\x80\0\0\0\0")
@@ -198,18 +209,22 @@ def test_s8_message_without_progress_ends_the_connection(hasty: str, begun: byte
     assert close_code(got) == 1008
 
 
-def test_silent_socket_stays_open(hasty: str) -> None:
+def test_silent_socket_stays_open(hasty: str, clock: ConnectionClock) -> None:
     with raw_websocket(hasty) as client:
-        time.sleep(1.2)
+        for _ in range(3):
+            clock.passes(0.5)
         assert client.is_open()
 
 
-def test_s8_socket_that_is_not_read_is_cut_off(hasty: str, upstream: ScriptedUpstream) -> None:
+def test_s8_socket_that_is_not_read_is_cut_off(
+    hasty: str, clock: ConnectionClock, upstream: ScriptedUpstream
+) -> None:
     upstream.scripts["m"] = Script([*(chunk(content="x" * 500_000) for _ in range(24)), chunk("stop")])
     with raw_websocket(hasty, reads_little=True) as client:
         client.send(create())
-        wait_until(lambda: ready(hasty).json["running"] == 1)
-        wait_until(lambda: ready(hasty).json["running"] == 0)
+        wait_until(lambda: running(hasty) == 1)
+        while running(hasty):
+            clock.passes(HASTY.write_seconds)
         client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 22)
         assert len(client.read()) < 1_000_000, "the system still had it"
 

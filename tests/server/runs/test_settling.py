@@ -27,6 +27,7 @@ from openresponses_server.store.logs.memory import MemoryLog
 from openresponses_server.store.logs.redis import RedisLog
 from openresponses_server.store.memory import MemoryStore
 from tests.support.broken_runs import LONG_AGO, Left
+from tests.support.clocks import Clock
 from tests.support.failing_store import FailingStore, as_store
 
 
@@ -172,18 +173,21 @@ async def test_nobody_is_taken_for_dead_until_all_could_renew_after_an_outage(
     assert await settler.sweep() == 1
 
 
-async def test_nobody_is_taken_for_dead_until_all_could_renew_after_the_store_was_slow(left: Left) -> None:
+async def test_nobody_is_taken_for_dead_until_all_could_renew_after_the_store_was_slow(
+    left: Left, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It did what was asked of it in the end, and meanwhile every lease was over."""
-    slow = 0.1
+    clock, slow = Clock(), 6.0
+    monkeypatch.setattr(settle, "time", SimpleNamespace(monotonic=clock))
 
     async def renew() -> None:
-        await asyncio.sleep(slow)
+        clock.now += slow
 
-    settler = Settler(left.store, left.log, 0.2, renew)
+    settler = Settler(left.store, left.log, 20.0, renew)
     assert await settler.sweep() == 0
     slow = 0.0
     assert await settler.sweep() == 0
-    await asyncio.sleep(0.21)
+    clock.now += 21
     assert await settler.sweep() == 1
 
 

@@ -18,6 +18,7 @@ from openresponses_server.store.readiness import StoreMonitor
 from openresponses_server.store.sql import sqlite
 from openresponses_server.store.sql import store as probing
 from tests.support.serving import Reply, call, respond, serving
+from tests.support.waiting import until
 
 AT_MOST = 0.05  # seconds; probes wait one
 
@@ -40,11 +41,10 @@ async def test_s8_store_that_does_not_answer_is_out_after_a_while_and_back_when_
         await monitor.seen()
         assert _shown(monitor) == (StoreError.UNAVAILABLE, "The session store has not answered yet.")
         store.answers.set()
-        await asyncio.sleep(0.05)
-        assert monitor.store_outage is None
+        await until(lambda: monitor.store_outage is None)
         store.answers.clear()
         assert monitor.store_outage is None  # it has the time that it may take
-        await asyncio.sleep(0.2)
+        await until(lambda: monitor.store_outage is not None)
         assert _shown(monitor) == (StoreError.UNAVAILABLE, "The session store does not answer.")
 
 

@@ -125,9 +125,10 @@ def test_cancel_ends_the_run_and_informs_its_client(
     upstream.scripts["long"] = Script([chunk(content="x "), chunk(content="x "), *pause])
     request = {"model": "long", "input": "x", "stream": True, "store": store}
     with opened(bridged, "POST", "/v1/responses", request) as response:
-        head = response.readline() + response.readline() + response.readline()
-        response_id = json.loads(head.split(b"data: ")[1])["response"]["id"]
-        time.sleep(0.1)
+        head = b""
+        while head.count(b"event: response.output_text.delta\n") < 2:
+            head += response.readline()
+        response_id = json.loads(head.split(b"data: ")[1].partition(b"\n")[0])["response"]["id"]
         cancelled = cancel(bridged, response_id)
         reply = Reply(200, {}, head + response.read())
     assert violations(reply) == []

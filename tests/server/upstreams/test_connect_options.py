@@ -30,16 +30,16 @@ from openresponses_server.http.client.connection import ClientConnection, reques
 from openresponses_server.http.client.failures import ConnectionLost
 from openresponses_server.http.client.proxies import NoProxyList, Proxy, environment_proxy
 from openresponses_server.http.flow import BodyReader
-from openresponses_server.settings import Settings, SettingsError, Timeouts, UpstreamSettings, load_settings
+from openresponses_server.settings import Settings, SettingsError, UpstreamSettings, load_settings
 from openresponses_server.upstreams.base import UpstreamRequest
 from openresponses_server.upstreams.targets import configured, secrets_of
 from tests.support.certificates import Authority
 from tests.support.listening import listening
 from tests.support.scripted_proxy import ScriptedProxy
+from tests.support.serving import PATIENT
 from tests.support.upstream import text
 
 ANSWER = b"".join(step for step in text("Hi") if isinstance(step, bytes))
-PATIENT = Timeouts(connect=20, first_byte=20, idle=20, total=60)
 LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 PASSWORD = "pä:ss w/rd?#@!"
 USER = f"me:{PASSWORD}"

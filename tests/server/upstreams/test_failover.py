@@ -17,7 +17,7 @@ from openresponses_server.settings.files import hashed
 from openresponses_server.upstreams.refusals import limit_seconds
 from openresponses_server.upstreams.refusals import refusal as refused
 from tests.support.logs import log_as_in_production
-from tests.support.serving import call, ready, respond, serving, stream
+from tests.support.serving import HASTY, PATIENT, call, ready, respond, serving, stream
 from tests.support.upstream import (
     CUT,
     DONE,
@@ -84,15 +84,13 @@ STAYS = {
 
 
 def settings(upstream: ScriptedUpstream, first: dict[str, Any] | None = None, **more: Any) -> Settings:
-    from tests.support.serving import HASTY
-
-    given = {"failover": ["second/good"], "timeouts": HASTY, **(first or {})}
+    given = {"failover": ["second/good"], "timeouts": PATIENT, **(first or {})}
     return Settings(
         upstreams=[
             UpstreamSettings(name="first", url=upstream.url, models=["m"], **given),
             UpstreamSettings(name="second", url=upstream.url, models=["good"]),
         ],
-        **more,
+        **{"timeouts": PATIENT, **more},
     )
 
 
@@ -103,16 +101,19 @@ def asked(upstream: ScriptedUpstream, model: str) -> int:
 @pytest.fixture(scope="module")
 def many(upstream: ScriptedUpstream) -> Iterator[str]:
     """A server with two upstreams for each case, so that no case has anything to do with another."""
-    from tests.support.serving import HASTY
-
     made = []
     for number in range(2 * (len(REFUSALS) + len(IN_BAND))):
+        timeouts = HASTY if [*REFUSALS, *IN_BAND][number // 2] == "silence" else PATIENT
         failover = [f"s{number}/good-{number}"]
         first = UpstreamSettings(
-            name=f"f{number}", url=upstream.url, models=[f"m-{number}"], failover=failover
+            name=f"f{number}",
+            url=upstream.url,
+            models=[f"m-{number}"],
+            failover=failover,
+            timeouts=timeouts,
         )
         made += [first, UpstreamSettings(name=f"s{number}", url=upstream.url, models=[f"good-{number}"])]
-    with serving(Settings(upstreams=made, timeouts=HASTY)) as base:
+    with serving(Settings(upstreams=made, timeouts=PATIENT)) as base:
         yield base
 
 

@@ -17,16 +17,16 @@ import pytest
 from openresponses_bridge.seal import Sealer
 from openresponses_server.errors import UpstreamError
 from openresponses_server.http.flow import BodyReader
-from openresponses_server.settings import Settings, Timeouts, UpstreamSettings
+from openresponses_server.settings import Settings, UpstreamSettings
 from openresponses_server.upstreams.base import UpstreamRequest
 from openresponses_server.upstreams.targets import configured
 from tests.support.certificates import Authority
 from tests.support.listening import listening
+from tests.support.serving import PATIENT
 from tests.support.upstream import text
 from tests.support.waiting import wait_until
 
 ANSWER = b"".join(step for step in text("Hi") if isinstance(step, bytes))
-PATIENT = Timeouts(connect=20, first_byte=20, idle=20, total=60)
 USER = "me"
 # what each lets a password have, and the same in an address
 PASSWORDS = {

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from openresponses_bridge.seal import Sealer
 from openresponses_server.errors import UpstreamError
@@ -22,10 +23,12 @@ from openresponses_server.settings import Playback, Settings, SettingsError, Tim
 from openresponses_server.upstreams.base import Upstream, UpstreamRequest
 from openresponses_server.upstreams.recording.recorded import recorder_of
 from openresponses_server.upstreams.routing.models import Router, build_router
+from tests.support.serving import PATIENT
 from tests.support.upstream import CUT, HANG, RESET, Script, ScriptedUpstream, refusal, text
+from tests.support.waiting import until
 
 KEY = "sk-A1b2C3d4E5f6G7h8I9j0"
-QUICK = Timeouts(connect=0.3, first_byte=0.2, idle=0.2, total=5.0)
+QUICK = replace(PATIENT, first_byte=0.2, idle=0.2)
 STREAM = {"content-type": "text/event-stream"}
 JSON = {"content-type": "application/json"}
 WHOLE = json.dumps({"object": "chat.completion", "choices": [{"message": {"content": "Hi"}}]}).encode()
@@ -59,8 +62,8 @@ def key(monkeypatch: pytest.MonkeyPatch) -> str:
     return "A_KEY"
 
 
-def router(url: str, record: Path | None = None, **more: Any) -> Router:
-    given = UpstreamSettings(url=url, timeouts=QUICK, **more)
+def router(url: str, record: Path | None = None, timeouts: Timeouts = PATIENT, **more: Any) -> Router:
+    given = UpstreamSettings(url=url, timeouts=timeouts, **more)
     return build_router(Settings(upstreams=[given], record=record and str(record)), Sealer(b"k" * 32))
 
 
@@ -99,14 +102,15 @@ def records(path: Path) -> list[Record]:
 async def test_it_answers_as_the_upstream_did(
     upstream: ScriptedUpstream, tmp_path: Path, key: str, model: str
 ) -> None:
-    live = router(upstream.url, tmp_path, api_key_env=key)
+    timeouts = QUICK if model in ("silent", "late") else PATIENT
+    live = router(upstream.url, tmp_path, timeouts, api_key_env=key)
     came = await ask(live.resolve(model).upstream, model)
     await live.close()
     path = the_only(tmp_path)
     assert KEY not in path.read_text()
     for speed in (4.0, "max"):
         playback = Playback(speed=speed)
-        played = router(f"recording:{path}", playback=playback)
+        played = router(f"recording:{path}", timeouts=timeouts, playback=playback)
         assert await ask(played.resolve(model).upstream, model) == came
         await played.close()
 
@@ -152,7 +156,7 @@ async def test_who_leaves_early_is_recorded(upstream: ScriptedUpstream, tmp_path
         reader = BodyReader(reply)
         await reader.read()
     late = asyncio.create_task(ask(one, "late"))
-    await asyncio.sleep(0.05)
+    await until(lambda: upstream.received[-1].model == "late")
     late.cancel()
     await asyncio.wait([late])
     await live.close()
@@ -198,7 +202,8 @@ async def test_a_played_pause_is_scaled(tmp_path: Path, monkeypatch: pytest.Monk
 
 async def test_a_played_silence_is_too_long_for_those_who_wait_less(tmp_path: Path) -> None:
     path = made(tmp_path / "r", [("m", "Hi", [(0.0, "a"), (9.0, "b")])])
-    came = await ask(router(f"recording:{path}").resolve("m").upstream, "m")
+    hasty = router(f"recording:{path}", timeouts=replace(PATIENT, idle=0.2))
+    came = await ask(hasty.resolve("m").upstream, "m")
     assert came[:4] == ["", b"a", 504, UpstreamError.TIMEOUT]
 
 

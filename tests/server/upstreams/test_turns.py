@@ -12,10 +12,10 @@ import uvloop
 from openresponses_server.http.client import body as turns_module
 from openresponses_server.http.client.body import PIECE, FairScheduler
 from openresponses_server.http.flow import Discard
-from openresponses_server.settings import Timeouts
 from openresponses_server.upstreams.base import UpstreamRequest
 from openresponses_server.upstreams.dialects import CHAT
 from openresponses_server.upstreams.http import HttpUpstream
+from tests.support.serving import PATIENT
 from tests.support.upstream import Script, ScriptedUpstream, chunk
 
 FEW = 100
@@ -176,8 +176,7 @@ def test_s4_those_who_have_much_do_not_hold_up_a_pass(
 
     body = b"".join(chunk(content="x" * 50) for _ in range(100))
     with ScriptedUpstream({"m": Script([body] * 30)}) as scripted:
-        timeouts = Timeouts(connect=10.0, first_byte=10.0, idle=10.0)
-        upstream = HttpUpstream("m", scripted.url, CHAT, timeouts)
+        upstream = HttpUpstream("m", scripted.url, CHAT, PATIENT)
         bounded = min(longest(upstream) for _ in range(2))
         monkeypatch.setattr(turns_module, "_ITERATION_SECONDS", 60.0)
         assert longest(upstream) > 2 * bounded
@@ -206,8 +205,7 @@ async def test_a_turn_that_comes_after_the_end_leaves_the_connection_to_who_has_
 
     async def two(url: str, later: float) -> list[int]:
         """The second is asked when the first answer has ended, on its connection."""
-        patient = Timeouts(connect=10.0, first_byte=10.0, idle=10.0)
-        upstream = HttpUpstream("m", url, CHAT, patient)
+        upstream = HttpUpstream("m", url, CHAT, PATIENT)
         sizes = await asyncio.gather(ask(upstream, 0.0), ask(upstream, later))
         await upstream.close()
         return sizes

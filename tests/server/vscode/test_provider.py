@@ -31,6 +31,7 @@ from tests.support import dialect_scripts as made
 from tests.support.documents import blocks_of
 from tests.support.serving import serving
 from tests.support.upstream import HANG, Script, ScriptedUpstream, refusal
+from tests.support.waiting import until
 
 DIALECTS = ("chat", "anthropic", "responses")
 FIND = ChatTool("find", "Finds.", {"type": "object", "properties": {"q": {"type": "string"}}})
@@ -339,11 +340,7 @@ def test_cancelling_ends_the_answer_and_the_upstream(place: Place, scripted: Scr
             provider, user("Hello"), model="chat-m", cancel=cancel, shown=Shown(cancel)
         )
         assert (shown.text, result.finish_reason, result.error) == ("Hel", "cancelled", None)
-        for _ in range(100):
-            if scripted.last("chat-m").gone_at is not None:
-                return
-            await asyncio.sleep(0.02)
-        raise AssertionError("the upstream was not left")
+        await until(lambda: scripted.last("chat-m").gone_at is not None)
 
     run(place, work, upstreams(scripted))
 
@@ -353,12 +350,11 @@ def test_a_cancelled_caller_leaves_nothing_behind(scripted: ScriptedUpstream) ->
 
     async def work(provider: LanguageModelChatProvider) -> None:
         answering = asyncio.create_task(respond(provider, user("Hello"), model="chat-m"))
-        await asyncio.sleep(0.2)
+        await until(lambda: scripted.received)
         answering.cancel()
         with pytest.raises(asyncio.CancelledError):
             await answering
-        await asyncio.sleep(0.2)
-        assert scripted.last("chat-m").gone_at is not None
+        await until(lambda: scripted.last("chat-m").gone_at is not None)
 
     run(within, work, upstreams(scripted))
 

@@ -19,15 +19,16 @@ from tests.support.raw_sockets import raw_websocket, ws_frame
 from tests.support.serving import call, serving
 from tests.support.sockets import Socket, opened_socket
 from tests.support.upstream import ScriptedUpstream, by_turns, paced
-from tests.support.waiting import wait_until
+from tests.support.waiting import NEVER, wait_until
 
 SEND_BUFFER = 16 * 1024
 
 
 @pytest.fixture
 def base(upstream: ScriptedUpstream, written: DirectWrites) -> Iterator[str]:
+    """Without keep-alives, which would come between tokens on a busy machine."""
     upstreams = [UpstreamSettings(url=upstream.url)]
-    with serving(Settings(upstreams=upstreams, keep_alive=0.05), SEND_BUFFER) as base:
+    with serving(Settings(upstreams=upstreams, keep_alive=NEVER), SEND_BUFFER) as base:
         yield base
 
 

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 import anyio
 import pytest
+from structlog.testing import capture_logs
 from websockets.exceptions import ConnectionClosed
 
 from openresponses_bridge import ResponseStreamStateMachine
@@ -22,11 +23,12 @@ from openresponses_server.errors import HttpError
 from openresponses_server.runs import client as clients
 from openresponses_server.runs.client import Batch
 from openresponses_server.settings import Limits, Settings, UpstreamSettings
+from tests.support.clocks import connection_clock
 from tests.support.services import own_redis, postgres_database
 from tests.support.serving import call, ready, serving, wait_for
 from tests.support.sockets import Socket, opened_socket
 from tests.support.upstream import CUT, HANG, Script, ScriptedUpstream, chunk, text
-from tests.support.waiting import wait_until
+from tests.support.waiting import NEVER, wait_until
 
 BUFFER = 65536  # bytes that the system keeps on either side of a connection
 PIECES = 60
@@ -134,14 +136,14 @@ def test_s8_socket_that_falls_behind_counts_as_a_reader(server: str, upstream: S
         for places, each in enumerate(sockets, 1):
             ids.append(begun(each, model="flood")[1])
             wait_until(lambda places=places: readers(server) == min(places, 2))
-        time.sleep(0.8)  # the run's timeout with the third, and the interval of looking
+        wait_until(lambda: call(server, "GET", f"/v1/responses/{ids[2]}").status == 200)
+        wait_for(server, ids[2], "completed")  # without its client, which has fallen behind
         events = []
         while not events or events[-1]["type"] != "error":
             events.append(sockets[2].receive())
         assert events[-1]["status"] == 429
         assert sockets[2].turn(model="m", input="x").text == "Hello"
     last = events[-2]["sequence_number"]
-    wait_until(lambda: call(server, "GET", f"/v1/responses/{ids[2]}").status == 200)
     rest = call(server, "GET", f"/v1/responses/{ids[2]}?stream=true&starting_after={last}")
     assert rest.events[0]["sequence_number"] == last + 1
     assert rest.types[-1] == "response.completed"
@@ -157,11 +159,17 @@ def test_s8_socket_that_is_never_read_is_closed_and_its_run_is_whole(
 ) -> None:
     monkeypatch.setattr(clients, "_TIMEOUT", 0.2)
     upstream.scripts["flood"] = Script([*FLOOD, *text("end")])
-    with serving(settings_of(upstream, write_seconds=0.4), BUFFER) as server, narrow_socket(server) as opened:
+    with (
+        capture_logs() as lines,
+        connection_clock() as clock,
+        serving(settings_of(upstream, write_seconds=0.4), BUFFER, clock) as server,
+        narrow_socket(server) as opened,
+    ):
         _, response_id = begun(opened, model="flood")
         ended = wait_for(server, response_id, "completed")
         assert len(ended["output"][0]["content"][0]["text"]) == PIECES * 10_000 + len("end")
-        time.sleep(1)  # what its client may take nothing for, and the interval of looking
+        while not any("client_takes_nothing" in line for line in lines):
+            clock.passes(0.4)
         with pytest.raises(ConnectionClosed):
             opened.rest()
         assert events_of(server, response_id)[-1]["response"] == ended
@@ -185,7 +193,7 @@ def test_interruption_within_a_batch_sends_no_event_twice(
     upstream: ScriptedUpstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A response that is cancelled while its client takes nothing, and the run still waits for it."""
-    monkeypatch.setattr(clients, "_TIMEOUT", 20.0)
+    monkeypatch.setattr(clients, "_TIMEOUT", NEVER)
     upstream.scripts["block"] = Script([b"".join(FLOOD), HANG])
     with serving(settings_of(upstream), BUFFER) as base, narrow_socket(base) as opened:
         first, response_id = begun(opened, model="block")

@@ -12,6 +12,7 @@ from openresponses_server.store.logs.file import FileLog
 from openresponses_server.store.logs.memory import MemoryLog
 from openresponses_server.store.logs.redis import RedisLog
 from tests.support.services import redis_server
+from tests.support.waiting import NEVER
 
 OpenLog = Callable[..., EventLog]
 
@@ -40,7 +41,7 @@ async def open_log(request: pytest.FixtureRequest) -> AsyncIterator[OpenLog]:
     def opened(**options: Any) -> EventLog:
         if request.param == "redis":
             url, prefix = request.getfixturevalue("redis_url"), request.getfixturevalue("prefix")
-            logs.append(RedisLog(url, prefix=prefix, **options))
+            logs.append(RedisLog(url, prefix=prefix, timeout=NEVER, **options))
         elif request.param == "file":
             logs.append(FileLog(request.getfixturevalue("tmp_path") / "logs", **options))
         elif not logs or options:

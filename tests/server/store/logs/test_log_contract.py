@@ -8,6 +8,7 @@ import pytest
 from openresponses_server.store.frames import Frames
 from openresponses_server.store.logs.base import EventLog, LogGone
 from tests.support.stores import frame, frames
+from tests.support.waiting import NEVER
 
 OpenLog = Callable[..., EventLog]
 
@@ -201,13 +202,21 @@ async def there(log: EventLog) -> bool:
 
 
 async def test_closed_log_stays_for_a_while(open_log: OpenLog) -> None:
-    log = open_log(linger=0.5)
+    log = open_log(linger=NEVER)
     await log.open("r")
     await log.append("r", frames(0, 0))
-    await asyncio.sleep(0.6)
+    await log.close("r")
+    assert await read_all(log) == frame(0)
+
+
+async def test_log_goes_a_while_after_it_was_closed_and_not_before(open_log: OpenLog) -> None:
+    log = open_log(linger=0.1)
+    await log.open("r")
+    await log.append("r", frames(0, 0))
+    await asyncio.sleep(0.2)
+    assert [each.data async for each in log.read("r", wait=False)] == [frame(0)]
     await log.append("r", frames(1, 1))
     await log.close("r")
-    assert await read_all(log) == frames(0, 1).data
     while await there(log):
         await asyncio.sleep(0.05)
 
