@@ -2,8 +2,6 @@
 it is refused: nothing else is raised, and what is shown and stored of it can be read again."""
 
 import json
-from collections.abc import Iterator
-from copy import deepcopy
 from typing import Any
 
 import pytest
@@ -19,8 +17,8 @@ from openresponses_bridge.errors import BridgeError
 from openresponses_bridge.protocol.codec import decode_request, encode
 from openresponses_bridge.seal import Sealer
 from openresponses_server.runs.support import stored_request
+from tests.support.hostile_values import changed_at, places
 
-Path = tuple[str | int, ...]
 TEXT = {"type": "output_text", "text": "a", "annotations": [{"type": "url_citation", "url": "u"}]}
 FUNCTION = {"type": "function", "name": "f", "parameters": {"type": "object", "properties": {"a": {}}}}
 SEARCH = {"type": "tool_search_call", "id": "x", "call_id": "c", "arguments": {}, "execution": "client"}
@@ -103,10 +101,6 @@ FIELDS: dict[str, Any] = {
     "beyond": [{"place": ["tools"], "fields": {}}],
     "native": {"dialect": "chat", "names": []},
 }
-WRONG: tuple[Any, ...] = (
-    *(None, True, 5, 2**70, 1.5, "", "x", "\ud800", "a\r\nb"),
-    *([], ["x"], [None], [[]], {}, {"a": 1}, {"type": "x"}, [{"type": "text"}]),
-)
 UPSTREAMS = [
     ("chat", ChatOptions()),
     (
@@ -132,29 +126,6 @@ UPSTREAMS = [
 ]
 
 
-def places(value: Any, path: Path = ()) -> Iterator[Path]:
-    """Where the values within this one are."""
-    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for key, each in inner:
-        yield (*path, key)
-        yield from places(each, (*path, key))
-
-
-def changed(request: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The request with one of its values left out, or another in its place."""
-    for *before, last in places(request):
-        for wrong in (..., *WRONG):
-            made: Any = deepcopy(request)
-            within = made
-            for key in before:
-                within = within[key]
-            if wrong is ...:
-                del within[last]
-            else:
-                within[last] = wrong
-            yield made
-
-
 REQUESTS: dict[str, list[dict[str, Any]]] = {
     "input": [{"input": [*each, {"role": "user", "content": "And?"}]} for each in INPUTS],
     "tools": [{"input": "x", "tools": [each]} for each in TOOLS],
@@ -166,7 +137,8 @@ REQUESTS: dict[str, list[dict[str, Any]]] = {
 @pytest.mark.parametrize("part", REQUESTS)
 def test_no_type_of_a_value_raises_but_a_refusal(part: str) -> None:
     accepted = 0
-    for request in (each for whole in REQUESTS[part] for each in changed(whole)):
+    wholes = REQUESTS[part]
+    for request in (each for whole in wholes for place in places(whole) for each in changed_at(whole, place)):
         try:
             body = decode_request(json.dumps(request))
         except BridgeError:

@@ -97,6 +97,7 @@ _ENCRYPTED: Final = re.compile(
 )  # fields and types, as the dialects name them
 _IMAGE: Final = b'"image'  # in every dialect, an image's type or its address is a string that begins so
 _FORMAT: Final = "text.format"
+_INPUT: Final = "input"
 _SEALED_ITEMS: Final[frozenset[Any]] = REASONING_ITEMS | COMPACTION_ITEMS
 
 
@@ -150,17 +151,10 @@ def find_threshold(request: Placed, _service: Service) -> Placed:
 
 async def translate(request: Placed, _service: Service) -> Translated:
     """Translate the request for its upstream. Raises InvalidRequestError for what can't be sent there."""
-    begun = request.leased is not None
-    try:
-        if request.truncator is not None:
-            form = await _shortened(request, begun=begun)
-        else:
-            form = translate_request(request)
-    except InvalidRequestError as error:
-        if error.code != InvalidRequestError.UNPAIRED_CALL or request.input_param == "input":
-            raise
-        # its place among the items is not one in the client's own request; the message names the call
-        raise InvalidRequestError(error.code, error.message, param=request.input_param) from error
+    if request.truncator is not None:
+        form = await _shortened(request, begun=request.leased is not None)
+    else:
+        form = translate_request(request)
     left = form.remaining_items
     measured = (
         MeasuredInput(request.body, [*request.lead, *request.history])
@@ -211,6 +205,20 @@ def translate_request(request: Placed, *, previous_id: str | None = None) -> Ups
     """Translate a request. With `previous_id`, the upstream's id of the previous response, the history is not
     sent; the truncator fits the request into the model's context; what the upstream has refused is left out.
     Raises InvalidRequestError with `param` for what this upstream can't be sent."""
+    try:
+        return _translated(request, previous_id)
+    except InvalidRequestError as error:
+        param = error.param or ""
+        if request.losses is None or not param.startswith(_INPUT):
+            raise
+        # the place among the items is not one in the request of another API
+        message = error.message
+        if message.startswith(param):
+            message = request.input_param + message.removeprefix(param)
+        raise InvalidRequestError(error.code, message, param=request.input_param) from error
+
+
+def _translated(request: Placed, previous_id: str | None) -> UpstreamForm:
     body, target, left_out = request.body, request.target, request.left_out
     if request.hosted is not None:
         body = request.hosted.body(body)
@@ -372,7 +380,7 @@ def _history_param(_index: int) -> str:
 
 
 def _input_param(index: int) -> str:
-    return f"input[{index}].encrypted_content"
+    return f"{_INPUT}[{index}].encrypted_content"
 
 
 @cache

@@ -137,6 +137,23 @@ def test_a_request_goes_out_and_asks_for_a_stream_or_a_whole_answer(entry: Diale
 
 
 @pytest.mark.parametrize("entry", UPSTREAMS, ids=name_of)
+def test_a_name_of_a_model_is_one_segment_of_a_path_or_is_refused(entry: Dialect) -> None:
+    assert entry.upstream is not None
+    endpoint = entry.upstream.endpoint
+    if endpoint is None or "{model}" not in endpoint.path:
+        return
+    for name in (".", ".."):
+        with pytest.raises(InvalidRequestError, match="model: "):
+            endpoint.path_of(name)
+    slashes = endpoint.path_of("m").count("/")
+    for name in ("\ud800", "../a", "a?b#c", "a\r\nb: c", "..%2F"):
+        path = endpoint.path_of(name)
+        assert path.isascii()
+        assert path.isprintable()
+        assert (path.count("/"), path.count("?"), "#" in path) == (slashes, endpoint.path.count("?"), False)
+
+
+@pytest.mark.parametrize("entry", UPSTREAMS, ids=name_of)
 def test_an_upstream_is_read(entry: Dialect) -> None:
     assert entry.upstream is not None
     inbound = entry.upstream.inbound(

@@ -64,9 +64,11 @@ from openresponses_bridge.dialects.base.fields import (
     Fields,
     body_of,
     data_of,
+    data_url,
     extension,
     invalid,
     number_of,
+    sound_format,
 )
 from openresponses_bridge.dialects.base.forms import ChoicesForm, ChoiceStream, Encoding, OutboundForm
 from openresponses_bridge.dialects.base.inbound import BaseInbound, FrameString, FrameTemplate, OnceBegun
@@ -327,6 +329,7 @@ __all__ = [
     "counts_of",
     "cut_after",
     "data_of",
+    "data_url",
     "dialect_of",
     "effort_of",
     "entries_of",
@@ -377,6 +380,7 @@ __all__ = [
     "searched",
     "sent",
     "settled_calls",
+    "sound_format",
     "sources_of",
     "standard_base64",
     "status_of",

@@ -17,11 +17,13 @@ from msgspec import Struct
 from openresponses_bridge.calls.identity import ToolIdentityMap
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.dialects.base.entries import AnyItem
+from openresponses_bridge.dialects.base.fields import invalid
 from openresponses_bridge.dialects.base.inbound import FrameTemplate
 from openresponses_bridge.dialects.base.outcomes import Outcomes
 from openresponses_bridge.dialects.base.socket import SocketFraming
 from openresponses_bridge.dialects.base.surface import Surface
 from openresponses_bridge.emitter.stream import ResponseStream
+from openresponses_bridge.protocol.codec import with_whole_characters
 from openresponses_bridge.protocol.events import Event
 from openresponses_bridge.protocol.request import CreateResponse, JsonSchemaFormatParam
 from openresponses_bridge.protocol.response import JsonObjectFormat, Response
@@ -35,6 +37,7 @@ from openresponses_bridge.seal import Sealer
 Chunk = TypeVar("Chunk")
 MODEL: Final = "{model}"
 """Stands for the name of a model in the path of an endpoint."""
+_OTHER_PATHS: Final = (".", "..")
 
 
 class Inbound(Protocol):
@@ -181,12 +184,16 @@ class Endpoint(Struct, frozen=True, kw_only=True):
     dialect has no WebSocket."""
 
     def path_of(self, model: str, *, stream: bool = True) -> str:
-        """The path and query of a request to this model, whose name may be any text."""
+        """The path and query of a request to this model, whose name may be any text. Raises
+        InvalidRequestError for one that leads to another path."""
         path = self.path if stream or self.whole_path is None else self.whole_path
         if MODEL not in path:
             return path
         before = path.partition(MODEL)[0].lstrip("/")
-        return path.replace(MODEL, quote(model.removeprefix(before), safe="@"))
+        name = model.removeprefix(before)
+        if name in _OTHER_PATHS:
+            raise invalid("model", f"{name!r} is not a name that an address can have")
+        return path.replace(MODEL, quote(with_whole_characters(name), safe="@"))
 
 
 class Traits(Struct, frozen=True, kw_only=True):

@@ -16,6 +16,8 @@ _NOT_IN_A_NAME: Final = re.compile(r"[^A-Za-z0-9_.:-]")
 _DATA_URL: Final = re.compile(
     r"data:(?P<media>[\w.+/-]*)(?:;[^,;]*)*?(?P<base64>;base64)?,(?P<data>.*)", re.DOTALL
 )
+_MEDIA_TYPE: Final = re.compile(r"[\w.+/-]*(?:;[^,;]*)*")
+_SOUND: Final = re.compile(r"[a-z0-9][a-z0-9.+-]{0,63}")
 _SAME_MEDIA: Final = {"image/jpg": "image/jpeg"}
 _NAMES: dict[type, str] = {
     str: "a string",
@@ -44,6 +46,16 @@ def data_of(url: str, param: str) -> tuple[str, str]:
         raise invalid(param, "not a data URL with base64 data")
     media = match["media"].lower()
     return _SAME_MEDIA.get(media, media), match["data"]
+
+
+def data_url(media: str, data: str, media_param: str, data_param: str) -> str:
+    """Return the data URL of this data in base64. Raises InvalidRequestError, with one of the paths, for a
+    media type that can't stand in one, and for no data."""
+    if not _MEDIA_TYPE.fullmatch(media):
+        raise invalid(media_param, "is not a media type")
+    if not data:
+        raise invalid(data_param, "is empty")
+    return f"data:{media};base64,{data}"
 
 
 def extension(slug: str, name: str) -> str:
@@ -187,6 +199,15 @@ class Fields:
         """The paths of the fields of this object, and of the objects within it, that were not read and are
         not empty."""
         return [*self.unread_here, *(where for child in self._within for where in child.unread)]
+
+
+def sound_format(sound: Fields) -> str:
+    """Return the `format` of a sound, a subtype of `audio/`, in lower case; `wav` where it has none. Raises
+    InvalidRequestError with its path for one that is none."""
+    kind = (sound.get("format", str) or "wav").lower()
+    if not _SOUND.fullmatch(kind):
+        raise invalid(sound.at("format"), "expected a format as wav or mp3")
+    return kind
 
 
 def body_of(body: bytes | str | Mapping[str, Any]) -> Fields:

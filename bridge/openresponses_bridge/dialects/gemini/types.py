@@ -132,6 +132,14 @@ FILTERED: Final = frozenset(
     }
 )
 """The finish reasons of what was kept back."""
+FAILURES: Final = {
+    "MALFORMED_FUNCTION_CALL": "the upstream's model made a function call that could not be read",
+    "UNEXPECTED_TOOL_CALL": "the upstream's model called a tool it was not given",
+    "TOO_MANY_TOOL_CALLS": "the upstream's model called too many tools one after the other",
+    "MISSING_THOUGHT_SIGNATURE": "a call in the request had no thought signature",
+    "MALFORMED_RESPONSE": "the upstream's model made an answer that could not be read",
+}
+"""The finish reasons of answers that failed, each with what it means."""
 BLOCK_REASONS: Final = (
     "BLOCK_REASON_UNSPECIFIED",
     "SAFETY",

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from openresponses_bridge.protocol.codec import with_whole_characters
 from openresponses_bridge.seal import Sealer, SealError
 
 THOUGHT: Final = "interactions-signature"
@@ -13,7 +14,7 @@ CALL: Final = "interactions-call-signature"
 
 def seal_signature(sealer: Sealer, signature: str, kind: str = THOUGHT) -> str:
     """A signature as `encrypted_content`; an empty one says that the thought is Google's."""
-    return sealer.seal(signature.encode(), kind)
+    return sealer.seal(with_whole_characters(signature).encode(), kind)
 
 
 def open_signature(sealer: Sealer, encrypted: object, kind: str = THOUGHT) -> str | None:

@@ -18,7 +18,7 @@ from openresponses_bridge.dialects.gemini import (
     from_gemini,
     to_gemini,
 )
-from openresponses_bridge.dialects.gemini.types import FILTERED
+from openresponses_bridge.dialects.gemini.types import FAILURES, FILTERED
 from openresponses_bridge.dialects.table import TABLE, dialects
 from openresponses_bridge.emitter.machine import ResponseStreamStateMachine
 from openresponses_bridge.errors import InvalidRequestError
@@ -217,6 +217,18 @@ def test_n1_the_sources_of_all_chunks_come_back() -> None:
     frames = [piece({"text": "x"}, citationMetadata={"citationSources": [each]}) for each in sources]
     for found in returned([*frames, {"candidates": [{"finishReason": "STOP"}]}])[:2]:
         assert found["candidates"][0]["citationMetadata"] == {"citationSources": sources}
+
+
+@pytest.mark.parametrize(
+    "reason", [*sorted(FAILURES), "IMAGE_OTHER", "NO_IMAGE", "ESCALATION", "OF_TOMORROW"]
+)
+def test_n1_every_reason_for_an_end_is_told_as_it_came(reason: str) -> None:
+    frame = piece({"text": "a"}, finishReason=reason, finishMessage="Not this.")
+    *found, report = returned([frame])
+    for answered in found:
+        (candidate,) = answered["candidates"]
+        assert (candidate["finishReason"], candidate["finishMessage"]) == (reason, "Not this.")
+    assert [each for each in report if each.startswith("loss")] == []
 
 
 @pytest.mark.parametrize("reason", sorted(FILTERED))

@@ -24,6 +24,7 @@ from openresponses_bridge.dialects.base import (
     SEARCH_SOURCES,
     Fields,
     body_of,
+    data_url,
     invalid,
     place,
     search_call,
@@ -205,14 +206,15 @@ class MessageReader:
             return ct.InputFileContent(title, file_url=source.need("url", str))
         if kind == "text":
             data = b64encode(source.need("data", str).encode("utf-8", "replace")).decode()
-            return ct.InputFileContent(title or "document.txt", f"data:text/plain;base64,{data}")
+            url = data_url("text/plain", data, source.at("media_type"), source.at("data"))
+            return ct.InputFileContent(title or "document.txt", url)
         return ct.InputFileContent(title or "document.pdf", self._url(source))
 
     def _url(self, source: Fields) -> str:
         if source.need("type", str) == "url":
             return source.need("url", str)
         media = source.get("media_type", str) or _PDF
-        return f"data:{media};base64,{source.need('data', str)}"
+        return data_url(media, source.need("data", str), source.at("media_type"), source.at("data"))
 
     def _tool_use(self, block: Fields) -> None:
         arguments = encode(block.need("input", dict)).decode()

@@ -6,7 +6,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from openresponses_bridge.dialects.base import Fields, invalid
+from openresponses_bridge.dialects.base import Fields, invalid, sound_format
 from openresponses_bridge.dialects.bedrock_converse.carried import CarriedFields
 from openresponses_bridge.dialects.bedrock_converse.types import (
     DOCUMENT_FORMATS,
@@ -95,6 +95,7 @@ class PartReader:
 
     def _audio(self, block: Fields, where: str, _output: bool) -> Any:
         audio = block.inner("audio")
+        sound_format(audio)
         form, data = audio.need("format", str), _data(audio)
         if data is None:
             return self._own(block, _why(audio))

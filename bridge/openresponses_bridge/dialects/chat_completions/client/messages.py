@@ -13,7 +13,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from openresponses_bridge.diagnostics import Diagnostics
-from openresponses_bridge.dialects.base import BREAKPOINT, EXPLICIT, Fields, invalid
+from openresponses_bridge.dialects.base import BREAKPOINT, EXPLICIT, Fields, invalid, sound_format
 from openresponses_bridge.dialects.chat_completions.carried import (
     AUDIO,
     Carried,
@@ -59,7 +59,10 @@ def _video(part: Fields) -> Any:
     return ct.InputVideoContent(part.inner("video_url").need("url", str))
 
 
-def _unknown(part: Fields) -> Any:
+def _sound(part: Fields) -> Any:
+    sound = part.inner("input_audio")
+    sound.get("data", str)
+    sound_format(sound)
     return UnknownPart(part.whole())
 
 
@@ -77,7 +80,7 @@ ASKED: dict[str, _Reader] = {
     "image_url": _image,
     "file": _file,
     "video_url": _video,
-    "input_audio": _unknown,
+    "input_audio": _sound,
 }
 INSTRUCTED: dict[str, _Reader] = {"text": _text}
 ANSWERED: dict[str, _Reader] = {"text": _output_text, "refusal": _refusal}

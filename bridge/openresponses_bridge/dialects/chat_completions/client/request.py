@@ -33,13 +33,19 @@ def tools_of(body: Fields) -> list[Any] | None:
     return found or None
 
 
+_PLACE: Final = ("city", "country", "region", "timezone")
+
+
 def _search(search: Fields) -> UnknownTool:
     """The search as Responses has it: there the place of the user is not nested."""
     place = search.maybe_inner("user_location")
     within = None if place is None else place.maybe_inner("approximate")
+    search.get("search_context_size", str)
     given = search.whole()
     if place is not None and within is not None:
         place.skip("type")
+        for name in _PLACE:
+            within.get(name, str)
         given["user_location"] = {"type": "approximate", **within.whole()}
     return UnknownTool({**given, "type": "web_search"})
 

@@ -16,6 +16,7 @@ from msgspec import UNSET
 
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.dialects.base import (
+    data_url,
     envelope_in,
     extension,
     invalid,
@@ -378,7 +379,7 @@ def _inline(blob: GoogleFields) -> Any:
         raise invalid(blob.at("data"), "is not base64") from None
     kind, _, subtype = media.partition(";")[0].partition("/")
     name = blob.get("displayName", str)
-    url = f"data:{media};base64,{data}"
+    url = data_url(media, data, blob.at("mimeType"), blob.at("data"))
     if kind == "image":
         return ct.InputImageParam(url, "auto")
     if kind == "video":

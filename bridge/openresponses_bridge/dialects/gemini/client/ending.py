@@ -7,8 +7,9 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from openresponses_bridge.diagnostics import Diagnostics
-from openresponses_bridge.dialects.base import CANCELLED, name, other_fields, searched
-from openresponses_bridge.dialects.gemini.types import FILTERED, FINISH_REASONS, enum_name
+from openresponses_bridge.dialects.base import CANCELLED, name, native_of, other_fields, searched
+from openresponses_bridge.dialects.gemini.carried import DIALECT
+from openresponses_bridge.dialects.gemini.types import FAILURES, FILTERED, FINISH_REASONS, enum_name
 from openresponses_bridge.protocol.content import OutputTextContent, UrlCitation
 from openresponses_bridge.protocol.items import Message
 from openresponses_bridge.protocol.response import Response
@@ -121,19 +122,20 @@ def native_end(reason: str, native: Mapping[str, Any]) -> tuple[str, str | None]
 
 def finish_reason(response: Response, diagnostics: Diagnostics) -> str | None:
     """The finish reason of a response that has ended; None for one that failed or was cancelled. A failure
-    for which Google has a finish reason has that."""
+    for which Google has a finish reason has that, and so has an end for which Google itself gave one."""
     if response.status == "completed":
         return STOP
     if response.status == "failed":
         named = response.error.code.upper() if response.error is not None else ""
-        return named if named in FINISH_REASONS else None
+        return named if named in FAILURES else None
     reason = response.incomplete_details.reason if response.incomplete_details else ""
     if CANCELLED.code in (response.status, reason):
         return None
-    if reason not in _INCOMPLETE and reason.upper() not in FINISH_REASONS:
-        diagnostics.loss("finishReason", f"incomplete for {reason[:64] or 'no reason'}, reported as {OTHER}")
-        return OTHER
-    return _INCOMPLETE.get(reason) or reason.upper()
+    named = _INCOMPLETE.get(reason) or reason.upper()
+    if named in FINISH_REASONS or named == name(native_of(response, DIALECT).get("finishReason")):
+        return named
+    diagnostics.loss("finishReason", f"incomplete for {reason[:64] or 'no reason'}, reported as {OTHER}")
+    return OTHER
 
 
 def usage_metadata(usage: Usage, native: Mapping[str, Any], diagnostics: Diagnostics) -> dict[str, Any]:

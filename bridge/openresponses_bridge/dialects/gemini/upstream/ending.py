@@ -15,6 +15,7 @@ from openresponses_bridge.dialects.base import (
 from openresponses_bridge.dialects.gemini.types import (
     BLOCK_REASONS,
     COUNTS,
+    FAILURES,
     FILTERED,
     FINISH_REASONS,
     UsageMetadata,
@@ -28,14 +29,7 @@ from openresponses_bridge.protocol.usage import Usage
 STOP: Final = "STOP"
 _STOPPED: Final = "stop"
 _WORDS: Final = {STOP: _STOPPED, "MAX_TOKENS": "max_tokens"}
-_FAILED: Final = {
-    "MALFORMED_FUNCTION_CALL": "the upstream's model made a function call that could not be read",
-    "UNEXPECTED_TOOL_CALL": "the upstream's model called a tool it was not given",
-    "TOO_MANY_TOOL_CALLS": "the upstream's model called too many tools one after the other",
-    "MISSING_THOUGHT_SIGNATURE": "a call in the request had no thought signature",
-    "MALFORMED_RESPONSE": "the upstream's model made an answer that could not be read",
-}
-_SAID: Final = (None, "SAFETY", *_WORDS, *_FAILED)
+_SAID: Final = (None, "SAFETY", *_WORDS, *FAILURES)
 # an end for a reason of its own: the response is incomplete for that very reason
 _OTHER: Final = frozenset({"OTHER", "LANGUAGE", "NO_IMAGE", "IMAGE_OTHER", "FINISH_REASON_UNSPECIFIED"})
 
@@ -63,8 +57,8 @@ class FinishState:
         if not reason:
             if given is not None:
                 diagnostics.loss("finishReason", f"can't be read: {type(given).__name__}")
-        elif reason in _FAILED:
-            self.failure = failure(reason.lower(), message or _FAILED[reason])
+        elif reason in FAILURES:
+            self.failure = failure(reason.lower(), message or FAILURES[reason])
         elif reason in FILTERED:
             self.reason, self.explanation, self.incomplete = CONTENT_FILTER, message, False
         elif self.reason in (None, _STOPPED):  # a server that stops with each chunk stops for no other reason

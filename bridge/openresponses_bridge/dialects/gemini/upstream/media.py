@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -14,6 +13,7 @@ from openresponses_bridge.dialects.base import (
     invalid,
     media_type_at,
     media_type_of,
+    sound_format,
 )
 from openresponses_bridge.dialects.gemini.options import GeminiOptions
 from openresponses_bridge.protocol.unknown import UnknownPart
@@ -22,7 +22,6 @@ Part = dict[str, Any]
 
 _TEXT: Final = "text/plain"
 _FILES: Final = ("https://", "gs://", "files/")
-_SOUND: Final = re.compile(r"[a-z0-9][a-z0-9.+-]{0,63}")
 _DETAILS: Final = {"low": "MEDIA_RESOLUTION_LOW", "high": "MEDIA_RESOLUTION_HIGH"}
 
 
@@ -71,9 +70,7 @@ class PartEncoder:
     def _sound(self, part: Any, param: str) -> Part:
         """OpenAI's `input_audio`, whose format is a subtype of `audio/`."""
         sound = Fields(part.raw, param).inner("input_audio")
-        kind = (sound.get("format", str) or "wav").lower()
-        if not _SOUND.fullmatch(kind):
-            raise invalid(sound.at("format"), "expected a format as wav or mp3")
+        kind = sound_format(sound)
         return {"inlineData": {"mimeType": f"audio/{kind}", "data": sound.need("data", str)}}
 
     def _kept(self, part: Any, kind: str, param: str) -> Part | None:

@@ -12,6 +12,7 @@ from msgspec import UNSET
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.dialects.base import (
     Fields,
+    data_url,
     envelope_in,
     invalid,
     open_reasoning,
@@ -241,11 +242,11 @@ def _inline(content: Fields, kind: str, media: str, data: str) -> Any:
         b64decode(data, validate=True)
     except ValueError:
         raise invalid(content.at("data"), "is not base64") from None
+    url = data_url(media or _DEFAULTS[kind], data, content.at("mime_type"), content.at("data"))
     subtype = media.partition(";")[0].partition("/")[2]
     if kind == "audio":
         sound: Json = {"data": data, "format": subtype.removeprefix("x-") or "wav"}
         return UnknownPart({"type": "input_audio", "input_audio": sound})
-    url = f"data:{media or _DEFAULTS[kind]};base64,{data}"
     if kind == "image":
         return ct.InputImageParam(url, "auto")
     if kind == "video":
@@ -254,4 +255,9 @@ def _inline(content: Fields, kind: str, media: str, data: str) -> Any:
     return ct.InputFileContent(f"document.{ending}", url)
 
 
-_DEFAULTS: Final = {"image": "image/png", "video": "video/mp4", "document": "application/pdf"}
+_DEFAULTS: Final = {
+    "audio": "audio/wav",
+    "image": "image/png",
+    "video": "video/mp4",
+    "document": "application/pdf",
+}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -14,6 +13,7 @@ from openresponses_bridge.dialects.base import (
     invalid,
     media_type_at,
     media_type_of,
+    sound_format,
 )
 from openresponses_bridge.dialects.interactions.annotations import annotation_of, bytes_before
 from openresponses_bridge.dialects.interactions.options import InteractionsOptions
@@ -24,7 +24,6 @@ from openresponses_bridge.protocol.unknown import UnknownPart
 _PDF: Final = "application/pdf"
 _MEDIA: Final = {**MEDIA_TYPES, "mov": "video/mov"}  # as its documents name it
 _KEPT: Final = ("https://", "gs://", "files/")
-_SOUND: Final = re.compile(r"[a-z0-9][a-z0-9.+-]{0,63}")
 
 
 class ContentEncoder:
@@ -77,9 +76,7 @@ class ContentEncoder:
     def _sound(self, part: Any, param: str) -> Json:
         """OpenAI's `input_audio`, whose format is a subtype of `audio/`."""
         sound = Fields(part.raw, param).inner("input_audio")
-        kind = (sound.get("format", str) or "wav").lower()
-        if not _SOUND.fullmatch(kind):
-            raise invalid(sound.at("format"), "expected a format as wav or mp3")
+        kind = sound_format(sound)
         return {"type": "audio", "mime_type": f"audio/{kind}", "data": sound.need("data", str)}
 
     def _kept(self, part: Any, kind: str, param: str) -> Json | None:

@@ -1,0 +1,36 @@
+"""Values of wrong types, and the places of a request in which they are put."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from copy import deepcopy
+from typing import Any, Final
+
+Path = tuple[str | int, ...]
+WRONG: Final[tuple[Any, ...]] = (
+    *(None, True, 5, 2**70, 1.5, "", "x", "\ud800", "a\r\nb"),
+    *([], ["x"], [None], [[]], {}, {"a": 1}, {"type": "x"}, [{"type": "text"}]),
+)
+
+
+def places(value: Any, path: Path = ()) -> Iterator[Path]:
+    """Where the values within this one are."""
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, each in inner:
+        yield (*path, key)
+        yield from places(each, (*path, key))
+
+
+def changed_at(request: dict[str, Any], place: Path) -> Iterator[dict[str, Any]]:
+    """The request with the value at this place left out, or another there."""
+    *before, last = place
+    for wrong in (..., *WRONG):
+        made: Any = deepcopy(request)
+        within = made
+        for key in before:
+            within = within[key]
+        if wrong is ...:
+            del within[last]
+        else:
+            within[last] = wrong
+        yield made
