@@ -209,9 +209,9 @@ def translate_request(request: Placed, *, previous_id: str | None = None) -> Ups
         return _translated(request, previous_id)
     except InvalidRequestError as error:
         param = error.param or ""
-        if request.losses is None or not param.startswith(_INPUT):
+        if request.input_param == _INPUT or not param.startswith(_INPUT):
             raise
-        # the place among the items is not one in the request of another API
+        # the place among the items is not one in the client's own request
         message = error.message
         if message.startswith(param):
             message = request.input_param + message.removeprefix(param)

@@ -25,9 +25,9 @@ ASKED: dict[str, tuple[dict[str, Any], str]] = {
     "/v1/messages": ({"max_tokens": 9, "messages": [{"role": "user", "content": [MESSAGES]}]}, "messages"),
     "/v1beta/models/{model}:generateContent": (
         {"contents": [{"role": "user", "parts": [GEMINI]}]},
-        "contents",
+        "contents[0].parts[0].fileData.fileUri",
     ),
-    "/v1beta/interactions": ({"input": [{"type": "image", "uri": NOT_BASE64}]}, "input"),
+    "/v1beta/interactions": ({"input": [{"type": "image", "uri": NOT_BASE64}]}, "input[0].uri"),
     "/model/{model}/converse": ({"messages": [{"role": "user", "content": [CONVERSE]}]}, "messages"),
 }
 

@@ -16,6 +16,7 @@ from msgspec import UNSET
 
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.dialects.base import (
+    data_of,
     data_url,
     envelope_in,
     extension,
@@ -401,6 +402,8 @@ def _file(file: GoogleFields, carried: CarriedFields) -> Any:
         return ct.InputFileContent(file.get("displayName", str) or UNSET, file_id=url)
     if not url.startswith(("https://", "http://", "data:")):
         raise invalid(file.at("fileUri"), "expected an address of http, https or data")
+    if url.startswith("data:"):
+        data_of(url, file.at("fileUri"))
     kind = (file.get("mimeType", str) or "").lower().partition("/")[0]
     name = file.get("displayName", str)
     if kind == "image":

@@ -12,6 +12,7 @@ from msgspec import UNSET
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.dialects.base import (
     Fields,
+    data_of,
     data_url,
     envelope_in,
     invalid,
@@ -228,6 +229,8 @@ def _media(content: Fields, kind: str, carried: CarriedFields) -> Any:
         return ct.InputFileContent(UNSET, file_id=url)
     if not url.startswith(("https://", "http://", "data:")):
         raise invalid(content.at("uri"), "expected an address of http, https or data")
+    if url.startswith("data:"):
+        data_of(url, content.at("uri"))
     if kind == "image":
         return ct.InputImageParam(url, "auto")
     if kind == "video" or _VIDEO.match(url):
