@@ -346,5 +346,7 @@ def test_our_own_half_reads_what_is_written(stream: RandomStream) -> None:
         assert again.snapshot.status == made.snapshot.status
         folding = Folding(Diagnostics())
         folding.feed(chunks)
-        if made.snapshot.status == "completed":
+        # a stream has sent what is before a citation already, and says that its place is lost
+        placed = "annotation.range" not in [case.where for case in outbound.diagnostics]
+        if made.snapshot.status == "completed" and placed:
             assert unsealed(folding.answer["output"]) == unsealed(whole["output"])
