@@ -203,7 +203,7 @@ class Fields:
 
 def sound_format(sound: Fields) -> str:
     """Return the `format` of a sound, a subtype of `audio/`, in lower case; `wav` where it has none. Raises
-    InvalidRequestError with its path for one that is none."""
+    InvalidRequestError with its path for one that is not a subtype."""
     kind = (sound.get("format", str) or "wav").lower()
     if not _SOUND.fullmatch(kind):
         raise invalid(sound.at("format"), "expected a format as wav or mp3")
