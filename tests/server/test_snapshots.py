@@ -12,7 +12,7 @@ from openresponses_server.settings import Capabilities, Settings, UpstreamSettin
 from tests.support.normalised import Normalised
 from tests.support.serving import Reply, call, serving, violations
 from tests.support.snapshots import snapshots
-from tests.support.sockets import LAST, WAIT, Socket, opened_socket
+from tests.support.sockets import LAST, Socket, opened_socket
 from tests.support.sockets import violations as violations_of
 
 Step = tuple[Any, ...]  # method, path, body; `{id}` is the id of the newest response before it
@@ -372,7 +372,7 @@ def turn_of(socket: Socket) -> Iterator[str]:
     """The messages that come until the turn ends, as they came."""
     last = ""
     while last not in LAST | ALONE:
-        message = socket.connection.recv(timeout=WAIT)
+        message = socket.connection.recv()
         yield message
         last = json.loads(message)["type"]
 

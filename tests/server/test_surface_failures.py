@@ -48,11 +48,11 @@ every = pytest.mark.parametrize("dialect", DIALECTS)
 everywhere = pytest.mark.parametrize("path", SURFACES)
 
 
-def ask(base: str, path: str, model: str, stream: bool) -> Reply:
+def ask(base: str, path: str, model: str, stream: bool, into: bytearray | None = None) -> Reply:
     if path == _GEMINI:
         verb = "streamGenerateContent?alt=sse" if stream else "generateContent"
-        return call(base, "POST", f"{path}/{model}:{verb}", SURFACES[path])
-    return call(base, "POST", path, {**SURFACES[path], "model": model, "stream": stream})
+        return call(base, "POST", f"{path}/{model}:{verb}", SURFACES[path], into=into)
+    return call(base, "POST", path, {**SURFACES[path], "model": model, "stream": stream}, into=into)
 
 
 def shown(path: str, reply: Reply, kind: str | None = None) -> str:
@@ -213,10 +213,16 @@ def test_own_refusals_have_the_shape_of_the_surface(many: str, path: str) -> Non
 
 def test_keep_alive_is_the_surface_s_own(many: str, upstream: ScriptedUpstream) -> None:
     first, *rest = scripts.text("chat", "a", "b")
-    upstream.scripts["chat-slow"] = Script([first, 0.35, *rest])
-    assert b"event: ping\n" in ask(many, "/v1/messages", "chat-slow", stream=True).body
-    assert b": keep-alive" in ask(many, "/v1/chat/completions", "chat-slow", stream=True).body
-    google = ask(many, _GEMINI, "chat-slow", stream=True)  # whose SDK takes a comment for an error
+
+    def answer(path: str, mark: bytes) -> Reply:
+        """That of an upstream which goes on when this has come."""
+        got = bytearray()
+        upstream.scripts["chat-slow"] = Script([first, lambda: mark in got.replace(b"\r", b""), *rest])
+        return ask(many, path, "chat-slow", stream=True, into=got)
+
+    assert b"event: ping\n" in answer("/v1/messages", b"event: ping\n").body
+    assert b": keep-alive" in answer("/v1/chat/completions", b": keep-alive").body
+    google = answer(_GEMINI, b"\n\n\n")  # whose SDK takes a comment for an error
     lines = google.body.replace(b"\r", b"").split(b"\n")
     assert not any(line.startswith(b":") for line in lines)
     assert b"\n\n\n" in b"\n".join(lines)

@@ -13,8 +13,10 @@ PATH = "/v1/chat/completions"
 TURN: Any = [{"role": "user", "content": "Hi"}]
 
 
-def ask(base: str, headers: dict[str, str] | None = None, **fields: Any) -> Reply:
-    return call(base, "POST", PATH, {"model": "m", "messages": TURN, "n": 2, **fields}, headers)
+def ask(
+    base: str, headers: dict[str, str] | None = None, into: bytearray | None = None, **fields: Any
+) -> Reply:
+    return call(base, "POST", PATH, {"model": "m", "messages": TURN, "n": 2, **fields}, headers, into)
 
 
 FAULTS: dict[str, Script] = {

@@ -95,10 +95,22 @@ class Reply(Struct):
         return response
 
 
-def call(base: str, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None) -> Reply:
-    """One request; a body that is not bytes goes out as JSON."""
+def call(
+    base: str,
+    method: str,
+    path: str,
+    body: Any = None,
+    headers: dict[str, str] | None = None,
+    into: bytearray | None = None,
+) -> Reply:
+    """One request; a body that is not bytes goes out as JSON. What is answered is also added to `into`, as it
+    comes."""
     with opened(base, method, path, body, headers) as response:
-        return Reply(response.status, {k.lower(): v for k, v in response.getheaders()}, response.read())
+        if into is not None:
+            while data := response.read1():
+                into += data
+        answered = response.read() if into is None else bytes(into)
+        return Reply(response.status, {k.lower(): v for k, v in response.getheaders()}, answered)
 
 
 @contextmanager
@@ -140,14 +152,18 @@ def running(base: str) -> int:
     return int(ready(base).json["running"])
 
 
-def respond(base: str, headers: dict[str, str] | None = None, **request: Any) -> Reply:
+def respond(
+    base: str, headers: dict[str, str] | None = None, into: bytearray | None = None, **request: Any
+) -> Reply:
     """`POST /v1/responses`."""
-    return call(base, "POST", "/v1/responses", {"input": "Hello", **request}, headers)
+    return call(base, "POST", "/v1/responses", {"input": "Hello", **request}, headers, into)
 
 
-def stream(base: str, headers: dict[str, str] | None = None, **request: Any) -> Reply:
+def stream(
+    base: str, headers: dict[str, str] | None = None, into: bytearray | None = None, **request: Any
+) -> Reply:
     """The same, streamed; validates the stream against every rule."""
-    reply = respond(base, headers, stream=True, **request)
+    reply = respond(base, headers, into, stream=True, **request)
     assert reply.status == 200, reply.body
     assert violations(reply) == []
     return reply

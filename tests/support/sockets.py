@@ -12,7 +12,6 @@ from openresponses_bridge.conformance import StreamValidator
 from openresponses_bridge.protocol.codec import event_from
 
 LAST = frozenset({"error", "response.completed", "response.failed", "response.incomplete"})
-WAIT = 10.0
 
 
 class SocketTurn(Struct):
@@ -53,7 +52,7 @@ class Socket:
 
     def receive(self) -> dict[str, Any]:
         """The next message: one JSON object in one text frame."""
-        message = self.connection.recv(timeout=WAIT)
+        message = self.connection.recv()
         assert isinstance(message, str)
         assert message != "[DONE]"
         sent: dict[str, Any] = json.loads(message)
@@ -81,9 +80,10 @@ class Socket:
 
 @contextmanager
 def opened_socket(base: str, headers: dict[str, str] | None = None, **options: Any) -> Iterator[Socket]:
-    """A connection to `GET /v1/responses`."""
+    """A connection to `GET /v1/responses`, which is given up by the test's timeout alone."""
     address = base.replace("http", "ws", 1) + "/v1/responses"
-    with connect(address, additional_headers=headers, close_timeout=1, **options) as connection:
+    patient = {"open_timeout": None, "ping_interval": None, "close_timeout": 1, **options}
+    with connect(address, additional_headers=headers, **patient) as connection:
         yield Socket(connection)
 
 

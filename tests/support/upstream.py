@@ -95,8 +95,8 @@ def by_turns(pieces: Sequence[str], got: bytearray) -> Script:
     return Script([*steps, *text("end")])
 
 
-def contains(got: bytearray, piece: str) -> bool:
-    return piece.strip().encode() in got
+def contains(got: bytearray, piece: str, times: int = 1) -> bool:
+    return got.count(piece.strip().encode()) >= times
 
 
 def refusal(status: int, headers: dict[str, str] | None = None, **error: Any) -> Script:

@@ -9,6 +9,7 @@ import os
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -27,7 +28,7 @@ from tests.support.certificates import Authority
 from tests.support.serving import PATIENT, Reply, call, serving, serving_app
 from tests.support.strict_converse import KEY, REGION, SECRET, StrictBedrock
 from tests.support.strict_upstreams import Asked, Said
-from tests.support.upstream import CUT, HANG, Script, ScriptedUpstream, refusal
+from tests.support.upstream import CUT, HANG, Script, ScriptedUpstream, contains, refusal
 from tests.support.waiting import wait_until
 
 botocore = pytest.importorskip("botocore")
@@ -509,8 +510,10 @@ def test_s6_keep_alives_are_events_that_clients_skip(
     made: Callable[..., Any], each: str, upstream: ScriptedUpstream
 ) -> None:
     slow = scripts.text("chat", "Hel", "lo")
-    upstream.scripts["chat-1"] = Script([*slow[:1], 0.5, *slow[1:2], 0.5, *slow[2:]])
-    reply = post(each, "converse-stream", model="chat-1")
+    got = bytearray()
+    once, again = (partial(contains, got, "keepAlive", times) for times in (1, 4))
+    upstream.scripts["chat-1"] = Script([*slow[:1], once, *slow[1:2], again, *slow[2:]])
+    reply = call(each, "POST", "/model/chat-1/converse-stream", BODY, into=got)
     assert reply.headers["content-type"] == "application/vnd.amazon.eventstream"
     events = events_in(reply)
     assert sum("keepAlive" in event for event in events) >= 2

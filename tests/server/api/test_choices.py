@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
@@ -13,7 +14,7 @@ from tests.support import sdks
 from tests.support.chat_folds import Folded, chunks
 from tests.support.choices import FAULTS, PATH, TURN, ask
 from tests.support.serving import call, opened, running, serving
-from tests.support.upstream import HANG, Script, ScriptedUpstream, chunk, refusal, text
+from tests.support.upstream import HANG, Script, ScriptedUpstream, chunk, contains, refusal, text
 from tests.support.upstream import call as tool_call
 from tests.support.waiting import wait_until
 
@@ -180,8 +181,9 @@ def test_a_client_that_leaves_cancels_all(bridged: str, upstream: ScriptedUpstre
 
 
 def test_nothing_is_stored_and_the_line_is_kept_alive(bridged: str, upstream: ScriptedUpstream) -> None:
-    upstream.scripts["m"] = Script([chunk(content="a"), 0.5, *text("b")])
-    reply = ask(bridged, stream=True, store=True)
+    got = bytearray()
+    upstream.scripts["m"] = Script([chunk(content="a"), partial(contains, got, ": keep-alive"), *text("b")])
+    reply = ask(bridged, stream=True, store=True, into=got)
     assert b": keep-alive\n\n" in reply.body
     made = "resp_" + chunks(reply.body)[0]["id"].removeprefix("chatcmpl-")
     assert call(bridged, "GET", f"/v1/responses/{made}").status == 404

@@ -4,6 +4,7 @@ import asyncio
 import http.client
 import json
 import math
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, closing, contextmanager
@@ -452,8 +453,8 @@ def test_a_client_that_leaves_pays_the_images_that_it_asked_for(
 
 
 def test_what_waited_is_not_made_when_the_budget_is_spent_meanwhile(upstream: ScriptedUpstream) -> None:
-    answer = used(1_000_000, 1_000_000)
-    upstream.scripts["m"] = Script(answer.steps, before=1.0)
+    may_answer = threading.Event()
+    upstream.scripts["m"] = Script([may_answer.is_set, *used(1_000_000, 1_000_000).steps])
     settings = Settings(
         upstreams=[UpstreamSettings(url=upstream.url)],
         limits=Limits(usd_per_day_per_key=4.0, concurrent_per_key=1),
@@ -463,6 +464,7 @@ def test_what_waited_is_not_made_when_the_budget_is_spent_meanwhile(upstream: Sc
     before = len(upstream.received)
     with serving(settings) as base:
         asked = [respond(base, ONE, model="m", background=True).json["id"] for _ in range(3)]
+        may_answer.set()
         while True:
             found = [call(base, "GET", f"/v1/responses/{each}", None, ONE).json for each in asked]
             if all(each["status"] not in ("queued", "in_progress") for each in found):

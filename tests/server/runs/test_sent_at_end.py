@@ -11,7 +11,7 @@ from openresponses_server.store.base import StoreError
 from openresponses_server.store.memory import MemoryStore
 from tests.support.serving import call, respond, serving
 from tests.support.upstream import Script, ScriptedUpstream, Step, chunk, text
-from tests.support.waiting import wait_until
+from tests.support.waiting import NEVER, wait_until
 
 _PACED: list[Step] = [each for _ in range(4) for each in (chunk(content="word "), 0.05)]
 _SLOW: list[Step] = [each for _ in range(30) for each in (chunk(content="word "), 0.1)]
@@ -35,8 +35,14 @@ class Puts(Struct):
     base: str = ""
 
 
-@pytest.fixture(scope="module")
-def _served(upstream: ScriptedUpstream) -> Iterator[Puts]:
+@pytest.fixture
+def interval() -> float:
+    """Seconds between two checkpoints, which no short answer takes."""
+    return NEVER
+
+
+@pytest.fixture
+def puts(upstream: ScriptedUpstream, interval: float) -> Iterator[Puts]:
     puts, real = Puts(), MemoryStore.put
 
     async def put(self: MemoryStore, record: Any, *more: Any) -> None:
@@ -46,19 +52,12 @@ def _served(upstream: ScriptedUpstream) -> Iterator[Puts]:
         await real(self, record, *more)
 
     settings = Settings(
-        store="memory://", upstreams=[UpstreamSettings(url=upstream.url)], checkpoint_interval=0.5
+        store="memory://", upstreams=[UpstreamSettings(url=upstream.url)], checkpoint_interval=interval
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(MemoryStore, "put", put)
         with serving(settings) as puts.base:
             yield puts
-
-
-@pytest.fixture
-def puts(_served: Puts) -> Puts:
-    _served.statuses.clear()
-    _served.full = False
-    return _served
 
 
 def test_short_answer_is_one_write(puts: Puts) -> None:
@@ -72,6 +71,7 @@ def test_streamed_answer_is_stored_before_it_is_sent(puts: Puts) -> None:
     assert puts.statuses == ["in_progress"]
 
 
+@pytest.mark.parametrize("interval", [0.5])
 def test_s1_long_answer_is_stored_while_it_is_made(puts: Puts) -> None:
     """So that there is a record when its worker dies."""
     answer = respond(puts.base, model="slow")
@@ -87,6 +87,7 @@ def test_s1_answer_that_cannot_be_stored_is_refused(puts: Puts) -> None:
     assert (refused.status, refused.error["code"]) == (503, "store_full")
 
 
+@pytest.mark.parametrize("interval", [0.5])
 def test_answer_that_cannot_be_stored_is_not_made_to_its_end(puts: Puts, upstream: ScriptedUpstream) -> None:
     puts.full = True
     refused = respond(puts.base, model="slow")

@@ -136,9 +136,9 @@ def test_a_whole_answer_is_an_answer_and_nobody_else_is_asked() -> None:
 def test_a_whole_answer_may_take_its_time_as_long_as_something_comes() -> None:
     """Gateways send blanks while the model thinks."""
     body = json.dumps(chat("Hello")).encode()
-    slow = Script([b" ", 0.25, b" ", 0.25, b" ", 0.25, body], headers=JSON)
+    slow = Script([*[b" ", 0.1] * 25, body], headers=JSON)
     with ScriptedUpstream({"slow": slow, "silent": Script([b" ", HANG], headers=JSON)}) as upstream:
-        settings = Settings(upstreams=[UpstreamSettings(url=upstream.url)], timeouts=Timeouts(idle=0.5))
+        settings = Settings(upstreams=[UpstreamSettings(url=upstream.url)], timeouts=Timeouts(idle=2.0))
         with serving(settings) as base:
             assert words_of(respond(base, model="slow").json) == "Hello"
             silent = respond(base, model="silent")

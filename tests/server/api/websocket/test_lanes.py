@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
@@ -16,19 +17,46 @@ from tests.support import sdks
 from tests.support.in_process import InProcess, scope_of
 from tests.support.serving import serving
 from tests.support.sockets import LAST, Socket, opened_socket, violations
-from tests.support.upstream import DONE, Script, ScriptedUpstream, call, chunk, refusal, text
+from tests.support.upstream import DONE, HANG, Script, ScriptedUpstream, call, chunk, refusal, text
 
-SLOW = [chunk(content="a"), 0.5, *text("b")]
 Events = list[dict[str, Any]]
+ANSWERS = ("error", "response.steer.", "response.inject.")  # the beginnings of their types
 
 
-def lanes_of(socket: Socket, turns: int) -> dict[str | None, Events]:
-    """What comes until so many turns have ended, by lane."""
+class Held:
+    """Answers of which a part waits until `goes_on` is set."""
+
+    def __init__(self) -> None:
+        self.goes_on = threading.Event()
+
+    def words(self) -> Script:
+        return Script([chunk(content="a"), self.goes_on.is_set, *text("b")])
+
+    def call(self) -> Script:
+        return Script([call(0, "{}", "f", "c1"), self.goes_on.is_set, chunk("tool_calls"), DONE])
+
+    def cut(self) -> Script:
+        return Script([chunk(content="a"), self.goes_on.is_set, chunk("length"), DONE])
+
+
+@pytest.fixture
+def held() -> Held:
+    return Held()
+
+
+def lanes_of(
+    socket: Socket, turns: int, held: Held | None = None, answers: int = 0
+) -> dict[str | None, Events]:
+    """What comes until so many turns have ended, by lane. What is held goes on after so many answers to
+    messages that are not turns."""
     found: dict[str | None, Events] = defaultdict(list)
     while turns:
+        if held is not None and answers <= 0:
+            held.goes_on.set()
         event = socket.receive()
         found[event.get("stream_id")].append(event)
         turns -= event["type"] in LAST
+        answers -= event["type"].startswith(ANSWERS)
     return found
 
 
@@ -37,9 +65,9 @@ def text_of(events: Events) -> str:
 
 
 def test_lanes_are_made_side_by_side_and_each_event_says_its_lane(
-    bridged: str, upstream: ScriptedUpstream
+    bridged: str, upstream: ScriptedUpstream, held: Held
 ) -> None:
-    upstream.scripts["slow"] = Script(SLOW)
+    upstream.scripts["slow"] = held.words()
     upstream.scripts["quick"] = Script(text("at once"))
     with opened_socket(bridged) as socket:
         socket.send(model="slow", input="x", stream_id="one")
@@ -48,7 +76,7 @@ def test_lanes_are_made_side_by_side_and_each_event_says_its_lane(
         found = lanes_of(socket, 2)
         assert found.keys() >= {"two", None}
         assert "response.completed" not in [event["type"] for event in found["one"]]
-        first = [*found["one"], *lanes_of(socket, 1)["one"]]
+        first = [*found["one"], *lanes_of(socket, 1, held)["one"]]
     assert [text_of(events) for events in (first, found["two"], found[None])] == ["ab", "at once", "at once"]
     for events in (first, found["two"], found[None]):
         assert violations(events) == []
@@ -95,16 +123,16 @@ def test_a_broken_message_of_a_lane_is_an_error_of_that_lane(demo: str) -> None:
 
 
 # ── bounds ─────────────────────────────────────────────────────────────────────────────────────────────
-def test_a_thousand_lanes_are_not_made(bridged: str, upstream: ScriptedUpstream) -> None:
-    upstream.scripts["slow"] = Script(SLOW)
+def test_a_thousand_lanes_are_not_made(bridged: str, upstream: ScriptedUpstream, held: Held) -> None:
+    upstream.scripts["slow"] = held.words()
     with opened_socket(bridged) as socket:
         for number in range(1000):
             socket.send(model="slow", input="x", store=False, stream_id=f"s{number}")
-        found = lanes_of(socket, 1000)
+        found = lanes_of(socket, 1000, held, 1000 - LANES)
     refused = [name for name, events in found.items() if events[-1]["type"] == "error"]
     codes = {found[name][-1]["error"]["code"] for name in refused}
     assert len(found) == 1000
-    assert LANES <= 1000 - len(refused) < 4 * LANES
+    assert 1000 - len(refused) == LANES
     assert codes == {"too_many_streams"}
     assert all(text_of(events) == "ab" for name, events in found.items() if name not in refused)
 
@@ -115,14 +143,14 @@ def test_idle_lanes_make_room(demo: str) -> None:
             assert socket.turn(input="x", store=False, stream_id=f"s{number}").final["status"] == "completed"
 
 
-def test_what_waits_in_a_lane_is_bounded(bridged: str, upstream: ScriptedUpstream) -> None:
-    upstream.scripts["slow"] = Script(SLOW)
+def test_what_waits_in_a_lane_is_bounded(bridged: str, upstream: ScriptedUpstream, held: Held) -> None:
+    upstream.scripts["slow"] = held.words()
     upstream.scripts["quick"] = Script(text("q"))
     with opened_socket(bridged) as socket:
         socket.send(model="slow", input="x", stream_id="one")
         for _ in range(WAITING + 3):
             socket.send(model="quick", input="x", store=False, stream_id="one")
-        events = lanes_of(socket, WAITING + 4)["one"]
+        events = lanes_of(socket, WAITING + 4, held, 3)["one"]
     errors = [event["error"]["code"] for event in events if event["type"] == "error"]
     assert errors == ["too_many_waiting"] * 3
     assert text_of(events) == "ab" + "q" * WAITING
@@ -151,8 +179,8 @@ def test_turns_at_once_are_bounded_and_fair(upstream: ScriptedUpstream) -> None:
 
 # ── other messages ─────────────────────────────────────────────────────────────────────────────────────
 def test_a_turn_is_cancelled_and_the_other_lanes_go_on(bridged: str, upstream: ScriptedUpstream) -> None:
-    upstream.scripts["hangs"] = Script([chunk(content="a"), 20])
-    upstream.scripts["slow"] = Script(SLOW)
+    upstream.scripts["hangs"] = Script([chunk(content="a"), HANG])
+    upstream.scripts["slow"] = Script(text("a", "b"))
     with opened_socket(bridged) as socket:
         socket.send(model="hangs", input="x", stream_id="one", store=False)
         while socket.receive()["type"] != "response.output_text.delta":
@@ -169,7 +197,7 @@ def test_a_turn_is_cancelled_and_the_other_lanes_go_on(bridged: str, upstream: S
 def test_a_cancel_that_comes_too_early_or_too_late_harms_nothing(
     bridged: str, upstream: ScriptedUpstream
 ) -> None:
-    upstream.scripts["hangs"] = Script([chunk(content="a"), 20])
+    upstream.scripts["hangs"] = Script([chunk(content="a"), HANG])
     upstream.scripts["quick"] = Script(text("q"))
     with opened_socket(bridged) as socket:
         socket.send(type="response.cancel")
@@ -193,9 +221,9 @@ def steers(events: Events) -> Events:
 @pytest.mark.parametrize("lane", [None, "one"])
 @pytest.mark.parametrize("store", [True, False])
 def test_p27_what_is_said_during_a_response_is_its_next_turn(
-    bridged: str, upstream: ScriptedUpstream, lane: str | None, store: bool
+    bridged: str, upstream: ScriptedUpstream, held: Held, lane: str | None, store: bool
 ) -> None:
-    upstream.scripts["slow"] = [Script(SLOW), Script(text("stopped"))]
+    upstream.scripts["slow"] = [held.words(), Script(text("stopped"))]
     with opened_socket(bridged) as socket:
         named = {} if lane is None else {"stream_id": lane}
         socket.send(model="slow", input="x", instructions="be", store=store, **named)
@@ -205,7 +233,7 @@ def test_p27_what_is_said_during_a_response_is_its_next_turn(
         socket.send(
             type="response.steer", previous_response_id=wanted, input=[{"role": "user", "content": "Now."}]
         )
-        found = lanes_of(socket, 2)
+        found = lanes_of(socket, 2, held, 2)
         assert set(found) == {lane}
         again = socket.turn(
             model="slow", input="y", previous_response_id=found[lane][-1]["response"]["id"], **named
@@ -230,22 +258,19 @@ def test_p27_what_is_said_during_a_response_is_its_next_turn(
     assert again.events
 
 
-def test_p27_what_is_said_waits_for_the_outputs_of_calls(bridged: str, upstream: ScriptedUpstream) -> None:
-    calling = [0.05, call(0, "{}", "f", "c1"), 0.3, chunk("tool_calls"), DONE]
-    upstream.scripts["calls"] = [
-        Script(calling),
-        Script(text("done")),
-        Script(calling),
-        Script(text("other")),
-    ]
+def test_p27_what_is_said_waits_for_the_outputs_of_calls(
+    bridged: str, upstream: ScriptedUpstream, held: Held
+) -> None:
+    upstream.scripts["calls"] = [held.call(), Script(text("done")), held.call(), Script(text("other"))]
     tools = [{"type": "function", "name": "f", "parameters": {"type": "object"}}]
     outputs = [{"type": "function_call_output", "call_id": "c1", "output": "r"}]
     with opened_socket(bridged) as socket:
         for joined in (True, False):
+            held.goes_on.clear()
             socket.send(model="calls", input="x", tools=tools)
             created = socket.receive()["response"]["id"]
             socket.send(type="response.steer", previous_response_id=created, input=STOP)
-            events = lanes_of(socket, 1)[None]
+            events = lanes_of(socket, 1, held, 1)[None]
             (accepted,) = steers(events)
             pending = socket.receive()
             assert (pending["type"], pending["steer"]) == ("response.steer.pending", accepted["steer"])
@@ -265,16 +290,18 @@ def test_p27_what_is_said_waits_for_the_outputs_of_calls(bridged: str, upstream:
                 assert failed["steer"] == {**accepted["steer"], "input": STOP}
 
 
-def test_p27_input_that_cant_be_sent_is_given_back(bridged: str, upstream: ScriptedUpstream) -> None:
-    cut = Script([0.05, chunk(content="a"), 0.3, chunk("length"), DONE])
-    upstream.scripts["cut"] = cut
-    upstream.scripts["once"] = [Script(SLOW), refusal(400, message="No.")]
+def test_p27_input_that_cant_be_sent_is_given_back(
+    bridged: str, upstream: ScriptedUpstream, held: Held
+) -> None:
+    upstream.scripts["cut"] = held.cut()
+    upstream.scripts["once"] = [held.words(), refusal(400, message="No.")]
     with opened_socket(bridged) as socket:
         for model, code in (("cut", "response_not_active"), ("once", "successor_creation_failed")):
+            held.goes_on.clear()
             socket.send(model=model, input="x")
             created = socket.receive()["response"]["id"]
             socket.send(type="response.steer", previous_response_id=created, input=STOP)
-            events = lanes_of(socket, 1)[None]
+            events = lanes_of(socket, 1, held, 1)[None]
             (accepted,) = steers(events)
             failed = socket.receive()
             assert (failed["type"], failed["error"]["code"]) == ("response.steer.failed", code)
@@ -284,16 +311,16 @@ def test_p27_input_that_cant_be_sent_is_given_back(bridged: str, upstream: Scrip
 
 
 def test_p27_input_that_waits_in_a_lane_that_makes_room_is_given_back(
-    bridged: str, upstream: ScriptedUpstream
+    bridged: str, upstream: ScriptedUpstream, held: Held
 ) -> None:
-    upstream.scripts["calls"] = Script([0.05, call(0, "{}", "f", "c1"), 0.3, chunk("tool_calls"), DONE])
+    upstream.scripts["calls"] = held.call()
     upstream.scripts["quick"] = Script(text("q"))
     tools = [{"type": "function", "name": "f", "parameters": {"type": "object"}}]
     with opened_socket(bridged) as socket:
         socket.send(model="calls", input="x", tools=tools, stream_id="one")
         created = socket.receive()["response"]["id"]
         socket.send(type="response.steer", previous_response_id=created, input=STOP)
-        (accepted,) = steers(lanes_of(socket, 1)["one"])
+        (accepted,) = steers(lanes_of(socket, 1, held, 1)["one"])
         assert socket.receive()["type"] == "response.steer.pending"
         for number in range(LANES):
             socket.send(model="quick", input="x", store=False, stream_id=f"s{number}")
@@ -320,19 +347,23 @@ def test_p27_input_that_waits_in_a_lane_that_makes_room_is_given_back(
     ],
     ids=str,
 )
-def test_p27_only_the_users_messages_steer(bridged: str, upstream: ScriptedUpstream, given: Any) -> None:
-    upstream.scripts["slow"] = Script(SLOW)
+def test_p27_only_the_users_messages_steer(
+    bridged: str, upstream: ScriptedUpstream, held: Held, given: Any
+) -> None:
+    upstream.scripts["slow"] = held.words()
     with opened_socket(bridged) as socket:
         socket.send(model="slow", input="x")
         created = socket.receive()["response"]["id"]
         socket.send(type="response.steer", previous_response_id=created, input=given)
-        (failed,) = steers(lanes_of(socket, 1)[None])
+        (failed,) = steers(lanes_of(socket, 1, held, 1)[None])
     assert failed["error"]["code"] == "invalid_input"
     assert failed["steer"] == {"previous_response_id": created, "input": given}
 
 
-def test_p27_refusals_say_why_and_the_turn_goes_on(bridged: str, upstream: ScriptedUpstream) -> None:
-    upstream.scripts["slow"] = Script(SLOW)
+def test_p27_refusals_say_why_and_the_turn_goes_on(
+    bridged: str, upstream: ScriptedUpstream, held: Held
+) -> None:
+    upstream.scripts["slow"] = held.words()
     with opened_socket(bridged) as socket:
         socket.send(model="slow", input="x")
         created = socket.receive()
@@ -340,7 +371,7 @@ def test_p27_refusals_say_why_and_the_turn_goes_on(bridged: str, upstream: Scrip
         socket.send(type="response.steer", previous_response_id="resp_other", input=STOP)
         socket.send(type="response.steer", input=STOP)
         socket.send(type="response.processed", response_id=wanted)
-        events = [created, *lanes_of(socket, 1)[None]]
+        events = [created, *lanes_of(socket, 1, held, 2)[None]]
         socket.send(type="response.steer", previous_response_id=wanted, input=STOP)
         late = socket.receive()
     failed = [*steers(events), late]
@@ -352,24 +383,24 @@ def test_p27_refusals_say_why_and_the_turn_goes_on(bridged: str, upstream: Scrip
     assert text_of(turn) == "ab"
 
 
-def test_p27_a_compaction_is_not_steered(bridged: str, upstream: ScriptedUpstream) -> None:
-    upstream.scripts["slow"] = Script(SLOW)
+def test_p27_a_compaction_is_not_steered(bridged: str, upstream: ScriptedUpstream, held: Held) -> None:
+    upstream.scripts["slow"] = held.words()
     with opened_socket(bridged) as socket:
         socket.send(model="slow", input="x", context_management=[{"type": "compaction"}])
         created = socket.receive()["response"]["id"]
         socket.send(type="response.steer", previous_response_id=created, input=STOP)
-        (failed,) = steers(lanes_of(socket, 1)[None])
+        (failed,) = steers(lanes_of(socket, 1, held, 1)[None])
     assert failed["error"]["code"] == "steering_not_supported"
 
 
-def test_p27_input_that_waits_is_limited(bridged: str, upstream: ScriptedUpstream) -> None:
-    upstream.scripts["slow"] = [Script(SLOW), Script(text("next"))]
+def test_p27_input_that_waits_is_limited(bridged: str, upstream: ScriptedUpstream, held: Held) -> None:
+    upstream.scripts["slow"] = [held.words(), Script(text("next"))]
     with opened_socket(bridged) as socket:
         socket.send(model="slow", input="x")
         created = socket.receive()["response"]["id"]
         for _ in range(PENDING_STEERS + 1):
             socket.send(type="response.steer", previous_response_id=created, input=STOP)
-        found = steers(lanes_of(socket, 2)[None])
+        found = steers(lanes_of(socket, 2, held, PENDING_STEERS + 1)[None])
     assert [each["type"] for each in found] == ["response.steer.accepted"] * PENDING_STEERS + [
         "response.steer.failed"
     ]
@@ -439,7 +470,7 @@ def test_a_client_that_does_not_read_is_not_read_either(quiet: InProcess) -> Non
 
 
 def test_lanes_end_with_their_connection(bridged: str, upstream: ScriptedUpstream) -> None:
-    upstream.scripts["hangs"] = Script([chunk(content="a"), 20])
+    upstream.scripts["hangs"] = Script([chunk(content="a"), HANG])
     with opened_socket(bridged) as socket:
         for number in range(8):
             socket.send(model="hangs", input="x", store=False, stream_id=f"s{number}")
@@ -454,14 +485,16 @@ def test_lanes_end_with_their_connection(bridged: str, upstream: ScriptedUpstrea
 ITEMS = [{"type": "function_call_output", "call_id": "c", "output": "x"}]
 
 
-def test_n3_items_for_an_agent_that_waits_are_given_back(bridged: str, upstream: ScriptedUpstream) -> None:
-    upstream.scripts["slow"] = Script(SLOW)
+def test_n3_items_for_an_agent_that_waits_are_given_back(
+    bridged: str, upstream: ScriptedUpstream, held: Held
+) -> None:
+    upstream.scripts["slow"] = held.words()
     with opened_socket(bridged) as socket:
         socket.send(model="slow", input="x")
         created = socket.receive()["response"]["id"]
         for wanted in (created, "resp_1", 3):
             socket.send(type="response.inject", response_id=wanted, input=ITEMS)
-        turn = lanes_of(socket, 1)[None]
+        turn = lanes_of(socket, 1, held, 3)[None]
         socket.send(type="response.inject", response_id=created, input=ITEMS)
         failed = [each for each in [*turn, socket.receive()] if each["type"] == "response.inject.failed"]
     assert [each["response_id"] for each in failed] == [created, "resp_1", 3, created]

@@ -2,7 +2,10 @@
 
 import asyncio
 import json
+import math
+import threading
 import time
+from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
@@ -10,10 +13,11 @@ from typing import Any
 import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
+from openresponses_server.api.websocket.connection import ResponsesWebSocket
 from openresponses_server.settings import Limits, Settings, Timeouts, UpstreamSettings
 from tests.support.in_process import InProcess, scope_of
 from tests.support.serving import call, respond, serving, wait_for
-from tests.support.sockets import opened_socket
+from tests.support.sockets import opened_socket, violations
 from tests.support.upstream import CUT, HANG, Script, ScriptedUpstream, chunk, refusal, text
 from tests.support.waiting import wait_until
 
@@ -53,12 +57,14 @@ def test_next_turn_may_follow_at_once(bridged: str, upstream: ScriptedUpstream) 
 def test_second_message_within_a_turn_is_refused_and_the_first_goes_on(
     bridged: str, upstream: ScriptedUpstream
 ) -> None:
-    upstream.scripts["slow"] = Script([chunk(content="a"), 0.4, *text("b")])
+    may_end = threading.Event()
+    upstream.scripts["slow"] = Script([chunk(content="a"), may_end.is_set, *text("b")])
     with opened_socket(bridged) as socket:
         socket.send(model="slow", input="x")
         begun = [socket.receive() for _ in range(5)]
         socket.send(model="slow", input="y")
         refused = socket.receive()
+        may_end.set()
         turn = socket.rest(*begun)
     assert (refused["type"], refused["status"]) == ("error", 409)
     assert refused["error"]["code"] == "response_in_progress"
@@ -385,9 +391,29 @@ def test_message_beyond_the_limit_is_a_413_and_the_last_one(
     assert closed.value.rcvd.code == 1009
 
 
-def test_connection_s_time_ends_with_its_own_error() -> None:
-    with serving(Settings(websocket_limit=0.3)) as base, opened_socket(base) as socket:
+@pytest.fixture
+def time_is_over(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Ends the time of the connection that was opened last."""
+    opened: list[tuple[asyncio.AbstractEventLoop, ResponsesWebSocket]] = []
+    serve = ResponsesWebSocket.serve
+
+    async def noted(connection: ResponsesWebSocket) -> None:
+        opened.append((asyncio.get_running_loop(), connection))
+        await serve(connection)
+
+    def end() -> None:
+        loop, connection = opened[-1]
+        loop.call_soon_threadsafe(lambda: setattr(connection._receiving, "deadline", -math.inf))
+        wait_until(lambda: connection._expired)
+
+    monkeypatch.setattr(ResponsesWebSocket, "serve", noted)
+    return end
+
+
+def test_connection_s_time_ends_with_its_own_error(time_is_over: Callable[[], None]) -> None:
+    with serving(Settings()) as base, opened_socket(base) as socket:
         assert socket.turn(input="Hello").final["status"] == "completed"
+        time_is_over()
         error = socket.rest().error
         assert (error["status"], error["error"]["code"]) == (400, "websocket_connection_limit_reached")
         with pytest.raises(ConnectionClosed):
@@ -413,19 +439,24 @@ def test_client_that_is_gone_when_the_time_is_over_is_no_failure() -> None:
     assert sent == ["websocket.accept", "websocket.send"]
 
 
-def test_turn_in_progress_is_finished_before_that() -> None:
-    with serving(Settings(websocket_limit=0.2)) as base, opened_socket(base) as socket:
-        socket.send(model="demo-slow", input="10 words")
-        begun = [socket.receive()]
-        time.sleep(0.3)
+def test_turn_in_progress_is_finished_before_that(
+    bridged: str, upstream: ScriptedUpstream, time_is_over: Callable[[], None]
+) -> None:
+    may_end = threading.Event()
+    upstream.scripts["m"] = Script([chunk(content="one "), may_end.is_set, *text("two")])
+    with opened_socket(bridged) as socket:
+        socket.send(model="m", input="x")
+        turn, refused = [socket.receive()], []
+        time_is_over()
         socket.send(input="another")
-        turn, refused = [], []
-        while True:
+        while turn[-1]["type"] != "response.completed":
             message = socket.receive()
-            (refused if message["type"] == "error" else turn).append(message)
-            if message["type"] == "response.completed":
-                break
-        assert len(socket.rest(*begun, *turn).text.split()) == 10
+            if message["type"] == "error":
+                refused.append(message)
+                may_end.set()
+            else:
+                turn.append(message)
+        assert socket.rest(*turn).text == "one two"
         assert [each["error"]["code"] for each in refused] == ["websocket_connection_limit_reached"]
         assert socket.rest().error["error"]["code"] == "websocket_connection_limit_reached"
 
@@ -573,13 +604,19 @@ def test_recorded_session_of_codex(bridged: str, upstream: ScriptedUpstream, sha
 
 
 def test_case_43_codex_gets_events_as_signs_of_life(bridged: str, upstream: ScriptedUpstream) -> None:
-    upstream.scripts["thinks"] = Script([b": thinking\n\n", 0.9, *text("Hi")])
+    types: list[str] = []
+    beat = "openresponses-bridge:keepalive"
+    upstream.scripts["thinks"] = Script([b": thinking\n\n", lambda: types.count(beat) >= 2, *text("Hi")])
     with opened_socket(bridged, {"user-agent": "codex_exec/0.169.0"}) as socket:
-        turn = socket.turn(model="thinks", input="x")
-    beats = [event for event in turn.events if event["type"] == "openresponses-bridge:keepalive"]
-    assert len(beats) >= 2
+        socket.send(model="thinks", input="x")
+        events = []
+        while "response.completed" not in types:
+            events.append(socket.receive())
+            types.append(events[-1]["type"])
+        assert violations(events) == []
+    upstream.scripts["thinks"] = Script([b": thinking\n\n", 0.9, *text("Hi")])
     with opened_socket(bridged) as socket:
-        assert "openresponses-bridge:keepalive" not in socket.turn(model="thinks", input="x").types
+        assert beat not in socket.turn(model="thinks", input="x").types
 
 
 def test_slow_first_byte_is_answered_in_time(upstream: ScriptedUpstream) -> None:
