@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from openresponses_server.processes import (
     ChildProcess,
@@ -17,6 +18,7 @@ from openresponses_server.processes import (
     LineWriter,
     OversizedLine,
     inherited_environment,
+    log_stderr,
 )
 
 
@@ -110,3 +112,15 @@ async def test_s8_a_program_that_does_not_read_is_not_written_to(tmp_path: Path)
     with pytest.raises(BrokenPipeError):
         await write_until_refused(writer)
     await child.stop(5)
+
+
+async def test_s7_no_part_of_a_secret_is_logged_of_a_line_that_arrives_in_pieces() -> None:
+    """Nor are the last words lost that end in no line."""
+    secret = "sk-" + "secret" * 8
+    errors = asyncio.StreamReader()
+    errors.feed_data(b"x" * 480 + secret.encode() + b"y" * 40_000 + b"\n")
+    errors.feed_data(b"it ends with " + secret.encode())
+    errors.feed_eof()
+    with capture_logs() as logged:
+        await log_stderr(errors, "stderr", lambda text: text.replace(secret, "***"), server="s")
+    assert [each["line"] for each in logged] == ["x" * 480 + "***" + "y" * 17, "it ends with ***"]

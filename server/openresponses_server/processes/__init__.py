@@ -229,6 +229,7 @@ class LineWriter:
 
 
 _LONGEST: Final = 500  # logged characters of a line
+_CLEANED: Final = 4 * _LONGEST  # bytes of it that are kept: half a secret would not be found
 _PER_WINDOW: Final = 20  # lines
 _WINDOW: Final = 10.0  # seconds
 _STDERR_READ: Final = 16 * 1024
@@ -242,9 +243,14 @@ async def log_stderr(
     were left out (`event` with `_left_out`)."""
     loop = asyncio.get_running_loop()
     begun, lines, rest = loop.time(), 0, b""
-    while data := await stream.read(_STDERR_READ):
+    has_ended = False
+    while not has_ended:
+        data = await stream.read(_STDERR_READ)
         *whole, rest = (rest + data).split(b"\n")
-        rest = rest[:_LONGEST]
+        has_ended = not data
+        if has_ended:
+            whole = [rest]  # last words need not end their line
+        rest = rest[:_CLEANED]
         for line in whole:
             now = loop.time()
             if now - begun > _WINDOW:
@@ -253,6 +259,5 @@ async def log_stderr(
                 begun, lines = now, 0
             lines += 1
             if lines <= _PER_WINDOW and line.strip():
-                # cleaned before it is cut: half a secret would not be found
-                text = clean(line[: 4 * _LONGEST].decode("utf-8", "replace"))[:_LONGEST]
+                text = clean(line[:_CLEANED].decode("utf-8", "replace"))[:_LONGEST]
                 _log.info(event, line=text, **fields)
