@@ -28,6 +28,7 @@ from openresponses_bridge.sse import Frame, SSEDecoder, is_done
 from openresponses_server.errors import HttpError, UpstreamError, too_long, too_slow
 from openresponses_server.http.flow import BodyReader
 from openresponses_server.settings import Retries, Timeouts
+from openresponses_server.tasks import expire
 from openresponses_server.upstreams.base import UpstreamReply, UpstreamRequest
 from openresponses_server.upstreams.catalog import ReportedModel
 from openresponses_server.upstreams.dialects import RESPONSES
@@ -48,8 +49,7 @@ class ResponseScope:
     def __init__(self, cancel: Cancellation | None, total: float) -> None:
         self._cancel = cancel
         self._total = total
-        self._loop = asyncio.get_running_loop()
-        self._deadline = self._loop.time() + total
+        self._deadline = asyncio.get_running_loop().time() + total
         self._listening: asyncio.Task[None] | None = None
         self._scope: asyncio.Timeout | None = None
 
@@ -90,8 +90,8 @@ class ResponseScope:
 
     async def _listen(self, cancel: Cancellation) -> None:
         await cancel.wait()
-        if self._scope is not None and not self._scope.expired():
-            self._scope.reschedule(self._loop.time())
+        if self._scope is not None:
+            expire(self._scope)
 
 
 # Refusals and failures of a Responses server are one error.

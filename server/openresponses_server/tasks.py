@@ -48,6 +48,12 @@ async def in_time(work: Coroutine[Any, Any, T], seconds: float) -> T:
     return task.result()
 
 
+def expire(deadline: asyncio.Timeout) -> None:
+    """Have this timeout, which was entered, expire now, unless it already does."""
+    if not deadline.expired():
+        deadline.reschedule(asyncio.get_running_loop().time())
+
+
 # its own, so that what others draw does not depend on it
 _random: Final = random.Random()
 

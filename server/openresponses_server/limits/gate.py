@@ -18,7 +18,7 @@ from openresponses_server.errors import HttpError, shutting_down
 from openresponses_server.limits.counters import Workers
 from openresponses_server.limits.owners import WITHOUT_KEY, OwnerLimits
 from openresponses_server.settings import Limits
-from openresponses_server.tasks import close_threads, leave_threads
+from openresponses_server.tasks import close_threads, expire, leave_threads
 
 # Each kind has a limit for all keys, which is one worker's, and one per key, which workers count together
 # over Redis (`redis_counts`). Without keys every client is the same owner, and only the limit for all
@@ -278,9 +278,8 @@ class Gate:
         """Abort what still runs, and refuse work for a thread whose run has not begun."""
         self.cut.set()
         leave_threads(shutting_down)
-        now = asyncio.get_running_loop().time()
         for deadline in self.deadlines:
-            deadline.reschedule(now)
+            expire(deadline)
 
     def check_open(self) -> None:
         """Raises HttpError 503 if the server is stopping."""

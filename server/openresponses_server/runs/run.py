@@ -29,6 +29,7 @@ from openresponses_server.settings import Settings
 from openresponses_server.store.base import LeaseLost
 from openresponses_server.store.endings import lost
 from openresponses_server.store.persistence import ResponseSessionPersistenceTransformer
+from openresponses_server.tasks import expire
 from openresponses_server.upstreams.routing.attempts import Attempts
 
 
@@ -211,8 +212,8 @@ class Run:
         self._interrupt()
 
     def _interrupt(self) -> None:
-        if self._deadline is not None and not self._deadline.expired():
-            self._deadline.reschedule(asyncio.get_running_loop().time())
+        if self._deadline is not None:
+            expire(self._deadline)
 
     @property
     def visible_response(self) -> Response | None:

@@ -186,3 +186,29 @@ async def test_s8_what_waits_gets_its_turn_while_the_server_leaves_and_not_when_
     for task in line.tasks:
         task.cancel()
     await line.all_end()
+
+
+async def test_s8_the_rest_is_cut_off_while_some_of_it_is_ending_by_itself() -> None:
+    """A response that is cancelled just then does not keep the server from cutting off the others."""
+    gate = Gate(Limits())
+    begun: list[int] = []
+
+    async def make(number: int) -> None:
+        async with asyncio.timeout(None) as deadline:
+            gate.deadlines.add(deadline)
+            begun.append(number)
+            try:
+                if number == 0:
+                    deadline.reschedule(asyncio.get_running_loop().time())
+                await asyncio.Event().wait()
+            finally:
+                if number == 0:
+                    await until(lambda: len(begun) == 3)
+                    gate.cut_off()
+                gate.deadlines.discard(deadline)
+
+    making = [asyncio.create_task(make(number)) for number in range(3)]
+    with pytest.raises(TimeoutError):
+        await asyncio.gather(*making)
+    await asyncio.wait(making)
+    assert [type(each.exception()) for each in making] == [TimeoutError] * 3
