@@ -66,7 +66,7 @@ class Pipes:
     def send(self, process: str, *words: str) -> bool:
         """Send a message of words without spaces to that process; returns whether it is there to read it."""
         peer = self._peers.get(process) or self._connect(process)
-        return peer is not None and peer.send(" ".join(words).encode() + b"\n")
+        return peer is not None and peer.send(_message(words))
 
     def send_all(self, *words: str) -> None:
         """Send a message to every other process of the folder."""
@@ -76,7 +76,11 @@ class Pipes:
             return
         for name in names:
             process = name.removesuffix(_SUFFIX)
-            if process not in (name, self.process) and not self.send(process, *words):
+            if process in (name, self.process):
+                continue
+            if (peer := self._peers.get(process) or self._connect(process)) is not None:
+                peer.send(_message(words))
+            else:
                 self._remove_left(name)
 
     def _connect(self, process: str) -> _Peer | None:
@@ -109,6 +113,10 @@ class Pipes:
                     handler(words)
             except Exception:  # the other messages must still be received
                 _log.exception("pipes.internal_error")
+
+
+def _message(words: tuple[str, ...]) -> bytes:
+    return " ".join(words).encode() + b"\n"
 
 
 def _latest(lines: list[bytes]) -> list[bytes]:

@@ -87,6 +87,18 @@ async def test_reader_that_never_reads_is_given_up(tmp_path: Path) -> None:
         each.close()
 
 
+async def test_reader_that_was_given_up_keeps_its_pipe(tmp_path: Path) -> None:
+    """It may only have stood still."""
+    (one, _), (two, heard) = opened(tmp_path, "one"), opened(tmp_path, "two")
+    for number in range(14_000):
+        one.send_all("say", f"{number:05}" + "x" * 20)
+    await until(lambda: heard)
+    one.send_all("say", "last")
+    await until(lambda: heard[-1] == ["last"])
+    for each in (one, two):
+        each.close()
+
+
 async def test_message_that_fails_does_not_stop_the_next(tmp_path: Path) -> None:
     (one, _), (two, heard) = opened(tmp_path, "one"), opened(tmp_path, "two")
     two.handlers["fail"] = lambda words: 1 // 0
