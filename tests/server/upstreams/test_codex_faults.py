@@ -18,9 +18,12 @@ from openresponses_server.errors import UpstreamError
 from openresponses_server.http.flow import BodyReader, Discard
 from openresponses_server.settings import CodexSettings, SettingsError, load_settings
 from openresponses_server.upstreams.base import UpstreamRequest
+from openresponses_server.upstreams.codex.pool import Processes
+from openresponses_server.upstreams.codex.process import CodexProcess
 from openresponses_server.upstreams.codex.upstream import CodexUpstream
 from openresponses_server.upstreams.routing.models import build_router
 from tests.support.codex_upstream import codex, is_alive, settings_of, text_of
+from tests.support.waiting import until
 
 
 def upstream_of(folder: Path, **more: Any) -> CodexUpstream:
@@ -44,6 +47,36 @@ def log_of(folder: Path) -> list[dict[str, Any]]:
 async def until_sent(folder: Path, method: str) -> None:
     while not any(line.get("method") == method for line in log_of(folder)):
         await asyncio.sleep(0.01)
+
+
+class Stopping(CodexProcess):
+    """A process that takes until `may_stop` to be stopped."""
+
+    def __init__(self, may_stop: asyncio.Event) -> None:
+        super().__init__("codex", CodexSettings(), "/", str)
+        self._may_stop = may_stop
+        self.is_stopping = self.is_stopped = False
+
+    async def stop(self) -> None:
+        self.is_stopping = True
+        await self._may_stop.wait()
+        self.is_stopped = True
+
+
+async def test_whoever_leaves_does_not_keep_others_processes_from_being_stopped() -> None:
+    processes = Processes("codex", CodexSettings(), str, lambda _process: None)
+    may_stop = asyncio.Event()
+    ended = [Stopping(may_stop) for _ in range(2)]
+    for each in ended:
+        each.failure = UpstreamError(502, "it has ended")
+    processes._running = [*ended, Stopping(may_stop)]
+    asked = asyncio.create_task(processes.least_busy())
+    await until(lambda: ended[0].is_stopping)
+    asked.cancel()
+    await asyncio.wait((asked,))
+    may_stop.set()
+    await processes.close()
+    assert all(each.is_stopped for each in ended)
 
 
 # ── starting ───────────────────────────────────────────────────────────────────────────────────────

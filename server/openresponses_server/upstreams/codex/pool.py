@@ -112,6 +112,7 @@ class Processes:
         self._ended = ended
         self._running: list[CodexProcess] = []
         self._retired: list[CodexProcess] = []
+        self._stopping: set[asyncio.Task[None]] = set()
         self._starting = asyncio.Lock()
         self._failures = 0
         self._not_before = 0.0
@@ -120,12 +121,12 @@ class Processes:
 
     async def least_busy(self) -> CodexProcess:
         """A process for a new thread. Raises UpstreamError if none can be started."""
-        await self._sweep()
+        self._sweep()
         free = [each for each in self._running if not each.listeners]
         if free or len(self._running) >= self._settings.processes:
             return min(self._running, key=lambda each: len(each.listeners))
         async with self._starting:
-            await self._sweep()
+            self._sweep()
             if len(self._running) >= self._settings.processes:
                 return min(self._running, key=lambda each: len(each.listeners))
             return await self._start()
@@ -153,8 +154,9 @@ class Processes:
         self._failures = min(self._failures + 1, 16)
         self._not_before = asyncio.get_running_loop().time() + wait
 
-    async def _sweep(self) -> None:
-        """Remove processes that have ended, and retire those that have made enough threads."""
+    def _sweep(self) -> None:
+        """Remove processes that have ended, and retire those that have made enough threads. No request waits
+        until they are stopped, nor keeps them from it by leaving."""
         dead = [each for each in self._running if each.failure is not None]
         self._running = [each for each in self._running if each.failure is None]
         for process in dead:
@@ -168,7 +170,9 @@ class Processes:
         done = [each for each in self._retired if not each.listeners or each.failure is not None]
         self._retired = [each for each in self._retired if each not in done]
         for process in dead + done:
-            await process.stop()
+            task = asyncio.create_task(process.stop())
+            self._stopping.add(task)
+            task.add_done_callback(self._stopping.discard)
 
     def retire(self, process: CodexProcess) -> None:
         """Retire the process: it gets no new threads, and ends with its last turn."""
@@ -184,7 +188,7 @@ class Processes:
         async with self._starting:
             processes = [*self._running, *self._retired]
             self._running, self._retired = [], []
-        await asyncio.gather(*(each.stop() for each in processes))
+        await asyncio.gather(*(each.stop() for each in processes), *self._stopping)
         await asyncio.to_thread(self.folders.close)
 
 
