@@ -8,6 +8,14 @@ from typing import Any
 
 _QUIET = {"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1", "DISABLE_AUTOUPDATER": "1", "IS_SANDBOX": "1"}
 MODEL = "claude-opus-5"
+USES_BEDROCK = {
+    "CLAUDE_CODE_USE_BEDROCK": "1",
+    "AWS_REGION": "us-east-1",
+    "AWS_ACCESS_KEY_ID": "none",
+    "AWS_SECRET_ACCESS_KEY": "none",
+    "AWS_EC2_METADATA_DISABLED": "true",
+}
+"""The variables by which it asks Bedrock; ANTHROPIC_BEDROCK_BASE_URL has the address."""
 
 
 def does_the_task(node: Path, folder: Path, base: str, *flags: str, **variables: str) -> dict[str, Any]:

@@ -15,7 +15,18 @@ import pytest
 
 from openresponses_bridge.models.information import EnrichedModelData
 from openresponses_server.upstreams.listing import codex_model
-from tests.support.strict_sessions import MODELS, ORDER, Plan, Strict, planned, prompt, strict_server
+from tests.clients.claude_code import USES_BEDROCK
+from tests.support.strict_converse import KEY, SECRET, StrictBedrock
+from tests.support.strict_sessions import (
+    MODELS,
+    ORDER,
+    Plan,
+    Strict,
+    planned,
+    prompt,
+    strict_bedrock,
+    strict_server,
+)
 
 pytestmark = [pytest.mark.clients, pytest.mark.timeout(700)]
 
@@ -58,31 +69,48 @@ def environment(home: Path, **more: str) -> dict[str, str]:
     return kept | {"HOME": str(home), **more}
 
 
+class CodexSession:
+    """A session of Codex in folders of its own, whose turns may have different models."""
+
+    def __init__(self, node: Path, folders: tuple[Path, Path], base: str, models: dict[str, str]) -> None:
+        self._program = node / "node_modules" / ".bin" / "codex"
+        self._home, self._work = folders
+        catalog = self._home / "models.json"
+        known = [
+            codex_model(EnrichedModelData.of(model, name), 0) | {"supports_reasoning_summaries": True}
+            for name, model in models.items()
+        ]
+        catalog.write_text(json.dumps({"models": known}))
+        (self._home / "config.toml").write_text(CODEX.format(base=base, catalog=catalog))
+
+    def turn(self, number: int, model: str) -> str:
+        """What it prints in a turn."""
+        command = [self._program, "exec", "--model", model]
+        command += ["-c", 'model_reasoning_effort="medium"', "--json", "--skip-git-repo-check"]
+        resumed = ["resume", "--last"] if number > 1 else []
+        own = environment(self._home, CODEX_HOME=str(self._home))
+        return output_of([*command, *resumed, prompt(number)], self._work, own)
+
+
+def output_of(command: list[Any], folder: Path, variables: dict[str, str]) -> str:
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        env=variables,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, (done.stdout[-3000:], done.stderr[-2000:])
+    return done.stdout
+
+
 def test_codex_is_resumed_with_another_model_each_turn(node: Path, folders: tuple[Path, Path]) -> None:
-    home, work = folders
-    catalog = home / "models.json"
-    models = [
-        codex_model(EnrichedModelData.of(model, name), 0) | {"supports_reasoning_summaries": True}
-        for name, model in MODELS.items()
-    ]
-    catalog.write_text(json.dumps({"models": models}))
     with strict_server(planned(OF_CODEX), store="memory://") as strict:
-        (home / "config.toml").write_text(CODEX.format(base=strict.base, catalog=catalog))
+        session = CodexSession(node, folders, strict.base, MODELS)
         for turn, name in enumerate(ORDER, 1):
-            command = [node / "node_modules" / ".bin" / "codex", "exec", "--model", MODELS[name]]
-            command += ["-c", 'model_reasoning_effort="medium"', "--json", "--skip-git-repo-check"]
-            done = subprocess.run(
-                [*command, *(["resume", "--last"] if turn > 1 else []), prompt(turn)],
-                cwd=work,
-                env=environment(home, CODEX_HOME=str(home)),
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                timeout=90,
-                check=False,
-            )
-            assert done.returncode == 0, (turn, name, done.stdout[-3000:], strict.refused)
-            assert f"Turn {turn} is done." in done.stdout
+            assert f"Turn {turn} is done." in session.turn(turn, MODELS[name]), strict.refused
         strict.all_answered()
 
 
@@ -103,38 +131,78 @@ SKILL = "---\nname: tidy\ndescription: Tidy up a folder\n---\nSay that all is ti
 QUIET = {"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1", "DISABLE_AUTOUPDATER": "1"}
 
 
+class ClaudeSession:
+    """A session of Claude Code in folders of its own, with these variables."""
+
+    def __init__(self, node: Path, folders: tuple[Path, Path], **variables: str) -> None:
+        self._program = node / "node_modules" / ".bin" / "claude"
+        self._home, self._work = folders
+        self._variables = variables | QUIET
+        skill = self._work / ".claude" / "skills" / "tidy" / "SKILL.md"
+        skill.parent.mkdir(parents=True)
+        skill.write_text(SKILL)
+        self.plans: list[Plan] = json.loads(json.dumps(OF_CLAUDE).replace("{work}", str(self._work)))
+
+    def turn(self, number: int, model: str, **variables: str) -> str:
+        """What it says at the end of a turn."""
+        command = [self._program, "-p", prompt(number), "--model", model, "--output-format", "json"]
+        command += ["--permission-mode", "acceptEdits", "--allowedTools", "Bash,Read,Edit,Write,Skill"]
+        small = {"ANTHROPIC_DEFAULT_HAIKU_MODEL": model, "ANTHROPIC_SMALL_FAST_MODEL": model}
+        own = environment(self._home, **self._variables, **small, **variables)
+        said = output_of([*command, *(["--continue"] if number > 1 else [])], self._work, own)
+        return str(json.loads(said)["result"])
+
+
 def test_claude_code_is_continued_with_another_model_each_turn(
     node: Path, folders: tuple[Path, Path]
 ) -> None:
-    home, work = folders
-    skill = work / ".claude" / "skills" / "tidy" / "SKILL.md"
-    skill.parent.mkdir(parents=True)
-    skill.write_text(SKILL)
-    plans = json.loads(json.dumps(OF_CLAUDE).replace("{work}", str(work)))
-    with strict_server(planned(plans), store="memory://") as strict:
+    session = ClaudeSession(node, folders, ANTHROPIC_AUTH_TOKEN="none")
+    with strict_server(planned(session.plans), store="memory://") as strict:
         for turn, name in enumerate(ORDER, 1):
-            command = [node / "node_modules" / ".bin" / "claude", "-p", prompt(turn), "--model", MODELS[name]]
-            command += ["--output-format", "json", "--permission-mode", "acceptEdits"]
-            command += ["--allowedTools", "Bash,Read,Edit,Write,Skill"]
-            done = subprocess.run(
-                [*command, *(["--continue"] if turn > 1 else [])],
-                cwd=work,
-                env=environment(
-                    home,
-                    ANTHROPIC_BASE_URL=strict.base,
-                    ANTHROPIC_AUTH_TOKEN="none",
-                    ANTHROPIC_DEFAULT_HAIKU_MODEL=MODELS[name],
-                    **QUIET,
-                ),
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                timeout=90,
-                check=False,
-            )
-            assert done.returncode == 0, (turn, name, done.stdout[-3000:], strict.refused)
-            assert json.loads(done.stdout)["result"] == f"Turn {turn} is done."
+            ended = session.turn(turn, MODELS[name], ANTHROPIC_BASE_URL=strict.base)
+            assert ended == f"Turn {turn} is done.", strict.refused
         strict.all_answered()
+
+
+# ── Bedrock alone ──────────────────────────────────────────────────────────────────────────────────────
+TURNS = 10
+CLAUDE = MODELS["bedrock"]
+
+
+@pytest.fixture
+def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server's, with which it signs."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+
+
+@pytest.mark.usefixtures("credentials")
+def test_codex_has_ten_turns_over_bedrock_alone(node: Path, folders: tuple[Path, Path]) -> None:
+    with strict_bedrock(planned(OF_CODEX)) as (base, bedrock):
+        session = CodexSession(node, folders, base, {"bedrock": CLAUDE})
+        for turn in range(1, TURNS + 1):
+            assert f"Turn {turn} is done." in session.turn(turn, CLAUDE), bedrock.refused
+    only_bedrock(bedrock)
+
+
+@pytest.mark.usefixtures("credentials")
+@pytest.mark.parametrize("api", ["Messages", "InvokeModel"])
+def test_claude_code_has_ten_turns_over_bedrock_alone(
+    node: Path, folders: tuple[Path, Path], api: str
+) -> None:
+    variables = USES_BEDROCK if api == "InvokeModel" else {"ANTHROPIC_AUTH_TOKEN": "none"}
+    address = "ANTHROPIC_BEDROCK_BASE_URL" if api == "InvokeModel" else "ANTHROPIC_BASE_URL"
+    session = ClaudeSession(node, folders, **variables)
+    with strict_bedrock(planned(session.plans)) as (base, bedrock):
+        for turn in range(1, TURNS + 1):
+            assert session.turn(turn, CLAUDE, **{address: base}) == f"Turn {turn} is done.", bedrock.refused
+    only_bedrock(bedrock)
+
+
+def only_bedrock(bedrock: StrictBedrock) -> None:
+    """It refused nothing, and had each turn."""
+    assert bedrock.refused == []
+    assert {turn for turn in bedrock.strict.answered if turn} == set(range(1, TURNS + 1))
 
 
 OF_AGENTS: list[Plan] = [

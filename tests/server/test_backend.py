@@ -542,7 +542,7 @@ async def test_a_small_body_of_millions_of_values_is_refused_before_it_is_decode
 def test_options_are_checked_when_they_are_given() -> None:
     with pytest.raises(
         LocalError,
-        match="one of chat, responses, anthropic, interactions, gemini, bedrock, vscode, not 'open'",
+        match="chat, responses, anthropic, interactions, gemini, bedrock-invoke, bedrock, vscode, not 'open'",
     ):
         endpoint(Model("Hi"), dialect="open")
     with pytest.raises(LocalError, match="there is no option 'keepalive'"):

@@ -1,5 +1,6 @@
 """What the server answers over HTTP and WebSocket, as conversations to be read."""
 
+import base64
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -62,8 +63,14 @@ def converse(method: str = "converse", model: str = "demo", **fields: Any) -> St
     return ("POST", f"/model/{model}/{method}", asked)
 
 
+def invoke(method: str = "invoke", model: str = "demo", **fields: Any) -> Step:
+    asked = {"anthropic_version": "bedrock-2023-05-31", "max_tokens": 64, "messages": USER, **fields}
+    return ("POST", f"/model/{model}/{method}", asked)
+
+
 STREAMED_GEMINI = "streamGenerateContent"
 STREAMED_CONVERSE = "converse-stream"
+STREAMED_INVOKE = "invoke-with-response-stream"
 GEMINI_TOOLS = {
     "tools": [{"functionDeclarations": [{"name": "get_weather", "parametersJsonSchema": WEATHER}]}],
     "toolConfig": {"functionCallingConfig": {"mode": "ANY"}},
@@ -74,6 +81,7 @@ CONVERSE_TOOLS = {
         "toolChoice": {"any": {}},
     }
 }
+COUNTED = {"invokeModel": {"body": base64.b64encode(json.dumps(invoke()[2]).encode()).decode()}}
 SAID = {"role": 1, "content": [PART]}
 
 
@@ -163,6 +171,18 @@ ANSWERS: dict[str, list[Step]] = {
     "converse/streamed_failure": [converse(STREAMED_CONVERSE, "demo-failure")],
     "converse/streamed_cut": [converse(STREAMED_CONVERSE, "demo-cut")],
     "converse/count_tokens": [("POST", "/model/demo/count-tokens", {"input": {"converse": converse()[2]}})],
+    "invoke/whole": [invoke()],
+    "invoke/streamed": [invoke(STREAMED_INVOKE)],
+    "invoke/streamed_tool": [
+        invoke(
+            STREAMED_INVOKE,
+            tools=[{"name": "get_weather", "input_schema": WEATHER}],
+            tool_choice={"type": "any"},
+        )
+    ],
+    "invoke/streamed_failure": [invoke(STREAMED_INVOKE, "demo-failure")],
+    "invoke/streamed_cut": [invoke(STREAMED_INVOKE, "demo-cut")],
+    "invoke/count_tokens": [("POST", "/model/demo/count-tokens", {"input": COUNTED})],
     "vscode/chat": [vscode()],
     "vscode/chat_tool": [vscode(tools=[{"name": "get_weather", "inputSchema": WEATHER}], toolMode=2)],
     "vscode/chat_failure": [vscode(model="demo-failure")],
@@ -223,6 +243,11 @@ MORE_ERRORS: dict[str, list[Step]] = {
     "converse/wrong_type": [converse(messages=5)],
     "converse/upstream_overloaded": [converse(model="demo-overloaded")],
     "converse/upstream_overloaded_streamed": [converse(STREAMED_CONVERSE, "demo-overloaded")],
+    "invoke/unknown_model": [invoke(model="nobody")],
+    "invoke/wrong_type": [invoke(messages=5)],
+    "invoke/another_format": [("POST", "/model/demo/invoke", {"inputText": "Hello"})],
+    "invoke/upstream_overloaded": [invoke(model="demo-overloaded")],
+    "invoke/upstream_overloaded_streamed": [invoke(STREAMED_INVOKE, "demo-overloaded")],
     "unknown_path": [("GET", "/v1/nothing", None)],
     "unknown_model": [("GET", "/v1/models/nobody", None)],
 }

@@ -1,13 +1,17 @@
-"""botocore's own client of Bedrock's runtime, which boto3 wraps, for a server here."""
+"""botocore's own client of Bedrock's runtime, which boto3 wraps, for a server here; what streams
+add up to."""
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from typing import Any
 
 import pytest
+
+from openresponses_bridge.dialects.bedrock_converse import EventStreamDecoder
 
 
 def client_of(base: str, **options: Any) -> Any:
@@ -40,6 +44,25 @@ def streamed(client: Any, **asked: Any) -> Iterator[Any]:
     """The events of `converse_stream`, whose connection is closed behind the last, or behind an exception."""
     with closing(client.converse_stream(**asked)["stream"]) as stream:
         yield from stream
+
+
+def chunks(client: Any, **asked: Any) -> Iterator[Any]:
+    """The events of Messages in `invoke_model_with_response_stream`, as `streamed`."""
+    with closing(client.invoke_model_with_response_stream(**asked)["body"]) as stream:
+        for event in stream:
+            yield json.loads(event["chunk"]["bytes"])
+
+
+def invoked(data: bytes) -> list[Any]:
+    """The events of Messages in the bytes of a stream; an exception as its `error`."""
+    decoder, found = EventStreamDecoder(), []
+    for headers, payload in decoder.feed(data):
+        if headers.get(":event-type") == "chunk":
+            found.append(json.loads(base64.b64decode(json.loads(payload)["bytes"])))
+        elif (name := headers.get(":exception-type")) is not None:
+            found.append({"type": "error", "error": {"type": name, **json.loads(payload)}})
+    decoder.close()
+    return found
 
 
 def text_in(events: Iterable[Any]) -> str:

@@ -69,6 +69,10 @@ HOW: Final[dict[str, dict[str, str]]] = {
     "docs/clients/ai-sdk.md": {"*": f"{_CLIENTS}::test_javascript"},
     "docs/clients/bedrock.md": {
         "boto3 and other SDKs of AWS (python)": f"{_CLIENTS}::test_python",
+        "Anthropic's SDK and Claude Code (python)": f"{_CLIENTS}::test_python",
+        "Anthropic's SDK and Claude Code (sh)": (
+            "not in a test: tests/clients/test_bedrock_clients.py starts it with these variables"
+        ),
         "*": "not in a test: tests/server/api/test_bedrock.py sends such a key over TLS",
     },
     "docs/clients/claude-code.md": {"*": f"{_AGENTS}::test_the_commands_of_the_pages"},

@@ -1,8 +1,9 @@
 """Replaces random and changing values in the text that a server sent, so that snapshots can be compared.
 
 Ids are numbered by their prefix in order of appearance (`resp_1`, `msg_1`, `resp_2` …), also in VS Code's
-stateful markers (base64), times become one time and latencies none, sealed content becomes `(sealed)`, and
-the address of the server its name. No other byte is changed.
+stateful markers (base64), chunks of InvokeModel have what their base64 is of, times become one time and
+latencies none, sealed content becomes `(sealed)`, and the address of the server its name. No other byte is
+changed.
 """
 
 import re
@@ -14,10 +15,15 @@ TIME_WRITTEN = "2023-11-14T22:13:20Z"
 _ID = re.compile(r"([a-z]+)([_-])[0-9a-f]{24,32}(?![0-9a-f])")
 _TIMES = re.compile(r'("(?:created|(?:created|updated|completed)_at)": ?)\d{10}(?:\.\d+)?\b')
 _WRITTEN = re.compile(r'("(?:created|updated)": ?)"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"')
-_LASTED = re.compile(r'("latencyMs": ?)\d+')
+_LASTED = re.compile(r'("(?:latencyMs|invocationLatency)": ?)\d+')
 _MARKER = re.compile(r'"data":"([^"]+)","mimeType":"stateful_marker"')
+_CHUNK = re.compile(r'\{"chunk":\{"bytes":"([^"]+)"\}\}')
 _SEALED = re.compile(r"(orb1\.s\.[a-z0-9_-]+\.)[A-Za-z0-9_=-]+")
 _ADDRESS = re.compile(r"127\.0\.0\.1:\d{4,5}")
+
+
+def _chunk(found: re.Match[str]) -> str:
+    return f'{{"chunk":{{"bytes":(base64 of {b64decode(found[1]).decode()})}}}}'
 
 
 class Normalised:
@@ -29,6 +35,7 @@ class Normalised:
 
     def __call__(self, text: str) -> str:
         text = _MARKER.sub(self._marker, text)
+        text = _CHUNK.sub(_chunk, text)
         text = _ID.sub(self._id, text)
         text = _TIMES.sub(rf"\g<1>{TIME}", text)
         text = _WRITTEN.sub(rf'\g<1>"{TIME_WRITTEN}"', text)

@@ -7,8 +7,10 @@ import json
 import uuid
 from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar
+from urllib.parse import quote
 
 from tests.support.anthropic import add_up, parse_sse
+from tests.support.bedrock_client import invoked
 from tests.support.serving import Reply, call, violations
 from tests.support.strict_sessions import Plan, prompt
 
@@ -249,22 +251,39 @@ class ClaudeCode(SessionClient):
         }
 
     def _ask(self, model: str) -> list[Json]:
-        reply = self.post(
-            "/v1/messages?beta=true",
-            model=model,
-            max_tokens=32_000,
-            system=self.SYSTEM,
-            messages=self._messages,
-            tools=self.TOOLS,
-            thinking={"type": "adaptive"},
-            output_config={"effort": "high"},
-            context_management={"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]},
-            metadata={"user_id": json.dumps({"session_id": "s"})},
-            stream=True,
-        )
-        content: list[Json] = add_up(_readable(parse_sse(reply.body)))["content"]
+        content: list[Json] = add_up(_readable(self._answer(model)))["content"]
         self._messages.append({"role": "assistant", "content": content})
         return content
+
+    def _answer(self, model: str) -> list[Json]:
+        """The chunks of the next answer."""
+        reply = self.post("/v1/messages?beta=true", model=model, stream=True, **self._asked())
+        return parse_sse(reply.body)
+
+    def _asked(self) -> Json:
+        return {
+            "max_tokens": 32_000,
+            "system": self.SYSTEM,
+            "messages": self._messages,
+            "tools": self.TOOLS,
+            "thinking": {"type": "adaptive"},
+            "output_config": {"effort": "high"},
+            "context_management": {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]},
+            "metadata": {"user_id": json.dumps({"session_id": "s"})},
+        }
+
+
+class ClaudeCodeOverBedrock(ClaudeCode):
+    """With `CLAUDE_CODE_USE_BEDROCK`: the same in the envelope of InvokeModel, betas in the body."""
+
+    HEADERS: ClassVar = {"user-agent": ClaudeCode.HEADERS["user-agent"]}
+
+    def _answer(self, model: str) -> list[Json]:
+        own = {"anthropic_version": "bedrock-2023-05-31"}
+        betas = ClaudeCode.HEADERS["anthropic-beta"].split(",")
+        path = f"/model/{quote(model, safe='')}/invoke-with-response-stream"
+        reply = self.post(path, anthropic_beta=betas, **own, **self._asked())
+        return invoked(reply.body)
 
 
 def _readable(chunks: Iterable[Json]) -> Iterator[Json]:
@@ -349,6 +368,7 @@ class AgentsOverServer(Agents):
 CLIENTS: list[tuple[type[SessionClient], list[Plan]]] = [
     (Codex, OF_CODEX),
     (ClaudeCode, OF_CLAUDE),
+    (ClaudeCodeOverBedrock, OF_CLAUDE),
     (Agents, OF_AGENTS),
     (AgentsOverServer, OF_AGENTS),
 ]

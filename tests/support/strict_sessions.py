@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 
-from openresponses_server.settings import Settings, UpstreamSettings
+from openresponses_server.settings import AwsSettings, Settings, UpstreamSettings
 from tests.support.serving import serving
-from tests.support.strict_converse import StrictBedrock
+from tests.support.strict_converse import REGION, StrictBedrock
 from tests.support.strict_upstreams import (
     PROVIDERS,
     Asked,
@@ -93,6 +93,18 @@ def strict_server(rule: Rule, **more: Any) -> Iterator[Strict]:
         ]
         with serving(Settings(upstreams=upstreams, **more)) as base:
             yield Strict(base, strict)
+
+
+@contextmanager
+def strict_bedrock(rule: Rule) -> Iterator[tuple[str, StrictBedrock]]:
+    """The address of a server over a Bedrock alone, whose requests it signs, and that Bedrock."""
+    with ScriptedUpstream() as scripted:
+        root = address_of("bedrock", scripted)
+        bedrock = StrictBedrock(rule, lambda: root)
+        scripted.answer = bedrock
+        made = UpstreamSettings(url=root, dialect="bedrock", name="b", aws=AwsSettings(region=REGION))
+        with serving(Settings(upstreams=[made], store="memory://")) as base:
+            yield base, bedrock
 
 
 def prompt(turn: int) -> str:

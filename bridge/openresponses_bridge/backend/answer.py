@@ -122,11 +122,11 @@ class Answer:
     all of it at the end.
 
     `body`: the JSON of the request, as bytes, text or parsed. `dialect`: the API of the request, `responses`,
-    `chat`, `anthropic`, `gemini`, `interactions`, `bedrock` or `vscode`. `target`: the request's path and
-    query, which in the APIs of Gemini and Bedrock have the model and say whether to stream.
-    `request_headers` decide which spelling of the protocol the client gets. `model`: the model's name in the
-    response; by default the request's. `stateful`: the backend stores responses itself; otherwise a request
-    that refers to an earlier one is refused. `max_output`: limit of the model's output, in bytes
+    `chat`, `anthropic`, `gemini`, `interactions`, `bedrock`, `bedrock-invoke` or `vscode`. `target`: the
+    request's path and query, which in the APIs of Gemini and Bedrock have the model and say whether to
+    stream. `request_headers` decide which spelling of the protocol the client gets. `model`: the model's name
+    in the response; by default the request's. `stateful`: the backend stores responses itself; otherwise a
+    request that refers to an earlier one is refused. `max_output`: limit of the model's output, in bytes
     (approximate). `ids` and `clock` are those of the machine.
 
     Raises InvalidRequestError with `param` for a request that can't be read or fulfilled.

@@ -36,6 +36,7 @@ TABLE: Final = (
     Line("codex", "codex", client=False),
     Line("vscode", "vscode", upstream=False),
     Line("bedrock", "bedrock_converse"),
+    Line("bedrock-invoke", "bedrock_invoke", upstream=False),
     Line("gemini", "gemini"),
     Line("interactions", "interactions"),
     Line("anthropic", "anthropic_messages"),

@@ -29,16 +29,19 @@ DEPLOYMENT: Final = "openresponses.deployment"
 """In the scope of a request: the model that its path names."""
 
 
-async def read_json(request: Request, service: Service, decode: Callable[[bytes], T]) -> T:
-    """Read and decode the body of a JSON request. The content type must be JSON: a web page can send others
-    to any server without a CORS preflight.
+async def read_json(
+    request: Request, service: Service, decode: Callable[[bytes], T], *, any_type: bool = False
+) -> T:
+    """Read and decode the body of a JSON request. The content type must be JSON, since a web page can send
+    others to any server without a CORS preflight; with `any_type` the request is known to be no page's.
 
     Raises HttpError 415 for another content type or encoding, 413 for a body beyond `max_body_bytes`,
     429 when too much is in memory, 503 when the server stops before a compressed body is decoded, and what
     `decode_body` raises.
     """
     headers = fields_of(request.scope)
-    check_type(headers.get("content-type", ""))
+    if not any_type:
+        check_type(headers.get("content-type", ""))
     body = await _read(request, headers, service)
     if DEPLOYMENT in request.scope:
         decode = partial(_decode_for_deployment, decode, request.scope[DEPLOYMENT])

@@ -31,7 +31,7 @@ from openresponses_bridge.protocol.response import Response as ProtocolResponse
 from openresponses_bridge.seal import Sealer
 from openresponses_server.errors import HttpError
 from openresponses_server.http.headers import fields_of
-from openresponses_server.limits.requests import check_choices, check_request
+from openresponses_server.limits.requests import check_choices, check_json, check_request
 from openresponses_server.requests.background import cancel_response, enqueue
 from openresponses_server.requests.bodies import read_json
 from openresponses_server.requests.outgoing import reported_losses
@@ -65,7 +65,8 @@ async def answer(found: Found, request: Request) -> ASGIApp:
     service = service_of(request)
     head = head_of(found, request, service)
     surface = found.surface
-    asked = await read_json(request, service, lambda body: surface.read(body, head))
+    any_type = surface.takes_any_type(head.headers)
+    asked = await read_json(request, service, lambda body: surface.read(body, head), any_type=any_type)
     owner = request.state.owner
     if asked.choices > 1:
         most = service.gate.runs.most_of(owner)
@@ -128,6 +129,7 @@ def head_of(found: Found, request: Request, service: Service) -> RequestHead:
         headers=fields_of(request.scope),
         sealer=service.sealer.bound(request.state.owner),
         is_model=service.router.is_named,
+        check_json=partial(check_json, limits=service.settings.limits),
     )
 
 
@@ -163,11 +165,12 @@ async def _prepare(
 ) -> Translated:
     """Raises as `prepare` does."""
     surface, owner = found.surface, request.state.owner
+    headers = {**head.headers, **asked.headers} if asked.headers else head.headers
 
     def new(body: CreateResponse, losses: Diagnostics | None, before: Continued | None = None) -> Received:
         return Received(
             body,
-            head.headers,
+            headers,
             request.state.request_id,
             owner,
             losses=losses,
@@ -196,7 +199,7 @@ async def _prepare(
             or not _is_about_history(error)
         ):
             raise
-        raise surface.cannot_continue(error.message, head.headers) from error
+        raise surface.cannot_continue(error.message, headers) from error
 
 
 def _is_about_history(error: BridgeError) -> bool:

@@ -434,7 +434,7 @@ def test_a_body_may_be_bytes_text_or_parsed(kind: Callable[[bytes], Any]) -> Non
 def test_a_dialect_that_does_not_exist_is_named() -> None:
     with pytest.raises(
         LocalError,
-        match="one of chat, responses, anthropic, interactions, gemini, bedrock, vscode, not 'open'",
+        match="chat, responses, anthropic, interactions, gemini, bedrock-invoke, bedrock, vscode, not 'open'",
     ):
         Answer(ASKED, dialect="open")
 
@@ -446,6 +446,11 @@ PLAIN = {
     "gemini": CONTENTS,
     "interactions": {"model": "m", "input": "Hello"},
     "bedrock": {"messages": [{"role": "user", "content": [{"text": "Hello"}]}]},
+    "bedrock-invoke": {
+        "anthropic_version": "bedrock-2023-05-31",
+        "max_tokens": 9,
+        "messages": [{"role": "user", "content": "Hello"}],
+    },
     "vscode": {"model": "m", "messages": [{"role": 1, "content": "Hi"}]},
 }
 

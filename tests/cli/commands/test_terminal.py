@@ -4,8 +4,10 @@ byte as it came."""
 import json
 import os
 import pty
+import re
 import subprocess
 import sys
+from base64 import b64decode
 from contextlib import suppress
 from io import StringIO
 
@@ -55,6 +57,10 @@ def test_a_replayed_stream_moves_no_cursor_and_is_the_same_json(capture: bytes, 
     words = ["replay", "--to", target]
     shown, piped = (printed(words, capture, to_terminal=each) for each in (True, False))
     assert is_safe(shown)
+    if encoded := re.findall(r'"bytes":"([^"]+)"', piped):  # InvokeModel's, which move nothing
+        assert EVIL in "".join(b64decode(each).decode() for each in encoded)
+        assert shown == piped
+        return
     assert EVIL in piped
     assert "words \\u009b2J\\u202e\\u007f\\u3164\\udb40\\udd01 more" in shown
     assert [_json(line) for line in shown.split("\n")] == [_json(line) for line in piped.split("\n")]

@@ -8,7 +8,7 @@ import json
 import os
 import socket
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,14 +19,15 @@ import pytest
 from openresponses_bridge.dialects.bedrock_converse import EventStreamDecoder
 from openresponses_server.api.app import create_app
 from openresponses_server.http.connection import http_protocol
-from openresponses_server.settings import AwsSettings, Settings, UpstreamSettings
+from openresponses_server.settings import Settings, UpstreamSettings
 from openresponses_server.settings.files import hashed
 from tests.support import converse
 from tests.support import dialect_scripts as scripts
 from tests.support.bedrock_client import client_of, message_of, streamed, text_in, with_header
 from tests.support.certificates import Authority
 from tests.support.serving import PATIENT, Reply, call, serving, serving_app
-from tests.support.strict_converse import KEY, REGION, SECRET, StrictBedrock
+from tests.support.strict_converse import KEY, SECRET
+from tests.support.strict_sessions import strict_bedrock
 from tests.support.strict_upstreams import Asked, Said
 from tests.support.upstream import CUT, HANG, Script, ScriptedUpstream, contains, refusal
 from tests.support.waiting import wait_until
@@ -144,8 +145,6 @@ def test_a_stream_has_what_one_answer_has(aws: Any) -> None:
 def test_tokens_are_counted(aws: Any) -> None:
     counted = aws.count_tokens(modelId="demo", input={"converse": {"messages": HELLO}})
     assert counted["inputTokens"] > 0
-    with pytest.raises(aws.exceptions.ValidationException, match="converse"):
-        aws.count_tokens(modelId="demo", input={"invokeModel": {"body": b"{}"}})
 
 
 @pytest.mark.parametrize("model", ["a/b:c", "arn:aws:bedrock:eu-west-3:1:inference-profile/eu.m:0", "é ~%2F"])
@@ -267,21 +266,9 @@ def test_what_only_bedrock_can_read_is_refused_elsewhere(
 
 
 # ── reasoning ──────────────────────────────────────────────────────────────────────────────────────────
-@contextmanager
-def over_bedrock(upstream: ScriptedUpstream, rule: Any) -> Iterator[tuple[Any, StrictBedrock]]:
-    """A client of a server over a Bedrock that refuses what the real one refuses."""
-    root = upstream.url.removesuffix("/v1")
-    strict = StrictBedrock(rule, lambda: root)
-    upstream.answer = strict
-    made = UpstreamSettings(url=root, dialect="bedrock", name="b", aws=AwsSettings(region=REGION))
-    settings = Settings(upstreams=[made], store="memory://")
-    with serving(settings) as base, closing(client_of(base)) as client:
-        yield client, strict
-
-
 @pytest.mark.parametrize("stream", [False, True])
 def test_ten_turns_with_reasoning_and_calls_are_never_refused(
-    upstream: ScriptedUpstream, monkeypatch: pytest.MonkeyPatch, *, stream: bool
+    monkeypatch: pytest.MonkeyPatch, *, stream: bool
 ) -> None:
     """Signatures, ids and the order of blocks come back to a strict Bedrock as it made them."""
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY)
@@ -293,7 +280,7 @@ def test_ten_turns_with_reasoning_and_calls_are_never_refused(
             return Said("I look.", (("weather", {"city": "Lima"}), ("weather", {"city": "Oslo"})), thinking)
         return Said(f"Turn {asked.turn} is done.", (), thinking)
 
-    with over_bedrock(upstream, rule) as (aws, strict):
+    with strict_bedrock(rule) as (base, strict), closing(client_of(base)) as aws:
         turns: list[Json] = []
         for turn in range(1, 11):
             turns.append({"role": "user", "content": [{"text": f"Turn {turn}."}]})
@@ -496,8 +483,8 @@ def test_bedrocks_own_exception_within_a_stream_keeps_its_name(
 
 
 def test_what_is_not_served_is_refused_in_its_shape(demo: str, aws: Any) -> None:
-    with pytest.raises(aws.exceptions.ResourceNotFoundException):
-        aws.invoke_model(modelId="demo", body=b"{}")
+    unserved = call(demo, "POST", "/model/demo/async-invoke", BODY)
+    assert (unserved.status, unserved.headers["x-amzn-errortype"]) == (404, "ResourceNotFoundException")
     with pytest.raises(aws.exceptions.ResourceNotFoundException, match="nothing"):
         aws.converse(modelId="nothing", messages=HELLO)
     refused = call(demo, "GET", "/model/demo/converse")

@@ -6,6 +6,7 @@ process; the large one may cost little more than its share. Every route has at l
 
 from __future__ import annotations
 
+import base64
 import gc
 import json
 import tracemalloc
@@ -170,6 +171,16 @@ def _converse_calls(size: int) -> dict[str, Any]:
     return {"messages": [each for two in _many(pair, size) for each in two]}
 
 
+def _invoked(size: int) -> dict[str, Any]:
+    messages = [{"role": "user", "content": _many(lambda at: {"type": "text", "text": f"block {at}"}, size)}]
+    return {"anthropic_version": "bedrock-2023-05-31", "max_tokens": 9, "messages": messages}
+
+
+def _invoked_counted(size: int) -> dict[str, Any]:
+    body = base64.b64encode(json.dumps(_invoked(size)).encode()).decode()
+    return {"input": {"invokeModel": {"body": body}}}
+
+
 def _vscode(size: int) -> dict[str, Any]:
     parts = _many(lambda at: {"type": "LanguageModelTextPart", "value": f"{at}"}, size)
     return {"model": "demo", "messages": [{"role": 1, "content": parts}]}
@@ -295,6 +306,9 @@ ROWS = (
     Row("POST", "/model/{model:path}/converse-stream", "blocks", _converse),
     Row("POST", "/model/{model:path}/count-tokens", "blocks", _converse_counted),
     Row("POST", "/model/{model:path}/converse", "calls", _converse_calls),
+    Row("POST", "/model/{model:path}/invoke", "blocks", _invoked),
+    Row("POST", "/model/{model:path}/invoke-with-response-stream", "blocks", _invoked),
+    Row("POST", "/model/{model:path}/count-tokens", "blocks in base64", _invoked_counted),
     *(Row("POST", path, "texts", _forwarded, 404) for path in ENDPOINTS),
     *(Row("POST", path, "a form", _form, 404) for path, each in ENDPOINTS.items() if each.forms),
     Row("GET", "/v1/usage", "a long query", _target("/v1/usage?")),

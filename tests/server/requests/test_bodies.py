@@ -1,6 +1,7 @@
 """Laws S8 and S10: what a body is held to before it is believed, on every endpoint that takes one."""
 
 import asyncio
+import base64
 import gzip
 import http.client
 import json
@@ -36,6 +37,7 @@ GEMINI = [
 ]
 INTERACTIONS = "/v1beta/interactions"
 CONVERSE = [f"/model/demo/{verb}" for verb in ("converse", "converse-stream", "count-tokens")]
+INVOKE = [f"/model/demo/{verb}" for verb in ("invoke", "invoke-with-response-stream")]
 SEARCH = "/v1/alpha/search"
 COST = "/inspector/v1/cost"
 USAGE = {
@@ -56,6 +58,7 @@ ROUTES = [
     *GEMINI,
     INTERACTIONS,
     *CONVERSE,
+    *INVOKE,
     "/vscode/v1/chat",
     "/vscode/v1/tokens",
     "/v1/conversations",
@@ -102,6 +105,8 @@ def request_of(path: str, **more: Any) -> dict[str, Any]:
     spoken = {"role": "user", "content": [{"type": "text", "value": "Hello"}]}
     if path == "/vscode/v1/tokens":
         return {"model": "demo", "message": spoken, **more}
+    if path in INVOKE:
+        return {"anthropic_version": "bedrock-2023-05-31", "max_tokens": 9, "messages": [said], **more}
     messages = [spoken] if path.startswith("/vscode") else [said]
     return {"model": "demo", "max_tokens": 9, "messages": messages, **more}
 
@@ -220,6 +225,17 @@ def test_s8_a_websocket_has_the_same_limits(small: str) -> None:
                 error = socket.raw(json.dumps({**message, **more, "generate": generate})).error
                 assert (error["status"], why in error["error"]["message"]) == (400, True)
         assert socket.turn(input="Hello").final["status"] == "completed"
+
+
+def test_s8_json_within_a_body_in_base64_has_the_same_limits(small: str) -> None:
+    for more, why in (
+        ({"x": [0] * 300}, "more values"),
+        ({"x": json.loads("[" * 30 + "]" * 30)}, "deeper"),
+        ({}, ""),
+    ):
+        counted = base64.b64encode(json.dumps(request_of(INVOKE[0], **more)).encode()).decode()
+        reply = call(small, "POST", CONVERSE[-1], {"input": {"invokeModel": {"body": counted}}})
+        assert (reply.status, why in reply.body.decode()) == (400 if why else 200, True)
 
 
 # ── the scan ───────────────────────────────────────────────────────────────────────────────────────────

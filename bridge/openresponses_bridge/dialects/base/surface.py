@@ -139,6 +139,9 @@ class RequestHead(Struct, frozen=True, kw_only=True):
     """Opens what clients were given sealed."""
     is_model: Callable[[str], bool] = lambda _name: False
     """Return whether there is a model of exactly this name."""
+    check_json: Callable[[bytes], None] = lambda _text: None
+    """Raises InvalidRequestError for a JSON text that is beyond the server's limits: for one that is in a
+    body as a text of its own. The body itself was checked."""
 
 
 class FormContext(Struct, frozen=True, kw_only=True):
@@ -217,6 +220,8 @@ class Asked(Struct, frozen=True, kw_only=True):
     """The path of the output's schema there."""
     continuation: Continuation | None = None
     """The same request as the continuation of a stored response, which is tried first."""
+    headers: Mapping[str, str] = _EMPTY
+    """Headers that its body has, in the place of those of the same names."""
 
 
 class TokenCount(Struct, frozen=True, kw_only=True):
@@ -313,6 +318,9 @@ class Surface(Struct, frozen=True, kw_only=True):
     """Return whether headers are those of its clients, at a path that several APIs have."""
     read: Callable[[bytes, RequestHead], Asked]
     """Decode a request. Raises InvalidRequestError with `param`."""
+    takes_any_type: Callable[[Mapping[str, str]], bool] = lambda _headers: False
+    """Return whether a request with these headers is JSON whatever content type they name: they have what no
+    web page can send without asking first (CORS)."""
     error: Callable[[BridgeError], bytes]
     """Encode the body of a refusal."""
     error_headers: Callable[[BridgeError], Mapping[str, str]] = lambda _error: _EMPTY

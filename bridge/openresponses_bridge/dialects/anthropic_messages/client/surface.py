@@ -37,16 +37,17 @@ from openresponses_bridge.dialects.base import (
     Surface,
     SurfacePath,
     TokenCount,
+    body_of,
     native_of,
 )
 from openresponses_bridge.errors import BridgeError, HttpError
 from openresponses_bridge.models.information import EnrichedModelData
-from openresponses_bridge.protocol.codec import encode, request_object
+from openresponses_bridge.protocol.codec import encode
 from openresponses_bridge.protocol.request import CreateResponse
 from openresponses_bridge.protocol.response import Response
 from openresponses_bridge.seal import Sealer
 
-_INPUT: Final = "messages"
+INPUT: Final = "messages"
 _KEY: Final = "x-api-key"
 _VERSION: Final = "anthropic-version"
 _ANY_LIMIT: Final = 1024
@@ -68,22 +69,21 @@ def _form(context: FormContext) -> AnswerForm:
     return OutboundForm(outbound, Encoding(encode_sse), lambda response: whole(response, sealer))
 
 
-def _read(body: bytes, head: RequestHead) -> Asked:
+def read(body: bytes | Mapping[str, Any], head: RequestHead) -> Asked:
+    """Read a request for a message."""
     request, losses = from_messages(body, head.sealer)
     return Asked(
         request=_with_model_meant(request, head),
         form=_form,
         losses=losses,
-        input_param=_INPUT,
+        input_param=INPUT,
         schema_param="output_config.format.schema",
     )
 
 
-def _read_counted(body: bytes, head: RequestHead) -> tuple[CreateResponse, Diagnostics]:
+def read_counted(body: bytes | Mapping[str, Any], head: RequestHead) -> tuple[CreateResponse, Diagnostics]:
     """Read a request to count tokens, which needs no `max_tokens`."""
-    value = request_object(body)
-    given = body if "max_tokens" in value else encode({**value, "max_tokens": _ANY_LIMIT})
-    request, losses = from_messages(given, head.sealer)
+    request, losses = from_messages({"max_tokens": _ANY_LIMIT, **body_of(body).whole()}, head.sealer)
     return _with_model_meant(request, head), losses
 
 
@@ -108,9 +108,10 @@ def _model_page(models: Sequence[EnrichedModelData], head: RequestHead) -> dict[
     return model_page(shown, head.query)
 
 
-def _error(error: BridgeError) -> bytes:
+def error_of(error: BridgeError) -> dict[str, Any]:
+    """The body of a refusal."""
     given = native_of(error, "anthropic")
-    return encode(error_body(error.code, error.error_type, error.message, error.http_status, given))
+    return error_body(error.code, error.error_type, error.message, error.http_status, given)
 
 
 def _thread_refused(why: str, headers: Mapping[str, str]) -> HttpError:
@@ -164,10 +165,10 @@ SURFACE: Final = Surface(
     prefixes=("/v1/messages",),
     keys=(KeyPlace(_KEY),),
     recognises=lambda headers: _VERSION in headers or (_KEY in headers and "authorization" not in headers),
-    read=_read,
-    error=_error,
+    read=read,
+    error=lambda error: encode(error_of(error)),
     error_type=described.AnthropicError,
-    count=TokenCount(read=_read_counted, answer=lambda tokens: {"input_tokens": tokens}, input_param=_INPUT),
+    count=TokenCount(read=read_counted, answer=lambda tokens: {"input_tokens": tokens}, input_param=INPUT),
     models=ModelList(
         page=_model_page, model=lambda model, name: {**model_body(model), "id": name}, named=_model_meant
     ),

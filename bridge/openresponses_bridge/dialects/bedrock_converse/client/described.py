@@ -31,18 +31,6 @@ class ConverseResponse(Struct, frozen=True, kw_only=True):
     additionalModelResponseFields: dict[str, Any] | None = None  # noqa: N815
 
 
-class ConverseCountRequest(Struct, frozen=True):
-    """`input.converse` has the fields of a request of Converse."""
-
-    input: dict[str, Any]
-
-
-class ConverseTokens(Struct, frozen=True):
-    """An estimate of a request's input tokens."""
-
-    inputTokens: int  # noqa: N815
-
-
 class ConverseError(Struct, frozen=True):
     """An error of Amazon's APIs. The header `x-amzn-errortype` names it."""
 

@@ -61,13 +61,17 @@ def metadata(response: Response, diagnostics: Diagnostics) -> Json:
     """The fields of `metadata`: usage and time, and what Bedrock said besides."""
     native = native_of(response, DIALECT)
     said = other_fields({name: native.get(name) for name in METADATA}, ("usage", "metrics", "serviceTier"))
-    took = (response.completed_at or response.created_at) - response.created_at
     found = said | {
         "usage": usage_of(response.usage, object_in(native, "usage"), diagnostics),
-        "metrics": {"latencyMs": took * 1000, **object_in(native, "metrics")},
+        "metrics": {"latencyMs": latency(response), **object_in(native, "metrics")},
     }
     tier = tier_for(response, DIALECT, diagnostics, TIERS)
     return found if tier is None else found | {"serviceTier": {"type": tier}}
+
+
+def latency(response: Response) -> int:
+    """Return how many milliseconds a response took, to the second."""
+    return ((response.completed_at or response.created_at) - response.created_at) * 1000
 
 
 def usage_of(usage: Usage | None, native: Mapping[str, Any], diagnostics: Diagnostics) -> Json:

@@ -11,7 +11,6 @@ from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.dialects.base import (
     AnswerForm,
     Asked,
-    Asks,
     Description,
     Encoding,
     FormContext,
@@ -20,8 +19,6 @@ from openresponses_bridge.dialects.base import (
     RequestHead,
     Surface,
     SurfacePath,
-    TokenCount,
-    body_of,
 )
 from openresponses_bridge.dialects.bedrock_converse.client import described
 from openresponses_bridge.dialects.bedrock_converse.client.errors import error_body, error_name
@@ -74,10 +71,9 @@ def _read(body: bytes, head: RequestHead) -> Asked:
     )
 
 
-def _read_counted(body: bytes, head: RequestHead) -> tuple[CreateResponse, Diagnostics]:
-    """Read the request whose tokens are counted, which is within the body."""
-    within = body_of(body).inner("input").need("converse", dict)
-    request, losses = from_converse(within, head.sealer)
+def read_counted(body: Mapping[str, Any], head: RequestHead) -> tuple[CreateResponse, Diagnostics]:
+    """Read a request whose tokens are counted."""
+    request, losses = from_converse(body, head.sealer)
     return _named(head, request), losses
 
 
@@ -85,13 +81,13 @@ def _why_refused(headers: Mapping[str, str]) -> str:
     return _UNSIGNED if headers.get("authorization", "").lower().startswith(_SIGNED) else ""
 
 
-_HELLO: Final[dict[str, Any]] = {"messages": [{"role": "user", "content": [{"text": "Hello"}]}]}
+HELLO: Final[dict[str, Any]] = {"messages": [{"role": "user", "content": [{"text": "Hello"}]}]}
 _CONVERSE: Final = Description(
     id="converse",
     summary="Generate an answer, in Amazon Bedrock's shape",
     request=described.ConverseRequest,
     answer=described.ConverseResponse,
-    examples={"whole": _HELLO},
+    examples={"whole": HELLO},
 )
 
 SURFACE: Final = Surface(
@@ -108,17 +104,6 @@ SURFACE: Final = Surface(
                 text=MEDIA_TYPE,
             ),
         ),
-        SurfacePath(
-            path="/model/{model}/count-tokens",
-            asks=Asks.TOKENS,
-            description=Description(
-                id="count_converse_tokens",
-                summary="Estimate the tokens of an answer's input, in Amazon Bedrock's shape",
-                request=described.ConverseCountRequest,
-                answer=described.ConverseTokens,
-                examples={"whole": {"input": {"converse": _HELLO}}},
-            ),
-        ),
     ),
     prefixes=("/model/",),
     keys=(KeyPlace("authorization", "Bearer "),),
@@ -127,7 +112,6 @@ SURFACE: Final = Surface(
     error=lambda error: encode(error_body(error)),
     error_headers=lambda error: {"x-amzn-errortype": error_name(error)},
     error_type=described.ConverseError,
-    count=TokenCount(read=_read_counted, answer=lambda tokens: {"inputTokens": tokens}, input_param=_INPUT),
     keep_alive=encode_event("keepAlive", b"{}"),  # clients skip events that they do not know
     request_id_header="x-amzn-requestid",
 )
