@@ -84,6 +84,17 @@ def json_state(text: str) -> JsonState:
     return JsonState.COMPLETE
 
 
+def decodes(text: str) -> bool:
+    """Return whether the text may be whole JSON: it is, or is nested too deeply for a decoder."""
+    try:
+        _decode(text)
+    except RecursionError:
+        return True
+    except (msgspec.MsgspecError, UnicodeError):
+        return False
+    return True
+
+
 def _read(text: str) -> JsonState:
     state = "value"
     opened: list[str] = []
@@ -117,6 +128,7 @@ def _tail_state(text: str, position: int, allowed: dict[str, str | None]) -> Jso
 
 
 _MARK: Final = re.compile(r'[\\"{}\[\]]')
+_QUOTES: Final = re.compile(r'[\\"]')
 
 
 class Nesting:
@@ -148,21 +160,25 @@ class Nesting:
         last = self._last
         return last in ("", ":", "[") or (last == "," and (self._opened or ())[-1:] == ["["])
 
-    def feed(self, text: str) -> None:
-        """The next piece. Takes time linear in it."""
+    def feed(self, text: str, *, to_end: bool = False) -> int:
+        """The next piece; `to_end`: up to the bracket that closes the outermost one. Returns how much was
+        taken. Takes time linear in it."""
         position, self._skip = self._skip, 0
-        while (match := _MARK.search(text, position)) is not None:
+        while (match := (_QUOTES if self._in_string else _MARK).search(text, position)) is not None:
             mark, position = match[0], match.end()
             if mark == '"':
                 self._in_string = not self._in_string
                 self._last = mark
             elif mark == "\\":
                 position += self._in_string
-            elif not self._in_string:
+            else:
                 self._count(mark)
+                if to_end and self.closed_once:
+                    return position
         self._skip = max(0, position - len(text))
         if not self._in_string:
             self._last = text[position:].rstrip()[-1:] or self._last
+        return len(text)
 
     def _count(self, bracket: str) -> None:
         if bracket in "{[":

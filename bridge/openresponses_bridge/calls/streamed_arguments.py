@@ -1,10 +1,11 @@
 """The arguments of a call as they stream, without what servers put around them or send twice.
 
 Servers send `{}` in the place of arguments that follow, begin them once more after a part of them, repeat
-all so far with each piece, put a token of the model's own before them, and close more brackets than were
-open. What was passed on can't be taken back, and the pieces passed on have to add up to the arguments: so
-`{}` waits for what follows, what comes again is compared with what was passed on, and of it the rest is
-passed on. A call that begins again as something else is `broken`.
+all so far with each piece, put tokens of the model's own or a fence around them, and close more brackets than
+were open. What was passed on can't be taken back, and the pieces passed on have to add up to the arguments:
+so `{}` waits for what follows, what comes again is compared with what was passed on, and of it the rest is
+passed on; of one piece with all of it the last whole object is. A call that begins again as something else is
+`broken`.
 """
 
 from __future__ import annotations
@@ -13,29 +14,40 @@ import re
 from io import StringIO
 from typing import Final
 
-from openresponses_bridge.calls.json_text import JsonState, Nesting, json_state, same_json
+from openresponses_bridge.calls.json_text import JsonState, Nesting, decodes, json_state, same_json
 from openresponses_bridge.diagnostics import Diagnostics
 
 _WHERE: Final = "tool_call.arguments"
 DIFFER: Final = "they came again and differ from those that were sent: incomplete"
 """Of arguments that were sent, and are not all of them."""
 _DROPPED: Final = "what stood in their place or before them was dropped"
+_REPEATED: Final = "they began more than once, the last time counts"
 _MOST_BEGINNINGS: Final = 64  # brackets of a text that is not JSON at which its arguments may begin again
-BRACKETS: Final = frozenset("{}[] \t\n\r")
+BRACKETS: Final = frozenset("{}[]<` \t\n\r")
 """A piece of arguments that begins with none of these goes on what came before."""
 _LONGEST_TOKEN: Final = 40
-# what may stand before the arguments: an empty object in their place, a token of the model's own
+# what may stand before the arguments: an empty object in their place, a token of the model's own, a fence
 _PLACEHOLDER: Final = r"\{\s*+\}"
-_TOKEN: Final = r"\[[A-Z_]++\]|<\|[^<>|{}]*+\|>"
+_MARK: Final = r"<\|[^<>|{}]*+\|>|<｜[^<>｜{}]*+｜>|</?[a-z_]++>"
+_TOKEN: Final = rf"\ufeff|(?:\[CALL_ID\]\w*)?\[[A-Z_]++\]|(?:{_MARK})(?:json\b)?|```(?:json\b)?"
 _BEFORE: Final = re.compile(rf"\s*+(?>(?:(?:{_PLACEHOLDER}|{_TOKEN})\s*+)+)(?=[{{<\[])")
-_CUT_TOKEN: Final = r"\[[A-Z_]*+|<(?:\|[^<>|{}]*+\|?)?"
+_CUT_TOKEN: Final = r"\[[A-Z_]*+|<(?:\|[^<>|{}]*+\|?|/?[a-z_]*+)?|`{1,3}|```[json]*+"
 _WAITING: Final = re.compile(rf"\s*+(?>(?:(?:{_PLACEHOLDER}|{_TOKEN})\s*+)*)(?:{_CUT_TOKEN})?\Z")
 _EMPTY: Final = re.compile(_PLACEHOLDER)
+# what may stand behind them, and what may become that
+_BEHIND: Final = re.compile(rf"(?>(?:[\]}}]|{_MARK}|```|\s)+)\Z")
+_CUT_BEHIND: Final = re.compile(rf"(?>(?:[\]}}]|{_MARK}|```|\s)*)(?:<[/|｜]?[^<>{{}}]*+|`{{1,2}})\Z")
+_MAY_END: Final = re.compile(r"[}\]]\s*+[^\s,:\"]")
 
 
 def may_begin_again(fragment: str) -> bool:
     """Return whether a piece that begins with one of BRACKETS has to be looked at."""
-    return fragment.lstrip()[:1] in ("{", "}", "[", "]")
+    return fragment.lstrip()[:1] in ("{", "}", "[", "]", "<", "`")
+
+
+def may_go_on_behind(fragment: str) -> bool:
+    """Return whether a piece with a closing bracket has to be looked at: more may stand behind the last."""
+    return _MAY_END.search(fragment) is not None
 
 
 def is_placeholder(arguments: str) -> bool:
@@ -43,20 +55,20 @@ def is_placeholder(arguments: str) -> bool:
     return _EMPTY.fullmatch(arguments.strip()) is not None
 
 
-def begin_again_within(text: str) -> bool:
-    """Return whether this text, which is not JSON, is parts of some arguments and then all of them: they
+def whole_within(text: str) -> str | None:
+    """Return the arguments at the end of this text, which is not JSON, if parts of them stand before: they
     began again where more text was possible too, within a string say."""
     if not text.rstrip().endswith("}"):
-        return False
+        return None
     at = text.find("{", 1)
     for _ in range(_MOST_BEGINNINGS):
         if at < 0:
             break
         before, after = "".join(text[:at].split()), "".join(text[at:].split())
         if _is_made_of(before, after) and json_state(text[at:]) is JsonState.COMPLETE:
-            return True
+            return text[at:]
         at = text.find("{", at + 1)
-    return False
+    return None
 
 
 def _is_made_of(text: str, whole: str) -> bool:
@@ -95,6 +107,7 @@ class StreamedArguments:
 
     __slots__ = (
         "_again",
+        "_behind",
         "_diagnostics",
         "_differs",
         "_ended",
@@ -110,6 +123,7 @@ class StreamedArguments:
         self._diagnostics = diagnostics
         self.broken = False
         self._held = ""  # not passed on yet
+        self._behind = ""  # behind the arguments, as long as it may become a token
         self._again: list[str] | None = None  # arguments that came again, as long as they may be those sent
         self._size = 0  # of them, in characters
         self._differs = False  # they are not those sent
@@ -125,7 +139,7 @@ class StreamedArguments:
     @property
     def is_plain(self) -> bool:
         """A piece that does not begin again may be passed on without asking."""
-        return self._again is None and not self._held
+        return self._again is None and not (self._held or self._behind)
 
     def release(self) -> str:
         """Pass on what waits."""
@@ -142,11 +156,15 @@ class StreamedArguments:
             return fragment
         if self._again is not None:
             return self._feed_again(fragment, sent)
+        if self._behind:
+            return self._go_on_behind(fragment)
         if not sent.tell():
-            return self._begin(self._held + fragment)
-        if self._held:
-            return self._go_on(self.release(), fragment, sent)
-        return self._follow(fragment, sent) if may_begin_again(fragment) else fragment
+            passed = self._begin(self._held + fragment)
+        elif self._held:
+            passed = self._go_on(self.release(), fragment, sent)
+        else:
+            passed = self._follow(fragment, sent) if may_begin_again(fragment) else fragment
+        return self._cut_off(passed, sent) if may_go_on_behind(passed) else passed
 
     def end(self, sent: StringIO) -> str:
         """End the arguments and return the rest to pass on."""
@@ -155,9 +173,13 @@ class StreamedArguments:
         self._ended = True
         held = self.release()
         if held and sent.tell():  # the object that came last is within those before it, or all of them again
-            return self._rest(held, sent.getvalue()) or ""
+            whole = sent.getvalue()
+            is_within = json_state(whole + held) is JsonState.COMPLETE
+            return held if is_within else self._rest(held, whole) or ""
         if self._again is not None:
             self._compare("".join(self._again), sent.getvalue())
+        if self._behind:
+            return self._behind  # never whole: the model's own words
         if (empty := _EMPTY.search(held)) is not None and held.strip() != empty[0]:
             self._repair(_DROPPED)
             return empty[0]
@@ -171,17 +193,19 @@ class StreamedArguments:
         self._held = ""
         if (before := _BEFORE.match(text)) is not None:
             self._repair(_DROPPED)
-            return text[before.end() :]
+            text = text[before.end() :]
+        if text.endswith("}") and not decodes(text):
+            whole = whole_within(text)
+            if whole is not None and json_state(text) is JsonState.MALFORMED:
+                self._repair(_REPEATED)
+                return whole
         return text
 
     def _follow(self, fragment: str, sent: StringIO) -> str:
         """Return what can be passed on of a piece that begins with a bracket and comes after others."""
         nesting, first = self._look(sent), fragment.lstrip()[0]
         if nesting.closed_once:
-            if first in "}]":
-                self._repair("brackets that were not open were closed, dropped")
-                return ""
-            return self._begin_again(fragment, sent)
+            return self._end_behind(fragment) if first != "{" else self._begin_again(fragment, sent)
         if first != "{":
             return fragment
         if not (nesting.in_string or nesting.takes_object):
@@ -192,10 +216,39 @@ class StreamedArguments:
         if nesting.in_string:
             goes_on = json_state(sent.getvalue() + fragment) is not JsonState.MALFORMED
             return fragment if goes_on else self._begin_again(fragment, sent)
-        if json_state(fragment) is not JsonState.COMPLETE:
-            return fragment
         self._held = fragment
         return ""
+
+    def _cut_off(self, passed: str, sent: StringIO) -> str:
+        """Return what a piece has of the arguments, up to the bracket that closes the outermost one. Behind
+        it may be what does not belong to them, or all of them again."""
+        nesting = self._look(sent)
+        if nesting.closed_once:
+            return passed  # behind it: the model's own words
+        end = nesting.feed(passed, to_end=True)
+        self._read += end
+        head, tail = passed[:end], passed[end:]
+        if not tail.strip():
+            return passed
+        if tail.lstrip()[0] == "{":
+            self._again, self._size, self._differs = [tail], len(tail), False
+            return head
+        return head + self._end_behind(tail)
+
+    def _end_behind(self, text: str) -> str:
+        """Return what can be passed on of a text behind the arguments: nothing if brackets and tokens are all
+        of it."""
+        if _BEHIND.match(text):
+            self._repair("brackets and tokens behind them were dropped")
+        elif len(text) <= _LONGEST_TOKEN and _CUT_BEHIND.match(text):
+            self._behind = text
+        else:
+            return text
+        return ""
+
+    def _go_on_behind(self, fragment: str) -> str:
+        text, self._behind = self._behind + fragment, ""
+        return self._end_behind(text)
 
     def _go_on(self, held: str, fragment: str, sent: StringIO) -> str:
         """Return what to pass on, after an object that may be a value or all arguments again."""

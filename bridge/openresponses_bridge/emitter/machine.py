@@ -14,7 +14,7 @@ from typing import Any, get_args
 from msgspec import UNSET
 
 from openresponses_bridge.calls.identity import ToolIdentityMap
-from openresponses_bridge.calls.streamed_arguments import BRACKETS, may_begin_again
+from openresponses_bridge.calls.streamed_arguments import BRACKETS, may_begin_again, may_go_on_behind
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.emitter.arguments import (
     EXTENSION,
@@ -294,7 +294,9 @@ class ResponseStreamStateMachine:
             if block is not None and block.arguments is _OPEN:
                 if not block.plain or not arguments.isascii() or block.joiner.pending:
                     return block.delta(arguments)
-                if arguments[0] in BRACKETS and may_begin_again(arguments):
+                if (arguments[0] in BRACKETS and may_begin_again(arguments)) or (
+                    "}" in arguments and may_go_on_behind(arguments)
+                ):
                     return block.delta(arguments)
                 # the common fragment: JSON of an open call, nothing held back, so it goes out as it is
                 block.write(arguments)

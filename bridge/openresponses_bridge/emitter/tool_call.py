@@ -20,7 +20,7 @@ from openresponses_bridge.calls.json_text import JsonState, json_state
 from openresponses_bridge.calls.streamed_arguments import (
     DIFFER,
     StreamedArguments,
-    begin_again_within,
+    whole_within,
 )
 from openresponses_bridge.calls.unwrap import InputUnwrapper
 from openresponses_bridge.diagnostics import Diagnostics
@@ -326,7 +326,8 @@ class ToolCallBlock(OpenItem):
         self.mark_grown()
         raw = self.raw.getvalue()
         fragment = arguments
-        if arguments and not (arguments.startswith(_BEGINNING) and arguments.isascii() and not raw):
+        is_plain = arguments.startswith(_BEGINNING) and arguments.isascii() and "}" not in arguments
+        if arguments and not (is_plain and not raw):
             fragment = self._whole_pieces(arguments)
         raw += fragment
         if self.free_text or type(self._shape) is JsonShape:
@@ -428,7 +429,7 @@ class ToolCallBlock(OpenItem):
 
     def _judge_malformed(self) -> None:
         """The arguments are not JSON: the model's own words, unless they were begun twice (law N4)."""
-        self.cut = begin_again_within(self.text.getvalue())
+        self.cut = whole_within(self.text.getvalue()) is not None
         self._diagnostics.warning("tool_call.arguments", DIFFER if self.cut else "not JSON, sent as they are")
 
     @property

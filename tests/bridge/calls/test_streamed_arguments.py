@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from openresponses_bridge.calls.json_text import JsonState, json_state
 from openresponses_bridge.calls.streamed_arguments import (
     StreamedArguments,
-    begin_again_within,
     is_placeholder,
+    whole_within,
 )
 from openresponses_bridge.diagnostics import Diagnostics
 from tests.support.costs import assert_at_most, seconds
@@ -19,7 +19,8 @@ from tests.support.costs import assert_at_most, seconds
 AGAIN = "repair: tool_call.arguments: they came again from their beginning, the rest was added"
 REPEATED = "repair: tool_call.arguments: they came again, dropped"
 BEFORE = "repair: tool_call.arguments: what stood in their place or before them was dropped"
-BEHIND = "repair: tool_call.arguments: brackets that were not open were closed, dropped"
+BEHIND = "repair: tool_call.arguments: brackets and tokens behind them were dropped"
+LAST = "repair: tool_call.arguments: they began more than once, the last time counts"
 DIFFERS = "warning: tool_call.arguments: they came again and differ from those that were sent: incomplete"
 
 
@@ -55,6 +56,21 @@ def read(*pieces: str) -> tuple[list[str], bool, list[str]]:
         (['{"a":1,', '{"a"', ':1,"b"', ":2}"], ['{"a":1,', "", '"b"', ":2}", ""], [AGAIN]),
         (['{"a":1}', "}"], ['{"a":1}', "", ""], [BEHIND]),
         (['{"a":1}', "\n}", "]"], ['{"a":1}', "", "", ""], [BEHIND + " (×2)"]),
+        (['{"a":1}}'], ['{"a":1}', ""], [BEHIND]),
+        (['{"a"', ':{"b":1}}}]'], ['{"a"', ':{"b":1}}', ""], [BEHIND]),
+        (['{"a":1}', "<|call|>"], ['{"a":1}', "", ""], [BEHIND]),
+        (['{"a":1}', "<|im", "_end|>", "\n"], ['{"a":1}', "", "", "\n", ""], [BEHIND]),
+        (['{"a":1}</tool_call>'], ['{"a":1}', ""], [BEHIND]),
+        (['{"a":1}\n</tool', "_call>"], ['{"a":1}', "", ""], [BEHIND]),
+        (["```", "json\n", '{"a":1}', "\n```"], ["", "", '{"a":1}', "", ""], [BEFORE, BEHIND]),
+        (['<|constrain|>json<|message|>{"a":1}'], ['{"a":1}', ""], [BEFORE]),
+        (['[CALL_ID]x1[ARGS]{"a":1}'], ['{"a":1}', ""], [BEFORE]),
+        (['\ufeff{"a":1}'], ['{"a":1}', ""], [BEFORE]),
+        (['{{"a":1}'], ['{"a":1}', ""], [LAST]),
+        (['{"a":1,"b{"a":1,"b":2}'], ['{"a":1,"b":2}', ""], [LAST]),
+        (['{"a":1}{"a":1}'], ['{"a":1}', ""], [LAST]),
+        (['{"a"', ':1}{"a":1}'], ['{"a"', ":1}", ""], [REPEATED]),
+        (['{"a":', '{"a":[1', '{"a":[1]}'], ['{"a":', "", "[1]}", ""], [AGAIN]),
         (['{"a":1}', '{"a": 1}'], ['{"a":1}', "", ""], [REPEATED]),
         (['{"a":1}', '{"a"'], ['{"a":1}', "", ""], [REPEATED]),
         # a value of the same form as the beginning: what follows decides
@@ -86,11 +102,27 @@ def test_n4_what_begins_again_as_something_else_is_broken(pieces: list[str]) -> 
 
 
 @pytest.mark.parametrize(
+    "pieces",
+    [
+        ['{"a":1}', " I call it now."],
+        ['{"a":1}', "<b", "old text"],
+        ['{"a":1} and {"b":2}', "}"],
+        ['{"a":1}', "<|never"],
+        ["``", "no fence"],
+    ],
+)
+def test_n4_other_words_pass_as_they_are(pieces: list[str]) -> None:
+    passed, broken, said = read(*pieces)
+    assert ("".join(passed), broken, said) == ("".join(pieces), False, [])
+
+
+@pytest.mark.parametrize(
     "text",
     [
         '{"a":{"a":{"a":[{"a":1},{"a":2}]}}}',
         '{"code":"function () { return {}; }","list":[[],{},[{}]]}',
         '{"text":"[ARGS]{}<|x|>\\" {"}',
+        '{"html":"<a>}}</a>","code":"```json {}```"}',
         '{"a":{}}',
         '{"{": null, "{\\"": "{\\""}',
         "[1,{}]",
@@ -148,13 +180,11 @@ def test_what_stands_in_place_of_arguments() -> None:
     ],
 )
 def test_n4_a_beginning_that_agrees_further_than_it_went_is_seen(text: str, again: bool) -> None:
-    assert begin_again_within(text) is again
+    assert (whole_within(text) is not None) is again
 
 
 def test_e12_beginnings_are_looked_for_at_a_small_cost() -> None:
     """In a long text of many beginnings that is not JSON in the end, beside a sorting of its characters."""
     text = ('{"a":"' + "x" * 6_000) * 64 + "}"
-    assert begin_again_within(text) is False
-    assert_at_most(
-        20, lambda: seconds(lambda: begin_again_within(text)), lambda: seconds(lambda: sorted(text))
-    )
+    assert whole_within(text) is None
+    assert_at_most(20, lambda: seconds(lambda: whole_within(text)), lambda: seconds(lambda: sorted(text)))

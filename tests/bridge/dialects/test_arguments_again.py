@@ -7,10 +7,13 @@ from typing import Any
 import pytest
 
 from openresponses_bridge.dialects.anthropic_messages import Inbound as AnthropicInbound
+from openresponses_bridge.dialects.bedrock_converse import Inbound as BedrockInbound
 from openresponses_bridge.dialects.chat_completions import Inbound as ChatInbound
+from openresponses_bridge.dialects.gemini import Inbound as GeminiInbound
+from openresponses_bridge.dialects.interactions import Inbound as InteractionsInbound
 from openresponses_bridge.dialects.responses import Inbound as ResponsesInbound
 from openresponses_bridge.protocol.items import FunctionCall
-from tests.support import anthropic, chat
+from tests.support import anthropic, chat, converse, gemini
 from tests.support.checked_inbound import CheckedInbound
 
 HEAD = {"id": "resp_1", "object": "response", "created_at": 1, "model": "m", "output": []}
@@ -29,6 +32,21 @@ def chat_frames(*pieces: Any) -> list[Any]:
 
 def anthropic_frames(*pieces: Any) -> list[Any]:
     return [anthropic.start(), *anthropic.tool(0, "call_1", "look", *pieces), *anthropic.stop("tool_use")]
+
+
+def bedrock_frames(*pieces: Any) -> list[Any]:
+    return [converse.start(), *converse.call(0, "call_1", "look", *pieces), *converse.end("tool_use")]
+
+
+def interactions_frames(*pieces: Any) -> list[Any]:
+    call = {"type": "function_call", "id": "call_1", "name": "look", "arguments": {}}
+    deltas = [{"type": "arguments_delta", "arguments": each} for each in pieces]
+    return [
+        {"event_type": "step.start", "index": 0, "step": call},
+        *({"event_type": "step.delta", "index": 0, "delta": each} for each in deltas),
+        {"event_type": "step.stop", "index": 0},
+        {"event_type": "interaction.completed", "interaction": {"status": "requires_action"}},
+    ]
 
 
 def call_of(arguments: Any, **more: Any) -> dict[str, Any]:
@@ -57,6 +75,8 @@ def responses_frames(*pieces: Any, added: Any = "", done: Any = None, item: Any 
 DIALECTS: dict[str, tuple[Callable[..., Any], Callable[..., list[Any]]]] = {
     "chat": (ChatInbound, chat_frames),
     "anthropic": (AnthropicInbound, anthropic_frames),
+    "bedrock": (BedrockInbound, bedrock_frames),
+    "interactions": (InteractionsInbound, interactions_frames),
     "responses": (ResponsesInbound, responses_frames),
 }
 
@@ -82,6 +102,12 @@ def read(dialect: str, *pieces: Any, **more: Any) -> tuple[str, list[tuple[str, 
         ["[ARGS]", '{"a":1}'],
         ['{"a":1}', "}"],
         ['{"a":1}', '{"a":1}'],
+        ['{"a"', ":1}}"],
+        ['{"a":1}', "<|call|>"],
+        ['{"a":1}</tool_call>'],
+        ['```json\n{"a":1}\n```'],
+        ['{"a"{"a":1}'],
+        ['{"a":1}{"a":1}'],
         [{"a": 1}],
     ],
 )
@@ -130,6 +156,50 @@ def test_two_names_under_one_id_are_two_calls() -> None:
     completed = {"type": "response.completed", "response": {**HEAD, "status": "completed"}}
     fed = CheckedInbound(ResponsesInbound, [*ended, completed])
     assert [item["name"] for item in fed.output] == ["look", "find"]
+
+
+@pytest.mark.parametrize("text", ['{"a":1}}', '{}{"a":1}', '{"a"{"a":1}', '[ARGS]{"a":1}', '{"a":1}{"a":1}'])
+def test_n4_a_text_in_the_place_of_geminis_object_is_read_as_in_others(text: str) -> None:
+    call = gemini.chunk({"functionCall": {"name": "look", "args": text}}, finish="STOP")
+    fed = CheckedInbound(GeminiInbound, [call])
+    assert [(item["arguments"], item["status"]) for item in fed.output] == [('{"a":1}', "completed")]
+
+
+@pytest.mark.parametrize("again", [['{"a":1}'], ["{}"], ['{"a"', ":1}"], ["", '{"a":1}']])
+def test_arguments_again_under_the_same_name_and_id_are_no_second_call(again: list[str]) -> None:
+    parts = [chat.part(each, name="look", id="call_1", index=0) for each in ('{"a":1}', *again)]
+    fed = CheckedInbound(ChatInbound, [*map(chat.calls, parts), chat.chunk("tool_calls"), chat.DONE])
+    assert [item["arguments"] for item in fed.output] == ['{"a":1}']
+    assert fed.notes("repair")
+
+
+def test_others_in_pieces_under_the_same_name_and_id_are_a_second_call() -> None:
+    pieces = ('{"a":1}', '{"a"', ":2}")
+    parts = [chat.part(each, name="look", id="call_1", index=0) for each in pieces]
+    fed = CheckedInbound(ChatInbound, [*map(chat.calls, parts), chat.chunk("tool_calls"), chat.DONE])
+    assert [item["arguments"] for item in fed.output] == ['{"a":1}', '{"a":2}']
+
+
+@pytest.mark.parametrize("begun", ["", "{}"])
+@pytest.mark.parametrize("streamed", [True, False])
+def test_a_call_whose_arguments_are_an_entry_of_their_own(begun: str, streamed: bool) -> None:
+    named = chat.part(begun, name="look", id="call_1", index=0)
+    rest = chat.part('{"a":1}', name="", id="", index=1)
+    frames = [chat.calls(named), chat.calls(rest), chat.chunk("tool_calls"), chat.DONE]
+    whole = chat.completion("tool_calls", content=None, tool_calls=[named, rest])
+    fed = CheckedInbound(ChatInbound, frames if streamed else [whole])
+    assert fed.status == "completed"
+    assert [(item["name"], item["arguments"]) for item in fed.output] == [("look", '{"a":1}')]
+
+
+def test_calls_without_indexes_keep_their_arguments_behind_empty_objects() -> None:
+    parts = [
+        part
+        for name in ("look", "find")
+        for part in (chat.part("{}", name=name, id=f"id_{name}"), chat.part(json.dumps({"of": name})))
+    ]
+    fed = CheckedInbound(ChatInbound, [*map(chat.calls, parts), chat.chunk("tool_calls"), chat.DONE])
+    assert [json.loads(item["arguments"]) for item in fed.output] == [{"of": "look"}, {"of": "find"}]
 
 
 @pytest.mark.parametrize("first", ["{}", '{"a":1}'])

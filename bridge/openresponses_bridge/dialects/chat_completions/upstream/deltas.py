@@ -350,8 +350,8 @@ class DeltaReader:
                 events += self._machine.text(piece, probabilities)
             else:
                 self._diagnostics.repair("content", "a call that was written as text")
-                function = ChatFunction(piece.name, piece.arguments)
-                events += self._machine.tool_call(*self._resolver.whole(ChatToolCall(function=function)))
+                call = ChatToolCall(function=ChatFunction(piece.name, piece.arguments))
+                events += self._call(self._resolver.whole(call), call)
         return events
 
     def _part(self, part: Any, events: list[Event]) -> None:

@@ -23,7 +23,9 @@ from openresponses_bridge.protocol import codec
 
 LEGACY_INDEX = -1  # the one call of the old `function_call` field
 _WHERE = "tool_calls"
+_AGAIN = "the whole arguments came again, dropped"
 _NO_FUNCTION = ChatFunction()
+_LONGEST_PLACEHOLDER = 16  # characters
 _LOOKED_BACK = 64  # calls among which the one that is unfinished is looked for
 _SPACES = "".join(filter(str.isspace, map(chr, range(0x3001))))
 _BEGINNERS = frozenset("{[" + _SPACES)  # how arguments may begin
@@ -44,13 +46,16 @@ class Fragment(NamedTuple):
 class Call:
     """One call so far; `last` is the latest fragment of its arguments. Its text is kept to detect a call that
     is repeated. `displaced`: it began on the index of another call. `announced_again`: its name was
-    repeated without arguments."""
+    repeated without arguments. `again`: its whole arguments, while they come a second time, of which
+    `again_size` characters have."""
 
     __slots__ = (
         "_nesting",
         "_read",
         "_text",
         "_whole",
+        "again",
+        "again_size",
         "announced_again",
         "displaced",
         "id",
@@ -66,16 +71,28 @@ class Call:
         self.slot = slot
         self.displaced = displaced
         self.announced_again = False
+        self.again = ""
+        self.again_size = 0
         self.index = index
         self.type = kind
         self.id = ""
         self.name = ""
+        self.last = ""
+        self._begin()
+
+    def _begin(self) -> None:
         self._text = StringIO()
         self.write = self._text.write
-        self.last = ""
         self._nesting = Nesting()
         self._read = 0  # characters that `_nesting` has seen
         self._whole = False  # as of then
+
+    def add(self, arguments: str) -> None:
+        """Append arguments; those behind an empty object in their place are the first."""
+        if self.last and self._text.tell() <= _LONGEST_PLACEHOLDER and is_placeholder(self.arguments):
+            self._begin()
+        self.last = arguments
+        self.write(arguments)
 
     @property
     def arguments(self) -> str:
@@ -115,7 +132,7 @@ class ToolCallResolver:
         out, blank or repeated, as in most fragments. None, and no change, when the fragment needs a closer
         look; `resolve` then decides."""
         known = self._by_index.get(fragment.index)
-        if known is None or not arguments or type(arguments) is not str:
+        if known is None or not arguments or type(arguments) is not str or known.again:
             return None
         name, call_id, last = function.name, fragment.id, known.last
         if name and name != known.name:
@@ -140,19 +157,30 @@ class ToolCallResolver:
             if not arguments:
                 return None
             known = call = self._by_index.get(index)
-        if known is not None and name in ("", known.name) and self._is_repeat(known, arguments):
-            return None
+        if known is not None and name in ("", known.name):
+            if known.again:
+                return self._go_on_again(known, index, arguments)
+            if self._is_repeat(known, arguments, call_id and name):
+                return None
         if call is None:
             if index is None:
                 self._repair("the index is missing")
             call = self._find(call_id, index, name, arguments) or self._open(index, kind)
-        if call.announced_again and _starts_again(call, arguments):
+        if call.announced_again and _starts_again(call, arguments) and not is_placeholder(call.arguments):
             return self._split(call, call.index, arguments)
         return self._append(call, call_id, name, arguments)
 
-    def whole(self, fragment: ChatToolCall) -> Fragment:
-        """A call out of a complete message: always one of its own."""
+    def whole(self, fragment: ChatToolCall) -> Fragment | None:
+        """A call out of a complete message: one of its own, unless it has no name. Then it may have the
+        arguments of the call before it, or be no call at all (None)."""
         name, arguments, kind = self._read(fragment)
+        last = self._last
+        if not name and not arguments:
+            self._repair("an entry without a name and arguments, left out")
+            return None
+        if not name and last is not None and last.name and (not last.last or is_placeholder(last.arguments)):
+            self._repair("the arguments came in an entry of their own")
+            return self._append(last, "", "", arguments)
         return self._append(self._open(None, kind), fragment.id or "", name, arguments)
 
     def _read(self, fragment: ChatToolCall) -> tuple[str, str, str]:
@@ -192,7 +220,7 @@ class ToolCallResolver:
     def _begin_announced(self, index: int, arguments: str) -> Fragment | None:
         """The first arguments on an index where a call was announced that has another index as well."""
         known = self._announced.pop(index)
-        if self._is_repeat(known, arguments):
+        if self._is_repeat(known, arguments, ""):
             return None
         if known.last and (known.type == "custom" or _BEGINNING.match(arguments)):
             return self._split(known, index, arguments)
@@ -215,15 +243,34 @@ class ToolCallResolver:
             call.id = call.id or call_id
             self._by_id[call_id] = call
         if arguments:
-            call.last = arguments
-            call.write(arguments)
+            call.add(arguments)
         return Fragment(call.slot, identified or None, named or None, arguments, call.type)
 
-    def _is_repeat(self, call: Call, arguments: str) -> bool:
-        if not _starts_again(call, arguments) or not same_json(arguments, call.arguments):
+    def _is_repeat(self, call: Call, arguments: str, named: str) -> bool:
+        """Return whether these arguments are those of the call once more, or, where it is `named` with them,
+        an empty object in their place or the beginning of them: what follows decides then."""
+        if not _starts_again(call, arguments):
             return False
-        self._repair("the whole arguments came again, dropped")
+        whole = call.arguments
+        if named and arguments != whole and whole.startswith(arguments):
+            call.again, call.again_size = whole, len(arguments)
+            return True
+        if not (same_json(arguments, whole) or (named and is_placeholder(arguments))):
+            return False
+        self._repair(_AGAIN)
         return True
+
+    def _go_on_again(self, call: Call, index: int | None, arguments: str) -> Fragment | None:
+        """More of the arguments that may be those of the call once more, or those of another one."""
+        whole, size = call.again, call.again_size
+        if not whole.startswith(arguments, size):
+            call.again = ""
+            return self._split(call, index, whole[:size] + arguments)
+        call.again_size = size + len(arguments)
+        if call.again_size == len(whole):
+            call.again = ""
+            self._repair(_AGAIN)
+        return None
 
     def _find(self, call_id: str, index: int | None, name: str, arguments: str) -> Call | None:
         if call_id:
@@ -269,10 +316,11 @@ class ToolCallResolver:
 
     def _find_by_unseen_index(self, index: int, name: str, arguments: str) -> Call | None:
         last = self._last
-        if name or last is None or not last.last:
+        if name or last is None or not (last.last or last.name):
             return None
         begins = arguments.lstrip().startswith("{")
-        if (last.whole or begins) and not (begins and _may_stand_for(last.arguments, arguments)):
+        follows = not last.last or (begins and _may_stand_for(last.arguments, arguments))
+        if (last.whole or begins) and not follows:
             return None
         self._by_index[index] = last
         self._repair("the index changed within a call, the open call was followed")

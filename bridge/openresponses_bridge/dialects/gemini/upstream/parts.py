@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from openresponses_bridge.calls.json_text import JsonState, json_state
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.dialects.base import extension, other_fields
 from openresponses_bridge.dialects.gemini.signatures import Signed, seal_signatures
@@ -237,10 +236,8 @@ class PartReader:
     def _arguments(self, given: dict[str, Any], pieces: PartialArguments) -> str:
         whole = given.get("args")
         if isinstance(whole, str):
-            if json_state(whole) is JsonState.COMPLETE:
-                self.diagnostics.repair("functionCall.args", "JSON text, taken as what it says")
-                return whole
-            self.diagnostics.repair("functionCall.args", "a text, taken as it is")
+            self.diagnostics.repair("functionCall.args", "a text, taken as what it says")
+            return whole
         built = pieces.whole()
         if pieces.malformed:
             self.diagnostics.loss("functionCall.partialArgs", "a piece has no place in the arguments")
