@@ -23,8 +23,14 @@ _ILLEGAL: Final = re.compile(r"[^a-zA-Z0-9_-]")
 _DIGEST_LENGTH: Final = 8
 _JOINT: Final = "__"
 _LONGEST_CALLED: Final = 512  # characters of a name that is looked at for tokens
-_LEADING_TOKENS: Final = re.compile(r"\A(?>(?:<\|[^|<>]*+\|>\s*+)+)")
-_OF_THE_MODEL: Final = re.compile(r"\A(?:to=)?(?:functions?|default_api|tools?)[.:/]")
+_AROUND: Final = " \t\r\n\ufeff\u200b\"'`"
+_TOKEN: Final = r"<\|[^|<>]*+\|>|<｜[^｜<>]*+｜>|</?[a-z_]++>|\[[A-Z_]++\]"
+_LEADING_TOKENS: Final = re.compile(rf"\A(?:function)?(?>(?:(?:{_TOKEN})\s*+)+)")
+_NOT_IN_A_NAME: Final = re.compile(r"[<\[({]")
+_OF_THE_MODEL: Final = re.compile(
+    r"\A(?:(?:assistant|analysis|commentary)\s+)?(?:to=)?"
+    r"(?:(?:functions?|default_api|tools?|multi_tool_use)[.:/]|(?:tool_)?call:)"
+)
 _CALL_NUMBER: Final = re.compile(r":[0-9]{1,4}\Z")
 # How models spell a name in a namespace when they do not repeat the one they were given.
 _SPELLINGS: Final = (_JOINT, ".", "/")
@@ -63,10 +69,11 @@ class _Meanings(dict[str, ToolIdentity | None]):
 
 
 def _bare(called: str) -> Iterator[str]:
-    """The name without what models add to one: white space and tokens, a namespace, the call's number."""
-    name = called.strip()
+    """The name without what models add to one: white space, quotation marks and tokens, brackets behind it, a
+    namespace, the call's number."""
+    name = called.strip(_AROUND)
     yield name
-    name = _LEADING_TOKENS.sub("", name).partition("<|")[0].strip()
+    name = _NOT_IN_A_NAME.split(_LEADING_TOKENS.sub("", name), 1)[0].strip(_AROUND)
     yield name
     name = _OF_THE_MODEL.sub("", name)
     yield name

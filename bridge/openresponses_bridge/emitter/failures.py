@@ -43,6 +43,7 @@ _OUTCOMES: dict[str, str | None] = {
             "finish",
             "done",
             "pause_turn",
+            "normal",
         ),
         None,
     ),

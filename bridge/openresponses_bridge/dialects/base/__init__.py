@@ -57,7 +57,6 @@ from openresponses_bridge.dialects.base.failures import (
     http_failure,
     name,
     status_of,
-    unreadable,
 )
 from openresponses_bridge.dialects.base.fields import (
     DIALECT_SLUGS,
@@ -138,6 +137,7 @@ from openresponses_bridge.dialects.base.reported import (
     payload_of,
     reported_error,
     reported_in,
+    unread,
 )
 from openresponses_bridge.dialects.base.running import RUN_CALL, RUN_OUTPUTS, RunCode, code_run, run_tool
 from openresponses_bridge.dialects.base.sealed_reasoning import (
@@ -386,7 +386,7 @@ __all__ = [
     "status_of",
     "tier_for",
     "type_of",
-    "unreadable",
+    "unread",
     "views_of",
     "with_answers",
     "without_breakpoints",

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from openresponses_bridge.diagnostics import Diagnostics
-from openresponses_bridge.errors import HttpError, WireError, type_and_code
+from openresponses_bridge.errors import BridgeError, HttpError, WireError, type_and_code
 from openresponses_bridge.protocol.response import ErrorPayload, ResponseError
 from openresponses_bridge.protocol.usage import Usage, counts_in, nearest_count, within_bounds
 
@@ -96,9 +96,9 @@ def cut_after(frames: int) -> ErrorPayload:
     return failure(CUT, f"the upstream's stream was cut {when}")
 
 
-def unreadable(frame: int, error: WireError) -> ErrorPayload:
+def unreadable(frame: int, error: BridgeError) -> ErrorPayload:
     """The failure of a stream whose frame of this number can't be decoded."""
-    code = INVALID_JSON if error.code == error.INVALID_JSON else INVALID_SHAPE
+    code = INVALID_JSON if error.code == WireError.INVALID_JSON else INVALID_SHAPE
     return failure(code, f"frame {frame} of the upstream's stream: {error.message}")
 
 

@@ -13,10 +13,17 @@ from typing import Any, Final, NamedTuple
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from openresponses_bridge.dialects.base.failures import LONGEST_NAME, NO_MESSAGE, UPSTREAM_ERROR, failure
+from openresponses_bridge.diagnostics import Diagnostics
+from openresponses_bridge.dialects.base.failures import (
+    LONGEST_NAME,
+    NO_MESSAGE,
+    UPSTREAM_ERROR,
+    failure,
+    unreadable,
+)
 from openresponses_bridge.dialects.base.native import native_error
 from openresponses_bridge.dialects.base.refusals import cause_of, code_for
-from openresponses_bridge.errors import WireError
+from openresponses_bridge.errors import BridgeError, WireError
 from openresponses_bridge.protocol.codec import decode_json
 from openresponses_bridge.protocol.response import ErrorPayload
 from openresponses_bridge.sse import SSEDecoder
@@ -46,29 +53,37 @@ _MOST_ENTRIES: Final = 8  # of a list of what is wrong
 _MOST_STEPS: Final = 16  # of the path to a field
 _LONGEST_STEP: Final = 100
 _MOST_FRAMES: Final = 100
-_HOLDERS: Final = ("error", "errors", "base_resp", "response")
+_HOLDERS: Final = ("error", "errors", "base_resp", "response", "fault")
 _MESSAGES: Final = (
     "message",
     "detail",
     "error_msg",
     "error_message",
     "errorMessage",
+    "errmsg",
+    "errMsg",
     "error_description",
     "status_msg",
     "msg",
     "Message",
+    "faultstring",
+    "details",
     "reason",
     "title",
 )
-_CODES: Final = ("code", "error_code", "errorCode", "status_code")
+_CODES: Final = ("code", "error_code", "errorCode", "errcode", "errCode", "status_code")
 _STATUS: Final = "status"  # a status of HTTP or Google's, or whether a response has failed
 _NUMBERED: Final = frozenset({*_CODES, _STATUS})
 _FRAMES: Final = frozenset({"error", "response.failed", "response.error"})  # types of frames, not of errors
 _TYPES: Final = ("type", "error_type", "__type")
 _SAYS_SO: Final = frozenset(
-    {"error_msg", "error_message", "errorMessage", "error_code", "detail", "error_description"}
+    {
+        *("error_msg", "error_message", "errorMessage", "error_code", "detail", "error_description"),
+        *("errmsg", "errMsg", "errcode", "errCode", "fault", "__type"),
+    }
 )
 """Fields that only an error has."""
+_KEEPALIVES: Final = frozenset({"ping", "keepalive", "keep-alive", "heartbeat"})
 _BEGINS_JSON: Final = ("{", "[")
 _SSE_FIELDS: Final = (b"data:", b"event:", b"error:", b":", b"id:")
 _RAW: Final = "raw"  # OpenRouter: what the provider has answered, as text
@@ -123,7 +138,7 @@ def error_in_frame(value: Any, event: str = "") -> ReportedError | None:
         or (holder.get("base_resp") is not None and has_failed(holder["base_resp"]))
         or "error" in (value.get("type"), value.get("object"), event)
         or not _SAYS_SO.isdisjoint(holder)
-        or ("message" in holder and not _NUMBERED.isdisjoint(holder))
+        or (("message" in holder or "msg" in holder) and not _NUMBERED.isdisjoint(holder))
         or (isinstance(message := holder.get("message"), dict) and bool(message.get("error")))
     )
     return (reported_error(holder) or ReportedError()) if is_error else None
@@ -144,6 +159,18 @@ def payload_of(error: Any, dialect: str = "") -> ErrorPayload:
         param=found.param,
         native=native_error(dialect, found.fields) if dialect else UNSET,
     )
+
+
+def unread(
+    frame: int, error: BridgeError, data: bytes, event: str, diagnostics: Diagnostics
+) -> ErrorPayload | None:
+    """The failure of a stream whose frame of this number can't be decoded: of an event called `error` its
+    words. None for a frame that is there to keep the connection open."""
+    text = data.decode("utf-8", "replace").strip(' \t\r\n"')
+    if event in _KEEPALIVES or text in _KEEPALIVES:
+        diagnostics.ignored("frame", "keeps the connection open")
+        return None
+    return payload_of(text) if event == "error" and text else unreadable(frame, error)
 
 
 def _read(value: Any, left: int) -> ReportedError | None:
@@ -184,9 +211,13 @@ def _within(value: Mapping[str, Any], left: int) -> ReportedError | None:
             continue
         if name == "response" and not isinstance(inner, dict):
             continue  # a text that is an answer
-        found = _read(inner, left - 1)
+        found = (
+            _fields(inner, left - 1)
+            if name == "errors" and isinstance(inner, dict)
+            else _read(inner, left - 1)
+        )
         if found is not None and found.message:
-            return found
+            return _more_told(found, value) if isinstance(inner, str) else found
         held = held or found
     for name in _MESSAGES:
         inner = value.get(name)
@@ -196,6 +227,25 @@ def _within(value: Mapping[str, Any], left: int) -> ReportedError | None:
         if found is not None and found.message:
             return found if held is None else held._replace(message=found.message)
     return held
+
+
+def _more_told(found: ReportedError, value: Mapping[str, Any]) -> ReportedError:
+    """The longest of the texts beside an error that is one: it may be the name of a status only."""
+    beside = [each for name in _MESSAGES if isinstance(each := value.get(name), str)]
+    longest = max(beside, key=len, default="")
+    told = len(longest) >= len(found.message or "")
+    return found._replace(message=repair_surrogates(longest[:LONGEST_MESSAGE])) if told else found
+
+
+def _fields(errors: dict[str, Any], left: int) -> ReportedError | None:
+    """Errors by the names of their fields (.NET, Rails), or one error under that name."""
+    texts = []
+    for name, given in [*errors.items()][:_MOST_ENTRIES]:
+        words = [each for each in (given if isinstance(given, list) else ()) if isinstance(each, str)]
+        texts += [f"{name[:_LONGEST_STEP]}: {each}" for each in words[:_MOST_ENTRIES]]
+    if not texts:
+        return _read(errors, left)
+    return ReportedError(repair_surrogates("; ".join(texts)[:LONGEST_MESSAGE]), fields=errors)
 
 
 def _said(text: str, left: int) -> ReportedError | None:

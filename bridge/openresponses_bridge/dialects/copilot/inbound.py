@@ -25,7 +25,7 @@ from openresponses_bridge.dialects.base import (
 from openresponses_bridge.dialects.copilot.types import EVENT_OF_FIELD, REFERENCES, FinishedCompletionReason
 from openresponses_bridge.emitter.stream import ResponseStream
 from openresponses_bridge.errors import BridgeError, WireError
-from openresponses_bridge.protocol.codec import decode_frame
+from openresponses_bridge.protocol.codec import decode_frame, encode
 from openresponses_bridge.protocol.events import Event
 from openresponses_bridge.state import ResponseStreamPhase
 
@@ -157,7 +157,7 @@ class IncomingCalls:
     def update(self, facts: dict[str, Any]) -> list[Event]:
         """Accept all arguments received so far; what is new of them is sent."""
         call = self._find(facts)
-        return [] if call is None or call.done else self._emit_rest(call, _text(facts.get("arguments")))
+        return [] if call is None or call.done else self._emit_rest(call, _arguments(facts.get("arguments")))
 
     def finish(self, facts: dict[str, Any]) -> list[Event]:
         """Finish a whole call; a repeated one is ignored."""
@@ -165,7 +165,7 @@ class IncomingCalls:
         if call is None or call.done:
             return []
         call.done = True
-        events = self._emit_rest(call, _text(facts.get("arguments")))
+        events = self._emit_rest(call, _arguments(facts.get("arguments")))
         return events + self._machine.tool_call_done(call.index)
 
     def _find(self, facts: dict[str, Any]) -> _Call | None:
@@ -194,6 +194,11 @@ class IncomingCalls:
 
 def _text(value: Any) -> str:
     return value if isinstance(value, str) else ""
+
+
+def _arguments(value: Any) -> str:
+    """The arguments of a call, which may be parsed already."""
+    return encode(value).decode() if isinstance(value, dict) else _text(value)
 
 
 _IDLE, _IN_PROGRESS = ResponseStreamPhase.IDLE, ResponseStreamPhase.IN_PROGRESS

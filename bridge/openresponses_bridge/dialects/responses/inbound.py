@@ -21,6 +21,7 @@ from openresponses_bridge.dialects.base import (
     failure,
     payload_of,
     reported_in,
+    unread,
 )
 from openresponses_bridge.dialects.responses.items import HANDLERS, OF_OBJECTS, ItemFeeder
 from openresponses_bridge.dialects.responses.request import SMALLEST_LIMIT
@@ -59,7 +60,7 @@ def whole_answer(value: Mapping[str, Any]) -> dict[str, Any] | None:
     """The terminal event for a response that came as JSON; None for JSON that is not a finished response."""
     if value.get("object") != "response" or "type" in value or not isinstance(value.get("output"), list):
         return None
-    status = value.get("status")
+    status = value.get("status", "completed")
     kind = _EVENTS.get(status) if isinstance(status, str) else None
     return None if kind is None else {"type": kind, "sequence_number": 0, "response": dict(value)}
 
@@ -118,7 +119,7 @@ class Inbound(BaseInbound):
             try:
                 decoded = self._decode_lenient(data, event)
             except BridgeError as error:
-                return self._unreadable(data, error)
+                return self._unreadable(data, event, error)
         number = decoded.sequence_number
         if number == self._expected:
             self._recent[number % _KNOWN_AGAIN] = data
@@ -151,7 +152,8 @@ class Inbound(BaseInbound):
         for what is not an event."""
         self._data = None
         decoded = decode_event(data, self._repairs)
-        return self._repaired(decoded, data, event) if self._repairs else decoded
+        odd = self._repairs or isinstance(decoded, UnknownEvent)
+        return self._repaired(decoded, data, event) if odd else decoded
 
     def _repaired(self, event: Event, data: bytes, frame_type: str) -> Event:
         repairs, self._repairs = self._repairs, []
@@ -164,7 +166,11 @@ class Inbound(BaseInbound):
             if no_response and error_in_frame(frame, frame_type) is not None:
                 repairs.clear()
                 event = _event_of(frame)
-        elif isinstance(event, UnknownEvent) and not event.type and error_in_frame(event.raw) is not None:
+        elif (
+            isinstance(event, UnknownEvent)
+            and (not event.type or "error" in (frame_type, event.raw.get("object")))
+            and error_in_frame(event.raw, frame_type) is not None
+        ):
             self.diagnostics.repair("type", "missing, an error by its fields")
             repairs.clear()
             event = _event_of(event.raw)
@@ -213,15 +219,19 @@ class Inbound(BaseInbound):
             response = msgspec.structs.replace(response, service_tier=own.service_tier)
         self.machine.report(response)
 
-    def _unreadable(self, data: bytes, error: BridgeError) -> list[Event]:
+    def _unreadable(self, data: bytes, name: str, error: BridgeError) -> list[Event]:
         out: list[Event] = []
         frame = data.strip()
         if frame == b"[DONE]":
             return out
         if not frame:
             self.diagnostics.ignored("frame", "empty")
+        elif (failed := unread(self._frames, error, frame, name, self.diagnostics)) is None:
+            return out
         elif reported_in(frame) is not None and self._ensure_open(None, out):
             out += self.machine.fail(payload_of(decode_frame(frame)))
+        elif name == "error" and self._ensure_open(None, out):
+            out += self.machine.fail(failed)
         elif self._ensure_open(None, out):
             out += self._fail_invalid(f"frame {self._frames} of the upstream's stream: {error.message}")
         return out
@@ -342,7 +352,9 @@ class Inbound(BaseInbound):
         said = event.payload
         if self._data is not None:
             said = msgspec.structs.replace(payload_of(decode_frame(self._data)), headers=said.headers)
-        elif not said.message:
+        elif said.message:
+            said = _in_full(said)
+        else:
             said = msgspec.structs.replace(said, message=NO_MESSAGE)
         self._error = self._error or said
 

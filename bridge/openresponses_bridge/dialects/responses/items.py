@@ -179,12 +179,12 @@ class ItemFeeder:
 
     def _rest(self, kind: str, event: Any, whole: str, out: list[Event]) -> None:
         track = self._track(kind, event)
-        index = track.place(kind, _part_index(event), whole, track.ended_parts)
+        index = track.place(kind, _part_index(event), whole, track.ended_texts)
         self._texts.whole(track, kind, index, whole, out)
 
     def _text_done(self, event: ev.OutputTextDone, out: list[Event]) -> None:
         track = self._track("text", event)
-        index = track.place("text", event.content_index, event.text, track.ended_parts)
+        index = track.place("text", event.content_index, event.text, track.ended_texts)
         self._texts.whole(track, "text", index, event.text, out, event.logprobs or None)
 
     def _part_done(self, event: ev.ContentPartDone | ev.ReasoningSummaryPartDone, out: list[Event]) -> None:

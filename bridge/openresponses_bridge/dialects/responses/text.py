@@ -9,7 +9,7 @@ import msgspec
 from msgspec import UNSET
 
 from openresponses_bridge.diagnostics import Diagnostics
-from openresponses_bridge.dialects.responses.tracks import HOLDERS, SentText, Track
+from openresponses_bridge.dialects.responses.tracks import HOLDERS, EndedParts, SentText, Track
 from openresponses_bridge.emitter.stream import ResponseStream
 from openresponses_bridge.protocol import content as ct
 from openresponses_bridge.protocol import items as it
@@ -196,8 +196,7 @@ class TextFeeder:
                 for index, text in enumerate(said):
                     track.part(kind, index).add(text)
             return
-        ended: set[tuple[str, int]] = set()
-        track.renamed.clear()  # done events may number parts otherwise than the item does
+        ended = EndedParts()  # done events may number parts otherwise than the item does
         self._parts(track, item.content or (), ended, out)
         if isinstance(item, it.ReasoningItem):
             self._parts(track, item.summary, ended, out)
@@ -222,7 +221,7 @@ class TextFeeder:
             self._owed.append(msgspec.structs.replace(item, **empty))
 
     def _parts(
-        self, track: Track, parts: Iterable[ct.ContentPart], ended: set[tuple[str, int]], out: list[Event]
+        self, track: Track, parts: Iterable[ct.ContentPart], ended: EndedParts, out: list[Event]
     ) -> None:
         for index, part in enumerate(parts):
             place = track.place(kind_of(part), index, text_of(part), ended, once=True)

@@ -76,6 +76,17 @@ class SentText:
         return data[self._size :].decode(_UTF_16, "surrogatepass")
 
 
+class EndedParts:
+    """The parts of an item that one kind of done event was found to be about: `parts`, and by the names that
+    the events gave them, in `renamed`, their indexes."""
+
+    __slots__ = ("parts", "renamed")
+
+    def __init__(self) -> None:
+        self.parts: set[tuple[str, int]] = set()
+        self.renamed: dict[tuple[str, int], int] = {}
+
+
 class Track:
     """One upstream item. `slot` is its number here, and the machine's index of a call; `item` is None until
     an event brings it; `pending` is a payload that came in a call's `added` event."""
@@ -87,6 +98,7 @@ class Track:
         "closed",
         "content",
         "ended_parts",
+        "ended_texts",
         "item",
         "item_id",
         "kind",
@@ -94,7 +106,6 @@ class Track:
         "opened",
         "payload",
         "pending",
-        "renamed",
         "reported",
         "reported_parts",
         "sealed",
@@ -123,9 +134,9 @@ class Track:
         # the unknown fields that the machine has of it, and the parts of which it has them
         self.reported: Extra = UNSET
         self.reported_parts: set[tuple[str, int]] = set()
-        self.ended_parts: set[tuple[str, int]] = set()  # those that a done event was found to be about
+        # servers number the ends of texts otherwise than those of the parts that have them
+        self.ended_texts, self.ended_parts = EndedParts(), EndedParts()
         self._free: dict[str, int] = {}  # kind → an index up to which none is free for its parts
-        self.renamed: dict[tuple[str, int], int] = {}  # the part as a done event named it → its index
 
     @property
     def is_unsent(self) -> bool:
@@ -173,26 +184,24 @@ class Track:
         self.content = self.summary = None
         self.sealed = False
 
-    def place(
-        self, kind: str, index: int, whole: str, ended: set[tuple[str, int]], *, once: bool = False
-    ) -> int:
+    def place(self, kind: str, index: int, whole: str, ended: EndedParts, *, once: bool = False) -> int:
         """The index of the part that ends with this text, which may be named by another one; `ended` has the
         parts that others were found to be, and gets this one. `once`: each of them ends once. Looks at a few
         parts."""
-        found = self.renamed.get((kind, index), index)
+        found = ended.renamed.get((kind, index), index)
         said = self.sent.get((kind, found))
         if whole and (said is None or said.rest(whole) is None):
             latest = reversed([*islice(reversed(self.sent), _LOOKED_AT)])
-            for each in (each for each in latest if each[0] == kind and each not in ended):
+            for each in (each for each in latest if each[0] == kind and each not in ended.parts):
                 if self.sent[each].size and self.sent[each].rest(whole) is not None:
-                    found = self.renamed[kind, index] = each[1]
+                    found = ended.renamed[kind, index] = each[1]
                     break
             else:
-                if once and (kind, found) in ended:
+                if once and (kind, found) in ended.parts:
                     found = self._free[kind] = max(self._free.get(kind, 0), found) + 1
                     while (kind, found) in self.sent:
                         found = self._free[kind] = found + 1
-        ended.add((kind, found))
+        ended.parts.add((kind, found))
         return found
 
     def part(self, kind: str, index: int) -> SentText:

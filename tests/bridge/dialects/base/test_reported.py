@@ -74,6 +74,14 @@ FORMS: dict[str, tuple[Any, tuple[str, str | None, str | None]]] = {
     "Responses', as a text": ({"type": "response.failed", "response": {"error": WORDS}}, (WORDS, None, None)),
     "an event of Responses": ({"type": "error", "code": "c", "message": WORDS}, (WORDS, "c", None)),
     "codes outside, words inside": ({"error": {"code": "c"}, "message": WORDS}, (WORDS, "c", None)),
+    "errmsg": ({"errcode": 17, "errmsg": WORDS}, (WORDS, "17", None)),
+    "msg with a code": ({"code": 17, "msg": WORDS}, (WORDS, "17", None)),
+    "details as a text": ({"error": {"details": WORDS, "code": "c"}}, (WORDS, "c", None)),
+    "a description": ({"error": "invalid", "error_description": WORDS}, (WORDS, None, None)),
+    "the name of a status": ({"error": "Bad Request", "message": WORDS, "code": "c"}, (WORDS, "c", None)),
+    "errors by their fields": ({"errors": {"model": [WORDS]}}, (f"model: {WORDS}", None, None)),
+    "one error as errors": ({"errors": {"message": WORDS, "code": "c"}}, (WORDS, "c", None)),
+    "a fault": ({"fault": {"faultstring": WORDS}}, (WORDS, None, None)),
     "AWS'": ({"__type": "ValidationException", "Message": WORDS}, (WORDS, None, None)),
 }
 
@@ -217,3 +225,56 @@ def test_deep_and_long_errors_cost_little() -> None:
         value = {"error": value}
     assert payload_of(value).message
     assert len(payload_of({"error": {"message": "x" * 10**6}}).message) == LONGEST_MESSAGE
+
+
+FRAMES: dict[str, tuple[bytes, str]] = {
+    # form → (data, name of the event)
+    "msg with a code": (encode({"code": 7, "msg": WORDS}), ""),
+    "AWS'": (encode({"__type": "ValidationException", "message": WORDS}), ""),
+    "an array": (encode([{"error": {"message": WORDS}}]), ""),
+    "a message that is an object": (
+        encode({"object": "error", "message": {"detail": [{"msg": WORDS}]}, "type": "bad"}),
+        "",
+    ),
+    "words": (WORDS.encode(), "error"),
+    "a text": (encode(WORDS), "error"),
+    "an error without a holder": (encode({"type": "bad_request", "message": WORDS}), "error"),
+}
+STREAMED = ("chat", "anthropic", "gemini", "responses", "interactions", "bedrock")
+
+
+@pytest.mark.parametrize("form", FRAMES)
+@pytest.mark.parametrize("dialect", STREAMED)
+def test_each_frame_is_an_error_in_each_dialect(dialect: str, form: str) -> None:
+    machine = new_machine()
+    inbound = dialects()[dialect].capture.inbound(machine)
+    inbound.feed(*FRAMES[form])
+    inbound.close()
+    assert machine.snapshot.error is not None
+    assert machine.snapshot.error.message == WORDS
+
+
+@pytest.mark.parametrize("name", ["ping", "keepalive", "keep-alive", "heartbeat"])
+@pytest.mark.parametrize("data", [b"", b"ping", b"null", b'"ping"', b"keepalive"])
+@pytest.mark.parametrize("dialect", STREAMED)
+def test_what_keeps_a_connection_open_is_no_answer(dialect: str, data: bytes, name: str) -> None:
+    machine = new_machine()
+    inbound = dialects()[dialect].capture.inbound(machine)
+    inbound.feed(data, name)
+    assert machine.snapshot.error is None
+    assert "keeps the connection open" in str([*machine.diagnostics]) or not data
+
+
+@pytest.mark.parametrize("dialect", STREAMED)
+def test_an_input_that_is_too_long_has_one_code_within_a_stream(dialect: str) -> None:
+    machine = new_machine()
+    inbound = dialects()[dialect].capture.inbound(machine)
+    error = {
+        "type": "invalid_request_error",
+        "message": "prompt is too long: 9 tokens > 8 maximum",
+        "code": 400,
+    }
+    inbound.feed(encode({"type": "error", "event_type": "error", "error": error}), "error")
+    inbound.close()
+    assert machine.snapshot.error is not None
+    assert machine.snapshot.error.code == "context_length_exceeded"

@@ -308,3 +308,7 @@ def test_an_answer_begins_with_a_delta_that_is_all_its_text(
 ) -> None:
     frame = {"text": text, "index": index, "delta": {"text": added}}
     assert DIALECT.capture.begins(frame, None) is begins
+
+
+def test_arguments_that_were_parsed_already_are_the_same() -> None:
+    assert calls_of(fed(whole({**CALL, "arguments": {"a": 1}}), STOP)) == calls_of(fed(whole(CALL), STOP))

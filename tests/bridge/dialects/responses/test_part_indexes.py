@@ -43,16 +43,17 @@ def texts_of(fed: CheckedInbound, field: str = "content") -> list[str]:
     return [part["text"] for part in item[field]]
 
 
+@pytest.mark.parametrize("part", [0, 1, 2])
 @pytest.mark.parametrize("ending", [0, 1, 2])
 @pytest.mark.parametrize("beginning", [0, 1, 5])
-def test_a_message_whose_only_part_is_numbered_otherwise(beginning: int, ending: int) -> None:
+def test_a_message_whose_only_part_is_numbered_otherwise(beginning: int, ending: int, part: int) -> None:
     fed = read(
         message(status="in_progress"),
         message("Hi there"),
         event("output_text.delta", content_index=beginning, delta="Hi"),
         event("output_text.delta", content_index=beginning, delta=" there"),
         event("output_text.done", content_index=ending, text="Hi there"),
-        event("content_part.done", content_index=ending, part=message("Hi there")["content"][0]),
+        event("content_part.done", content_index=part, part=message("Hi there")["content"][0]),
     )
     assert (texts_of(fed), fed.status) == (["Hi there"], "completed")
 
@@ -88,3 +89,8 @@ def test_a_part_that_only_the_item_has_is_sent_behind_one_numbered_otherwise() -
         event("output_text.done", content_index=1, text="Hi"),
     )
     assert texts_of(fed) == ["Hi", "there"]
+
+
+def test_a_whole_answer_without_a_status_is_complete() -> None:
+    fed = CheckedInbound(Inbound, [{**HEAD, "output": [message("Hi")]}])
+    assert (texts_of(fed), fed.status) == (["Hi"], "completed")

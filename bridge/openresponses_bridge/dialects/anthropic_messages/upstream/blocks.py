@@ -97,6 +97,16 @@ class MessageContext:
         return ""
 
     def misplaced(self, delta: t.Delta, kind: str) -> list[Event]:
+        """A delta in a block of another kind: text and thinking are sent all the same."""
+        if type(delta) is t.TextDelta and delta.text:
+            self.diagnostics.repair(f"{kind}.TextDelta", "does not belong there, sent as text")
+            self.has_output = True
+            self.position += len(delta.text)
+            return self.machine.text(delta.text)
+        if type(delta) is t.ThinkingDelta and delta.thinking:
+            self.diagnostics.repair(f"{kind}.ThinkingDelta", "does not belong there, sent as thinking")
+            self.position = 0
+            return self.machine.reasoning(delta.thinking)
         self.diagnostics.loss(f"{kind}.{type(delta).__name__}", "does not belong there")
         return []
 

@@ -39,7 +39,7 @@ from openresponses_bridge.dialects.base import (
     failure,
     object_in,
     payload_of,
-    unreadable,
+    unread,
 )
 from openresponses_bridge.emitter.failures import INCOMPLETE_TOOL_CALL
 from openresponses_bridge.emitter.stream import ResponseStream
@@ -50,6 +50,7 @@ from openresponses_bridge.protocol.response import ErrorPayload
 from openresponses_bridge.protocol.usage import Usage
 from openresponses_bridge.seal import Sealer
 from openresponses_bridge.state import TERMINAL_PHASES
+from openresponses_bridge.text import repair_surrogates
 
 # A strict decoder reads well-formed frames. What it refuses is read field by field: a missing `type` comes
 # from the SSE event's name, a delta's from its field, numbers may be strings, and lone surrogates (of an
@@ -97,7 +98,7 @@ def _read(value: dict[str, Any], event: str, diagnostics: Diagnostics) -> t.Fram
         diagnostics.repair("frame.type", "missing, taken from the event's name or the fields")
     struct = _FRAMES.get(kind)
     if struct is None:
-        return t.UnknownFrame(kind) if error_in_frame(value) is None else t.ErrorFrame(value)
+        return t.UnknownFrame(kind) if error_in_frame(value, event) is None else t.ErrorFrame(value)
     if struct is t.ContentBlockDelta:
         delta = _delta(value.get("delta"), diagnostics)
         return t.ContentBlockDelta(_index(value.get("index")), delta)
@@ -141,6 +142,9 @@ def _build(
         elif name == "partial_json" and isinstance(raw, dict):
             diagnostics.repair(f"{where}.{name}", "JSON that was parsed already, written as text again")
             known[name] = encode(with_whole_characters(raw)).decode()
+        elif name == "content" and struct is t.WholeMessage and isinstance(raw, str):
+            diagnostics.repair(f"{where}.{name}", "a text, taken as a block of it")
+            known[name] = [{"type": "text", "text": repair_surrogates(raw)}]
         elif _fits(struct, name, raw):
             known[name] = with_whole_characters(raw) if whole else raw
         else:
@@ -166,7 +170,6 @@ def _index(raw: Any) -> int:
 _COMMON = t.ContentBlockDelta
 _TIERS: Final = {theirs: ours for ours, theirs in t.TIERS.items()}
 _DONE: Final = b"[DONE]"
-_PING: Final = "ping"
 # delta without a block → the type of the block that it belongs to
 _IMPLIED: dict[type, str] = {t.TextDelta: "text", t.ThinkingDelta: "thinking"}
 
@@ -210,7 +213,7 @@ class Inbound(OnceBegun):
             try:
                 frame: t.Frame = strict(data)
             except NOT_STRICT:
-                if (instead := self._instead_of_frame(data.strip(), event)) is not None:
+                if (instead := self._instead_of_frame(data.strip())) is not None:
                     return instead
                 frame = lenient(data, event, self.diagnostics)
             if type(frame) is _COMMON:  # the common case first
@@ -225,19 +228,20 @@ class Inbound(OnceBegun):
                 self._keep_said(said(decode_frame(data)))
             return _HANDLERS[type(frame)](self, frame)
         except WireError as error:
-            return self._fail(unreadable(self._position, error))
+            failed = unread(self._position, error, data, event, self.diagnostics)
+            return [] if failed is None else self._fail(failed)
         except BridgeError as error:
             # the machine refused what the frames contain: the upstream's failure
             return self._fail(error)
 
-    def _instead_of_frame(self, data: bytes, event: str) -> list[Event] | None:
-        """The events of what some servers send in the places of frames: the end mark of Chat Completions, and
-        pings without JSON. None for anything else."""
+    def _instead_of_frame(self, data: bytes) -> list[Event] | None:
+        """The events of what some servers send in the places of frames: the end mark of Chat Completions, or
+        nothing. None for anything else."""
         if data == _DONE:
             self.diagnostics.repair("message_stop", "missing, [DONE] came in its place")
             return self._message_stop(t.MessageStop())
-        if not data or (event == _PING and data[:1] != b"{") or data == _PING.encode():
-            self.diagnostics.ignored("frame", "a ping without JSON")
+        if not data:
+            self.diagnostics.ignored("frame", "empty")
             return []
         return None
 

@@ -14,7 +14,7 @@ from openresponses_bridge.dialects.base import (
     failure,
     object_in,
     payload_of,
-    unreadable,
+    unread,
 )
 from openresponses_bridge.dialects.bedrock_converse.types import DIALECT, EVENTS, TIERS, kind_of
 from openresponses_bridge.dialects.bedrock_converse.upstream.blocks import (
@@ -62,12 +62,15 @@ class Inbound(OnceBegun):
         self._frames += 1
         try:
             value = decode_frame(data)
+            if isinstance(value, list) and value:
+                value = value[0]  # gateways put an error of others into an array
             if not isinstance(value, dict):
                 said = f"expected a JSON object, got {type(value).__name__}"
                 raise WireError(WireError.INVALID_SHAPE, said)
             return self._read(with_whole_characters(value), event)
         except WireError as error:
-            return self._fail(unreadable(self._frames, error))
+            failed = unread(self._frames, error, data, event, self.diagnostics)
+            return [] if failed is None else self._fail(failed)
         except BridgeError as error:
             # the machine refused what the frames contain: the upstream's failure
             return self._fail(error)

@@ -138,9 +138,13 @@ def read_lenient(struct: type[S], value: dict[str, Any], diagnostics: Diagnostic
 def _value(field: _Field, raw: Any, diagnostics: Diagnostics, where: str) -> Any:
     if type(raw) is dict and field.struct is not None:
         return read_lenient(field.struct, raw, diagnostics, where)
-    if type(raw) is dict and field.element is not None and field.element.struct is not None:
-        diagnostics.repair(where, "read an object as the only one of its array")
-        raw = [raw]
+    if type(raw) is dict and ((field.element is not None and field.element.struct) or list in field.kinds):
+        if raw and all(key.isdecimal() for key in raw):
+            diagnostics.repair(where, "read an object as an array, by its keys")
+            raw = list(raw.values())
+        elif dict not in field.kinds:
+            diagnostics.repair(where, "read an object as the only one of its array")
+            raw = [raw]
     if type(raw) is list and field.element is not None:
         element = field.element
         found = (_value(element, each, diagnostics, f"{where}[]") for each in raw)

@@ -51,6 +51,7 @@ from openresponses_bridge.seal import Sealer
 
 # Google's, with a text that stands between think tags
 _THOUGHT: Final = {"google": {"thought": True}}
+_THOUGHTS: Final = ("thinking", "text", "summary")  # the fields with the reasoning of a part
 
 
 class TextPrefix:
@@ -81,7 +82,9 @@ class DeltaReader:
         "_diagnostics",
         "_extra",
         "_first_text",
+        "_legacy",
         "_machine",
+        "_mirrored",
         "_probabilities",
         "_repeated",
         "_resolved",
@@ -109,6 +112,8 @@ class DeltaReader:
         self.sources = None if options.web_search == "none" else FoundSources()
         """What the chunks say of searches; None where the server is not asked for any."""
         self._resolved: ToolCallResolver | None = None
+        self._legacy = ""  # the name of the `function_call`
+        self._mirrored: list[int | None] = []  # the indexes of tool calls that are the same
         self._think: ThinkTags | None = None
         if options.think != "off":
             opened = options.think == "opened"
@@ -216,6 +221,8 @@ class DeltaReader:
 
     def call(self, call: ChatToolCall) -> list[Event]:
         """Read one fragment of a tool call. The caller has flushed the text."""
+        if self._legacy and call.index != LEGACY_INDEX and self._mirrors(call):
+            return []
         self.has_output = True
         fragment = (self._resolved or self._resolver).resolve(call)
         if call.extra_content:
@@ -305,11 +312,25 @@ class DeltaReader:
     def _legacy_call(self, call: ChatFunction, has_others: bool, events: list[Event]) -> None:
         """The one call of servers from before tools. Others send it empty, or with the first tool call in it
         once more."""
-        if has_others:
+        if has_others or (self.has_calls and not self._legacy):
             self._diagnostics.ignored("function_call", "beside tool calls")
         elif call.name or call.arguments:
+            named = None if call.name == self._legacy else call.name  # with its arguments it may come again
+            self._legacy = self._legacy or call.name or ""
             events += self.flush()
-            events += self.call(ChatToolCall(LEGACY_INDEX, function=call))
+            again = ChatFunction(named, call.arguments)
+            events += self.call(ChatToolCall(LEGACY_INDEX, function=again))
+
+    def _mirrors(self, call: ChatToolCall) -> bool:
+        """Return whether a tool call is the `function_call` once more, which servers send beside it."""
+        name = (call.function.name if call.function is not None else None) or ""
+        if call.index in self._mirrored:
+            return name in ("", self._legacy)
+        if name != self._legacy or self._mirrored:
+            return False
+        self._mirrored.append(call.index)
+        self._diagnostics.ignored("tool_calls", "the function_call once more")
+        return True
 
     def _text(self, text: str) -> list[Event]:
         return self._buffered_text(text) if self._buffers else self._machine.text(text)
@@ -358,10 +379,11 @@ class DeltaReader:
         kind = part.get("type") if isinstance(part, dict) else type(part).__name__
         if kind == "str":
             events += self._text(part)
-        elif kind in ("text", "output_text"):
+        elif kind in ("text", "output_text") or (kind is None and isinstance(part.get("text"), str)):
             events += self._text(_text_of(part.get("text")))
         elif kind in ("thinking", "reasoning"):
-            events += self._machine.reasoning(_text_of(part.get("thinking", part.get("text"))))
+            said = next((part[name] for name in _THOUGHTS if part.get(name)), None)
+            events += self._machine.reasoning(_text_of(said))
         elif kind == "refusal":
             events += self.flush()
             events += self._machine.refusal(_text_of(part.get("refusal")))

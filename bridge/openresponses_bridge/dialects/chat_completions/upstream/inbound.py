@@ -17,8 +17,6 @@ from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.dialects.base import (
     CHAT,
     EMPTY,
-    INVALID_JSON,
-    INVALID_SHAPE,
     LONGEST_NAME,
     TIER,
     FrameTemplate,
@@ -29,6 +27,7 @@ from openresponses_bridge.dialects.base import (
     failure,
     has_failed,
     payload_of,
+    unread,
 )
 from openresponses_bridge.dialects.chat_completions.carried import CHOICE, REFUSED_TOKENS
 from openresponses_bridge.dialects.chat_completions.options import DEFAULT_OPTIONS, ChatOptions
@@ -111,7 +110,8 @@ class FinishState:
 
 _DONE = b"[DONE]"
 _LONG_PIECE = 8  # characters; shorter texts may well have the same piece twice
-_MOST_OTHERS = 20_000  # pieces of a second choice that are kept
+_MOST_OTHERS = 20_000  # pieces of other choices that are kept
+_MOST_CHOICES = 16  # of those
 REPEATED = "repeats the text before it; the option repeated_text reads such an upstream"
 _LISTS = {"citations": "url", "search_results": "url", "web_search": "link"}
 """Lists of sources, of Perplexity and Z.AI, and the names of the fields with the addresses in them."""
@@ -136,7 +136,8 @@ class Inbound(OnceBegun):
         "_last",
         "_message",
         "_number",
-        "_other",
+        "_other_pieces",
+        "_others",
         "_pieces",
         "_said",
         "_tier",
@@ -170,8 +171,9 @@ class Inbound(OnceBegun):
         self._tier: Any = None  # the last service tier that was reported
         self._whole = False  # a complete answer came in one object
         self._pieces = False  # a message came without an end: others may go on with it
-        # of the choice after this one, where one was asked for; None: it has too much for a part of an answer
-        self._other: list[ChatChoice] | None = []
+        # of the choices after this one, where one was asked for; None: too much for parts of an answer
+        self._others: dict[int, list[ChatChoice]] | None = {}
+        self._other_pieces = 0
 
     def feed(self, data: bytes, event: str = "") -> list[Event]:
         """One frame's payload: a chunk, a whole completion, an error, or `[DONE]`."""
@@ -222,7 +224,7 @@ class Inbound(OnceBegun):
 
     def _feed_repaired(self, data: bytes, event: str) -> list[Event]:
         frame = data.strip()
-        if frame == _DONE:
+        if frame.strip(b'"').upper() == _DONE:
             return self._end(said_done=True)
         if not frame:
             self.diagnostics.ignored("frame", "empty")
@@ -230,15 +232,14 @@ class Inbound(OnceBegun):
         try:
             value = decode_frame(frame)
         except WireError as error:
-            return self._fail(
-                failure(INVALID_JSON, f"frame {self._position} of the upstream's stream: {error.message}")
-            )
+            failed = unread(self._position, error, frame, event, self.diagnostics)
+            return [] if failed is None else self._fail(failed)
         if isinstance(value, list) and value:
             value = value[0]  # Gemini puts its error into an array
         if not isinstance(value, dict):
-            return self._fail(
-                failure(INVALID_SHAPE, f"frame {self._position} of the upstream's stream: not a JSON object")
-            )
+            no_object = WireError(WireError.INVALID_SHAPE, "not a JSON object")
+            failed = unread(self._position, no_object, frame, event, self.diagnostics)
+            return [] if failed is None else self._fail(failed)
         return self._dispatch(read_lenient(ChatOutput, value, self.diagnostics), frame, event, value)
 
     @property
@@ -293,11 +294,13 @@ class Inbound(OnceBegun):
             self._deltas.delta(choice.delta, choice.logprobs, events)
             self._message = choice.message or self._message
             if choice.text:
-                self.diagnostics.ignored("choices.text", "beside a delta")
+                self._read_text(choice.text, choice.delta, choice, events)
             if choice.finish_reason and isinstance(choice.delta.content, str):
                 self._last = choice.delta.content
         elif choice.message is not None:
             self._read_message(choice.message, choice, events)
+            if choice.text:
+                self._read_text(choice.text, choice.message, choice, events)
         elif choice.text:
             self._deltas.delta(ChatDelta(content=choice.text), None, events)
         if choice.usage is not None:
@@ -306,6 +309,14 @@ class Inbound(OnceBegun):
             self._finish.failure = payload_of(choice.error, CHAT)
         if choice.finish_reason:
             self._finish.record(choice.finish_reason)
+
+    def _read_text(self, text: str, beside: ChatDelta, choice: ChatChoice, events: list[Event]) -> None:
+        """The `text` of completions from before chats, beside a delta or a message: it repeats them, unless
+        they have none."""
+        if beside.content or (choice.finish_reason and text_of_messages(self.own_output).endswith(text)):
+            self.diagnostics.ignored("choices.text", "beside a delta")
+        else:
+            self._deltas.delta(ChatDelta(content=text), None, events)
 
     def _read_message(self, message: ChatDelta, choice: ChatChoice, events: list[Event]) -> None:
         if self._message is None and not self._deltas.has_output:
@@ -333,23 +344,31 @@ class Inbound(OnceBegun):
         return bool(choice.finish_reason) and _repeats(message, self.own_output)
 
     def _keep_other(self, choice: ChatChoice, number: int) -> None:
-        """A choice beside the first, though one was asked for: some servers divide one answer among two."""
-        if number == 1 and self._other is not None and len(self._other) < _MOST_OTHERS:
-            self._other.append(choice)
+        """A choice beside the first, though one was asked for: some servers divide one answer among them."""
+        others = self._others
+        known = others is not None and (number in others or len(others) < _MOST_CHOICES)
+        if others is not None and known and self._other_pieces < _MOST_OTHERS:
+            others.setdefault(number, []).append(choice)
+            self._other_pieces += 1
         else:
-            self._other = None if number == 1 else self._other
+            self._others = None
             self.diagnostics.loss("choices", f"choice {number} of n, only the first is kept")
 
+    def _join_others(self, others: dict[int, list[ChatChoice]], events: list[Event]) -> None:
+        """Another choice belongs to the answer if it has the text or the calls, and the first has none."""
+        has_calls = self._deltas.has_calls
+        for number, other in sorted(others.items()):
+            parts = [part for each in other if (part := each.delta or each.message) is not None]
+            called = any(part.tool_calls or part.function_call for part in parts)
+            said = any(part.content for part in parts)
+            has_text = said and bool(text_of_messages(self.own_output))
+            if (called and has_calls) or has_text or not (called or said):
+                self.diagnostics.loss("choices", f"choice {number} of n, only the first is kept")
+            else:
+                self._join_other(other, events)
+
     def _join_other(self, other: list[ChatChoice], events: list[Event]) -> None:
-        """The second choice belongs to the answer if one has the text and the other the calls."""
-        parts = [part for each in other if (part := each.delta or each.message) is not None]
-        called = any(part.tool_calls or part.function_call for part in parts)
-        said = any(part.content for part in parts)
-        has_text, has_calls = bool(text_of_messages(self.own_output)), self._deltas.has_calls
-        if called == has_calls or (said and has_text):
-            self.diagnostics.loss("choices", "choice 1 of n, only the first is kept")
-            return
-        self.diagnostics.repair("choices", "one answer came in two, joined")
+        self.diagnostics.repair("choices", "one answer came in several, joined")
         for choice in other:
             if choice.delta is not None:
                 self._deltas.delta(choice.delta, None, events)
@@ -406,8 +425,8 @@ class Inbound(OnceBegun):
             events += self._deltas.close()
             if self._message is not None:
                 events += self._read_deferred_message(self._message)
-            if self._other:
-                self._join_other(self._other, events)
+            if self._others:
+                self._join_others(self._others, events)
             if self._last or self._deltas.repeated is not None:
                 self._look_for_repetition()
             if finish.failure is None and finish.reason is None:

@@ -156,6 +156,9 @@ class LenientReader:
         value = holder.get(name)
         if value is None or isinstance(value, kind):
             return value
+        if kind is list and isinstance(value, dict):
+            self._diagnostics.repair(name, "read an object as the only one of its array")
+            return [value]
         self._lose(name, value)
         return None
 

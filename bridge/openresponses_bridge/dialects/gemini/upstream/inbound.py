@@ -12,7 +12,7 @@ from openresponses_bridge.dialects.base import (
     counted,
     error_in_frame,
     payload_of,
-    unreadable,
+    unread,
 )
 from openresponses_bridge.dialects.gemini.carried import DIALECT
 from openresponses_bridge.dialects.gemini.types import TIERS_OF_GOOGLE, USED_TIER, spelled
@@ -157,7 +157,8 @@ class Inbound(OnceBegun):
                 if self._ended:
                     break
         except WireError as error:
-            events += self._fail(unreadable(self._position, error))
+            failed = unread(self._position, error, data, event, self.diagnostics)
+            events += [] if failed is None else self._fail(failed)
         except BridgeError as error:
             events += self._fail(error)
         return events

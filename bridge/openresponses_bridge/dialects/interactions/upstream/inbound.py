@@ -14,7 +14,7 @@ from openresponses_bridge.dialects.base import (
     object_in,
     other_fields,
     payload_of,
-    unreadable,
+    unread,
 )
 from openresponses_bridge.dialects.interactions import types as t
 from openresponses_bridge.dialects.interactions.types import Json
@@ -63,11 +63,14 @@ class Inbound(OnceBegun):
         events: list[Event] = []
         try:
             value = decode_frame(data)
+            if isinstance(value, list) and value:
+                value = value[0]  # Google puts its errors into an array
             if not isinstance(value, dict):
                 raise WireError(WireError.INVALID_SHAPE, "expected an object")
             return self._frame(value, event)
         except WireError as error:
-            return events + self._fail(unreadable(self._frames, error))
+            failed = unread(self._frames, error, data, event, self.diagnostics)
+            return [] if failed is None else self._fail(failed)
         except BridgeError as error:  # the machine refused what the frames contain
             return events + self._fail(error)
 

@@ -126,11 +126,13 @@ def test_stops_of_unknown_blocks_and_blocks_without_type_do_nothing():
 @pytest.mark.parametrize(
     "kind", ["text", "thinking", "redacted_thinking", "tool_use", "compaction", "server_tool_use"]
 )
-def test_a_delta_in_the_wrong_block_is_a_loss(kind):
+def test_a_delta_in_the_wrong_block_is_sent_all_the_same(kind):
     wrong = "text_delta" if kind != "text" else "thinking_delta"
     block = opened(0, kind, id="t1", name="f", data="d", text="", thinking="", input={})
     fed = run(start(), block, delta(0, wrong, text="x", thinking="x"), closed(0), stop())
-    assert f"{kind}.{'TextDelta' if kind != 'text' else 'ThinkingDelta'}" in fed.notes("loss")
+    assert f"{kind}.{'TextDelta' if kind != 'text' else 'ThinkingDelta'}" in fed.notes("repair")
+    said = [part["text"] for item in fed.output for part in item.get("content") or ()]
+    assert "x" in said
 
 
 def test_lone_surrogates_outside_of_deltas_become_replacement_characters():
@@ -180,7 +182,11 @@ def test_the_end_of_a_whole_message_is_sent_too():
     assert fed.response.native == {"anthropic": {"context_management": {"applied_edits": []}}}
 
 
-@pytest.mark.parametrize("content", ["words", [1], None])
+def test_a_text_in_the_place_of_blocks_is_one():
+    assert run(whole(content="words")).output[0]["content"][0]["text"] == "words"
+
+
+@pytest.mark.parametrize("content", [[1], None])
 def test_a_whole_message_with_odd_content_has_none(content):
     assert run(whole(content=content)).output == []
 

@@ -47,7 +47,7 @@ def test_pings_without_json_are_ignored(ping: tuple[bytes, str], at: int) -> Non
     frames: list[Any] = [start(), *text(0, "a", "b"), *stop()]
     response, notes = read(*frames[:at], ping, *frames[at:])
     assert (response.status, response.output_text) == ("completed", "ab")
-    assert notes == ["ignored frame: a ping without JSON"]
+    assert notes in (["ignored frame: keeps the connection open"], ["ignored frame: empty"])
 
 
 def test_what_is_neither_a_ping_nor_json_stays_an_error() -> None:

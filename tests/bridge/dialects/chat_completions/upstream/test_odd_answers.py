@@ -38,6 +38,34 @@ def test_an_empty_or_repeated_call_is_none(beside: dict[str, Any], custom: dict[
     assert (streamed.status, whole.status) == ("completed", "completed")
 
 
+LEGACY = {"name": "look", "arguments": "{}"}
+
+
+@pytest.mark.parametrize(
+    "deltas",
+    [
+        [{"function_call": LEGACY}, {"tool_calls": [CALL]}, {"function_call": LEGACY}],
+        [{"tool_calls": [CALL]}, {"function_call": LEGACY}],
+        [
+            {"function_call": {"name": "look", "arguments": ""}},
+            {"tool_calls": [part("", name="look", id="call_1", index=0)]},
+            {"function_call": {"arguments": "{}"}},
+            {"tool_calls": [part("{}", index=0)]},
+        ],
+    ],
+)
+def test_a_function_call_in_other_chunks_than_the_tool_call_is_the_same(deltas: list[dict[str, Any]]) -> None:
+    ran = run(*(chunk(**delta) for delta in deltas), chunk("tool_calls"), DONE)
+    assert [call[1:] for call in ran.calls] == [("look", "{}")]
+    assert ran.status == "completed"
+
+
+@pytest.mark.parametrize("entry", [{"id": "x", "function": None}, part("", name="", id="")])
+def test_an_entry_without_a_name_and_arguments_is_no_call(entry: dict[str, Any]) -> None:
+    ran = run(completion("tool_calls", content=None, tool_calls=[CALL, entry]))
+    assert (ran.calls, ran.status) == ([("call_1", "look", "{}")], "completed")
+
+
 def test_an_empty_function_call_beside_text_is_none() -> None:
     ran = run(chunk(content="Hi", function_call=EMPTY), chunk("stop"), DONE)
     assert (texts(ran), ran.calls, ran.status) == (["Hi"], [], "completed")
@@ -62,6 +90,28 @@ def test_text_in_one_choice_and_calls_in_another_are_one_answer(numbered: bool, 
     ran = run(choices(*({**each, **({"index": at} if numbered else {})} for at, each in enumerate(given))))
     assert (texts(ran), ran.calls, ran.status) == (["I look."], [("call_1", "look", "{}")], "completed")
     assert ran.losses == []
+
+
+@pytest.mark.parametrize(
+    ("given", "text", "calls"),
+    [
+        ([{"content": "Hi"}, {"tool_calls": [CALL]}, {"tool_calls": [{**CALL, "id": "call_2"}]}], "Hi", 2),
+        ([{"content": "", "reasoning_content": "hm"}, {"content": "Hi"}], "Hi", 0),
+        ([{"content": ""}, {"content": "Hi"}], "Hi", 0),
+    ],
+)
+def test_what_the_first_choice_has_not_comes_of_the_others(
+    given: list[dict[str, Any]], text: str, calls: int
+) -> None:
+    ran = run(
+        choices(*({"index": at, "message": each, "finish_reason": "stop"} for at, each in enumerate(given)))
+    )
+    assert (texts(ran), len(ran.calls), ran.status) == ([text], calls, "completed")
+
+
+def test_choices_may_be_numbered_from_one() -> None:
+    ran = run(chunk(index=1, content="Hi"), chunk("stop", index=1), DONE)
+    assert (texts(ran), ran.status) == (["Hi"], "completed")
 
 
 def test_streamed_choices_are_joined_too() -> None:
@@ -207,3 +257,39 @@ def test_e8_text_that_waits_is_sent_before_the_failure(
     assert (item.type, item.content[0].text) == kept  # type: ignore[union-attr,index]
     assert ran.status == ("in_progress" if failure == "flush" else "failed")
     assert ran.inbound.flush() == []
+
+
+# ── other forms of the same ──────────────────────────────────────────────────────────────────────────
+@pytest.mark.parametrize(
+    "delta",
+    [
+        {"content": {"type": "text", "text": "Hi"}},
+        {"content": [{"text": "Hi"}]},
+        {"content": [{"type": "reasoning", "summary": [{"text": "hm"}]}, {"type": "text", "text": "Hi"}]},
+    ],
+)
+def test_content_in_other_forms(delta: dict[str, Any]) -> None:
+    for ran in (run(chunk(**delta), chunk("stop"), DONE), run(completion("stop", **delta))):
+        assert (texts(ran), ran.status) == (["Hi"], "completed")
+        assert ("summary" in str(delta)) == (len(ran.output) == 2)
+
+
+@pytest.mark.parametrize(
+    "empty", [{"delta": {}}, {"delta": {"content": None}}, {"message": {"content": None}}]
+)
+def test_a_legacy_text_beside_an_empty_delta_is_the_text(empty: dict[str, Any]) -> None:
+    pieces = [choices({"index": 0, "text": each, **empty}) for each in ("Hel", "lo")]
+    last = choices({"index": 0, "text": "Hello", **empty, "finish_reason": "stop"})
+    ran = run(*pieces, last, DONE)
+    assert (texts(ran), ran.status) == (["Hello"], "completed")
+
+
+def test_tool_calls_as_an_object_by_their_places() -> None:
+    ran = run(chunk(tool_calls={"0": CALL}), chunk("tool_calls"), DONE)
+    assert (ran.calls, ran.status) == ([("call_1", "look", "{}")], "completed")
+
+
+@pytest.mark.parametrize("end", [b'"[DONE]"', b"[done]"])
+def test_other_end_marks(end: bytes) -> None:
+    ran = run(chunk(content="Hi"), chunk("normal"), end)
+    assert (texts(ran), ran.status) == (["Hi"], "completed")

@@ -242,3 +242,9 @@ def test_sources_are_at_characters_though_they_are_told_in_bytes() -> None:
     assert text[cited["start_index"] : cited["end_index"]] == "Paris"
     assert fed.notes("loss") == []
     assert native_of(fed.response, "gemini")["groundingMetadata"] == grounding
+
+
+def test_objects_in_the_places_of_arrays_are_the_only_ones_of_them() -> None:
+    candidate = {"content": {"role": "model", "parts": {"text": "Hi"}}, "finishReason": "STOP"}
+    fed = CheckedGemini([json.dumps({"candidates": candidate}).encode()])
+    assert (fed.status, fed.response.output_text) == ("completed", "Hi")
