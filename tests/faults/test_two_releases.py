@@ -193,6 +193,7 @@ def test_s9_two_releases_side_by_side_lose_nothing_whichever_is_killed(both: Rel
     assert {each: response_of(back.base, each) for each in made} == made
 
 
+@pytest.mark.timeout(1200)  # it starts eleven processes, each of which loads the server
 def test_s7_a_key_that_either_release_changes_is_changed_at_both(both: Releases) -> None:
     both.start("previous").kill()
     upgrade(database_url(both.store))

@@ -340,13 +340,16 @@ async def test_a_connection_that_breaks_is_a_client_that_left(body: Any, error: 
     assert client.messages == []
 
 
-@pytest.mark.parametrize(("outputs", "status"), [(["Hi"], 200), ([], 504)])
-async def test_a_model_has_its_time(outputs: Any, status: int) -> None:
+@pytest.mark.parametrize(("outputs", "status", "seconds"), [(["Hi"], 200, 2.0), ([], 504, 0.05)])
+async def test_a_model_has_its_time(outputs: Any, status: int, seconds: float) -> None:
     model = Model(*outputs, stays=True)
-    client = await Client().ask(served(model, timeout=0.05))
+    client = await Client().ask(served(model, timeout=seconds))
     assert (client.status, model.ended) == (status, ["CancelledError"])
     error = events_of(client.body)[-1]["response"]["error"] if outputs else client.error
-    assert (error["code"], error["message"]) == ("timeout", "The model was not done within 0.05 seconds.")
+    assert (error["code"], error["message"]) == (
+        "timeout",
+        f"The model was not done within {seconds:g} seconds.",
+    )
 
 
 async def test_a_silent_model_keeps_its_connection_alive() -> None:

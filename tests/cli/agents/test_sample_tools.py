@@ -469,9 +469,7 @@ async def test_a_command_that_takes_too_long_is_killed_with_its_children(agent: 
     command = (
         "trap '' TERM INT HUP; echo $$ > a; (trap '' TERM; echo begun; sh -c 'echo $$ > b; exec sleep 50')"
     )
-    assert (
-        await agent("run_in_terminal", command=command, timeout=0.7) == "begun\n[stopped after 0.7 seconds]"
-    )
+    assert await agent("run_in_terminal", command=command, timeout=3.0) == "begun\n[stopped after 3 seconds]"
     await gone(inside, "a", "b")
 
 

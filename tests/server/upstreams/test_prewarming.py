@@ -28,8 +28,6 @@ from tests.support.sockets import opened_socket
 from tests.support.upstream import CUT, RESET
 from tests.support.waiting import until, wait_until
 
-pytestmark = pytest.mark.timeout(120)
-
 
 @pytest.fixture
 def upstream() -> Iterator[SocketUpstream]:

@@ -19,8 +19,6 @@ from openresponses_server.http.client.connection import request_target_of
 from openresponses_server.http.client.socket import SocketConnection
 from tests.support.socket_upstream import text_frame
 
-pytestmark = pytest.mark.timeout(60)
-
 READ = 64 * 1024  # bytes of one read
 FLOOD = 64  # reads of the flood
 PIECE = 1024  # bytes that are parsed at once

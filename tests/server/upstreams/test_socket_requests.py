@@ -27,8 +27,6 @@ from tests.support.socket_upstream import Raw, SocketStep, SocketTurn, SocketUps
 from tests.support.upstream import HANG
 from tests.support.waiting import until
 
-pytestmark = pytest.mark.timeout(120)
-
 
 @pytest.fixture
 def upstream() -> Iterator[SocketUpstream]:

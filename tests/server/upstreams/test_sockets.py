@@ -29,8 +29,6 @@ from tests.support.socket_upstream import (
 from tests.support.upstream import CUT, HANG, RESET, Script, refusal
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.timeout(120)
-
 
 @pytest.fixture
 def upstream() -> Iterator[SocketUpstream]:
