@@ -15,8 +15,9 @@ from openresponses_bridge.protocol.items import ReasoningItem
 from openresponses_bridge.seal import SealError
 from openresponses_server.api.app import create_app
 from openresponses_server.http.auth import NOBODY, Keys
+from openresponses_server.requests.assembly import RunAssembly
 from openresponses_server.requests.background import claim
-from openresponses_server.requests.prepare import new_run, prepare
+from openresponses_server.requests.prepare import prepare
 from openresponses_server.requests.prepared import Received
 from openresponses_server.requests.service import Service
 from openresponses_server.settings import FunctionSettings, Settings, UpstreamSettings
@@ -199,7 +200,7 @@ async def made_by_another_worker(app: Starlette) -> StoredResponse:
     service: Service = app.state.service
     asked = decode_request(b'{"model": "m", "input": "Hi", "background": true}')
     async with app.router.lifespan_context(app):
-        run = new_run(await prepare(Received(asked, {}, "req_1", "alice"), service), service)
+        run = RunAssembly(await prepare(Received(asked, {}, "req_1", "alice"), service), service).run()
         made = run.translation.response_id
         assert run.persistence is not None
         await run.persistence.queue(for_anybody=True)

@@ -44,11 +44,13 @@ class Count:
     def files(self) -> int:
         return len({name.rpartition(":")[0] for name in self.calls})
 
-    def check(self, calls: int, files: int) -> None:
+    def check(self, calls: int, files: int, moves: int | None = None) -> None:
+        """At most so many of each; without `moves`, any number of them."""
         shown = [f"{times:4} {name.partition('/openresponses_')[2]}" for name, times in self.calls.items()]
-        found = "\n".join((f"{self.total} calls in {self.files} files:", *shown))
+        found = "\n".join((f"{self.total} calls in {self.files} files, {self.moves} moves:", *shown))
         assert self.total <= calls, found
         assert self.files <= files, found
+        assert moves is None or self.moves <= moves, found
 
 
 def fewest(counts: list[Count]) -> Count:

@@ -9,6 +9,7 @@ from msgspec import Struct, field
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from openresponses_server.http import connection as pieces
+from openresponses_server.http import flow
 from openresponses_server.http.websocket import WebSocketConnection
 
 
@@ -43,11 +44,11 @@ def watched_writing() -> Iterator[DirectWrites]:
         was_paused = cycle.flow.write_paused
         return written.note(real(cycle, body), was_paused, cycle.transport)
 
-    offer = pieces._offer_writing
+    offer = flow.offer
 
-    def watching_offers(cycle: RequestResponseCycle) -> None:
-        offer(cycle)
-        written.scopes.append(cycle.scope)
+    def watching_offers(scope: Any, write: Any, cut: Any) -> None:
+        offer(scope, write, cut)
+        written.scopes.append(scope)
 
     plain = WebSocketConnection._write
 
@@ -58,5 +59,5 @@ def watched_writing() -> Iterator[DirectWrites]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(WebSocketConnection, "_write", watching_message)
         patch.setattr(pieces, "_write_piece", watching)
-        patch.setattr(pieces, "_offer_writing", watching_offers)
+        patch.setattr(pieces, "offer", watching_offers)
         yield written

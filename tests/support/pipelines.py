@@ -12,6 +12,7 @@ from openresponses_bridge.state import ResponseStreamPhase
 from openresponses_server.errors import UpstreamError
 from openresponses_server.http.client.body import FairScheduler, ResponseBody
 from openresponses_server.runs.client import Batch, Client
+from openresponses_server.runs.exchange import Outflow, Wakeup
 from openresponses_server.runs.pipeline import Pipeline, Stage
 from openresponses_server.store.frames import Frames
 from openresponses_server.store.persistence import frames_of
@@ -135,14 +136,13 @@ class Bench:
         self.client.attach(self.deliver)
         outcome: Any = SimpleNamespace(
             asks=lambda _attempts: None,
-            first_bytes_received=lambda: None,
+            answered_at=None,
             timing=SimpleNamespace(read=lambda _: None),
         )
+        outflow = Outflow(self.client, cast(Any, persistence), Wakeup())
         self.objection = asyncio.get_running_loop().create_future()
         judge = SimpleNamespace(objection=self._object)
-        self.pipeline = Pipeline(
-            cast(Any, self.spoken), self.client, cast(Any, persistence), cast(Any, judge), outcome, ""
-        )
+        self.pipeline = Pipeline(cast(Any, self.spoken), outflow, cast(Any, judge), outcome, "", None)
         self.running = asyncio.create_task(self._run())
 
     async def _object(self, _question: object, _owner: str) -> str | None:

@@ -374,7 +374,7 @@ class LiveResponse:
 
     def begin(self) -> list[Event]:
         """`response.created` and `response.in_progress`."""
-        self._enter("start", "in_progress")
+        self.phase = METHODS[self.phase]["start"]["in_progress"]
         self.usage_at_start = self.usage
         self.fields = replace(self.fields, status="in_progress")
         created = ev.ResponseCreated(self._output.number(), self.fields)
@@ -394,8 +394,8 @@ class LiveResponse:
         return [error, self._terminal("fail", "failed", error=response_error(payload, self._wire))]
 
     def _terminal(self, method: str, status: str, **facts: Any) -> Event:
+        self.phase = METHODS[self.phase][method][status]
         output = self._output.live("incomplete")
-        self._enter(method, status)
         facts |= self._at_end
         if status == "completed":
             # clocks go back, and an upstream's may differ from ours
@@ -412,6 +412,3 @@ class LiveResponse:
         self.fields = replace(self.fields, status=status, usage=self.usage, output=output, **facts)
         event: Event = TERMINAL_EVENT[status](self._output.number(), self.fields)
         return event
-
-    def _enter(self, method: str, status: str) -> None:
-        self.phase = METHODS[self.phase][method][status]

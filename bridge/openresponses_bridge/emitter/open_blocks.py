@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from operator import attrgetter
 
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, Struct, UnsetType
 
 from openresponses_bridge.calls.identity import ToolIdentity, ToolIdentityMap, ToolKind
 from openresponses_bridge.diagnostics import Diagnostics
@@ -27,55 +27,37 @@ from openresponses_bridge.state import BlockState, Wire
 from openresponses_bridge.text import repair_surrogates
 
 
-class OpenBlocks:
-    """The open message or reasoning item, and the calls by index; `waiting` has those of them that are not
-    announced. `text_part` is the open text part if it accepts deltas without a check: nothing of it is
-    buffered. After all is closed, `cut` is the reason for an incomplete response, or None."""
+class OpenBlocks(Struct, eq=False):
+    """The open message or reasoning item, and the calls by index."""
 
-    __slots__ = (
-        "_begun",
-        "_diagnostics",
-        "_grown_open",
-        "_grown_waiting",
-        "_identities",
-        "_items",
-        "_output",
-        "_wire",
-        "calls",
-        "cut",
-        "open",
-        "phase",
-        "raw_part",
-        "text_part",
-        "waiting",
-    )
-
-    def __init__(
-        self, output: Output, wire: Wire, identities: ToolIdentityMap, diagnostics: Diagnostics
-    ) -> None:
-        self._output = output
-        self._wire = wire
-        self._items: ItemEmitter | None = None
-        self.cut: str | None = None
-        self._identities = identities
-        self._diagnostics = diagnostics
-        self.calls: dict[int, ToolCallBlock] = {}
-        self.waiting: dict[int, ToolCallBlock] = {}
-        self._begun = 0
-        # of those that got something since they were last asked if they are whole: `release` asks no others
-        self._grown_open: dict[int, None] = {}
-        self._grown_waiting: dict[int, None] = {}
-        self.open: MessageBlock | ReasoningBlock | None = None
-        self.text_part: OpenPart | None = None
-        self.raw_part: OpenPart | None = None
-        self.phase: MessagePhase | UnsetType = UNSET
+    output: Output
+    wire: Wire
+    identities: ToolIdentityMap
+    diagnostics: Diagnostics
+    open: MessageBlock | ReasoningBlock | None = None
+    text_part: OpenPart | None = None
+    """The open text part if it accepts deltas without a check: nothing of it is buffered."""
+    raw_part: OpenPart | None = None
+    """The same of raw reasoning."""
+    phase: MessagePhase | UnsetType = UNSET
+    calls: dict[int, ToolCallBlock] = {}
+    waiting: dict[int, ToolCallBlock] = {}
+    """Those of them that are not announced."""
+    cut: str | None = None
+    """After all is closed, the reason for an incomplete response, or None."""
+    begun: int = 0
+    """How many calls were."""
+    # of those that got something since they were last asked if they are whole: `release` asks no others
+    grown_open: dict[int, None] = {}
+    grown_waiting: dict[int, None] = {}
+    emitter: ItemEmitter | None = None
 
     @property
     def items(self) -> ItemEmitter:
         """Emits whole items; made when the first one comes."""
-        if self._items is None:
-            self._items = ItemEmitter(self._output, self._wire, self._diagnostics)
-        return self._items
+        if self.emitter is None:
+            self.emitter = ItemEmitter(self.output, self.wire, self.diagnostics)
+        return self.emitter
 
     def append_text(self, kind: PartKind, delta: str, logprobs: list[LogProb]) -> list[Event]:
         """The next piece of text or refusal."""
@@ -90,11 +72,11 @@ class OpenBlocks:
         block = self.open
         if not isinstance(block, MessageBlock):
             events = self._close_others()
-            output = self._output
+            output = self.output
             block = MessageBlock(output.number, output.new_id("msg"), self.phase, output.expect_extra)
             self.phase = output.expect_extra = UNSET
             self.open = block
-            events.append(self._output.begin(block))
+            events.append(self.output.begin(block))
         part = block.part
         if part is None or part.kind is not kind:
             self.text_part = None
@@ -107,9 +89,9 @@ class OpenBlocks:
         if isinstance(self.open, ReasoningBlock):
             return [], self.open
         events = self._close_others()
-        output = self._output
+        output = self.output
         block = ReasoningBlock(
-            output.number, output.new_id("rs"), self._wire.name, output.summarised, output.expect_extra
+            output.number, output.new_id("rs"), self.wire.name, output.summarised, output.expect_extra
         )
         output.expect_extra = UNSET
         self.open = block
@@ -142,21 +124,19 @@ class OpenBlocks:
         if block is None or is_another(block.upstream_id, block.upstream_name, block.ended, call_id, name):
             if block is not None and not block.upstream_name:
                 raise nameless("tool_call", index)
-            if self._grown_open or self._grown_waiting:
+            if self.grown_open or self.grown_waiting:
                 events += self.release()
             if block is not None and not block.ended:
-                self._diagnostics.repair("tool_call.index", "another id on a busy index opened another call")
+                self.diagnostics.repair("tool_call.index", "another id on a busy index opened another call")
                 events += self._end_call(block, stopped=True)
-            self._begun += 1
-            block = ToolCallBlock(
-                self._output.number, index, self._diagnostics, self._begun, self._grown_waiting
-            )
+            self.begun += 1
+            block = ToolCallBlock(self.output.number, index, self.diagnostics, self.begun, self.grown_waiting)
             self.calls[index] = self.waiting[index] = block
-            block.explicit_end, self._output.explicit_end = self._output.explicit_end, False
-            block.extra, self._output.expect_extra = self._output.expect_extra, UNSET
+            block.explicit_end, self.output.explicit_end = self.output.explicit_end, False
+            block.extra, self.output.expect_extra = self.output.expect_extra, UNSET
         elif block.ended:
             if arguments.strip():
-                self._diagnostics.loss("tool_call.arguments", "came after the call had ended")
+                self.diagnostics.loss("tool_call.arguments", "came after the call had ended")
             return events
         block.free_text = block.free_text or free_text
         if namespace:
@@ -164,18 +144,18 @@ class OpenBlocks:
         if call_id and not block.upstream_id:
             block.upstream_id = call_id
             if block.state is BlockState.OPEN:
-                self._diagnostics.ignored("tool_call.id", "came after the call was announced")
+                self.diagnostics.ignored("tool_call.id", "came after the call was announced")
         if name and not block.upstream_name:
             if not name.isascii():
                 name = repair_surrogates(name)
-            identity = self._identities.resolve(name)
+            identity = self.identities.resolve(name)
             if identity is not None and name != identity.upstream_name:
                 name = self._spelled(name, identity)
-            elif identity is None and self._identities.has_tools:
-                self._diagnostics.warning("tool_call.name", "not a tool of the request")
+            elif identity is None and self.identities.has_tools:
+                self.diagnostics.warning("tool_call.name", "not a tool of the request")
             if identity is None and block.namespace:
                 identity = ToolIdentity(ToolKind.FUNCTION, name, block.namespace, name)
-            can_be_announced = block.identify(name, identity, self._wire)
+            can_be_announced = block.identify(name, identity, self.wire)
             events += self.close_open()
             if can_be_announced:
                 return events + self._announce(block, arguments)
@@ -184,9 +164,9 @@ class OpenBlocks:
 
     def _spelled(self, name: str, identity: ToolIdentity) -> str:
         """The name as the request has it, where it came with tokens of the model's own."""
-        if self._identities.is_spelled(name):
+        if self.identities.is_spelled(name):
             return name
-        self._diagnostics.repair("tool_call.name", "came with tokens of the model's own, taken as the tool's")
+        self.diagnostics.repair("tool_call.name", "came with tokens of the model's own, taken as the tool's")
         return identity.upstream_name
 
     def extend(self, extra: Extra, index: int | None) -> None:
@@ -196,7 +176,7 @@ class OpenBlocks:
         if block is not None and block.state is not BlockState.CLOSED:
             block.extra_at_end = kept
         elif kept:
-            self._diagnostics.loss("output_item", "unknown fields that came after its end")
+            self.diagnostics.loss("output_item", "unknown fields that came after its end")
 
     def extend_part(self, extra: Extra, summary: bool) -> None:
         """Add unknown fields to the open part."""
@@ -206,7 +186,7 @@ class OpenBlocks:
         if part is not None:
             part.extra = kept
         elif kept:
-            self._diagnostics.loss("output_item.content", "unknown fields that came after its end")
+            self.diagnostics.loss("output_item.content", "unknown fields that came after its end")
 
     def end_call(self, index: int, cut: bool) -> list[Event]:
         """The upstream says that this call is whole, or cut."""
@@ -216,11 +196,11 @@ class OpenBlocks:
     def release(self, *, waiting_only: bool = False) -> list[Event]:
         """End the calls that are whole, in order; with `waiting_only`, only those that are not announced yet.
         Calls with an explicit end stay open, since arguments that look whole may be cut."""
-        if not self._grown_open and not self._grown_waiting:
+        if not self.grown_open and not self.grown_waiting:
             return []
-        ready = [] if waiting_only else self._whole_ones(self._grown_open, BlockState.OPEN)
+        ready = [] if waiting_only else self._whole_ones(self.grown_open, BlockState.OPEN)
         ready.sort(key=attrgetter("output_index"))
-        held = self._whole_ones(self._grown_waiting, BlockState.ABSENT)
+        held = self._whole_ones(self.grown_waiting, BlockState.ABSENT)
         waiting = [block for block in held if block.waits]
         ready += sorted(waiting, key=attrgetter("number_begun"))
         return [event for block in ready for event in self._end_call(block, stopped=True)]
@@ -239,8 +219,8 @@ class OpenBlocks:
 
     def expect(self, item_id: str, phase: MessagePhase | UnsetType, explicit_end: bool, extra: Extra) -> None:
         """The next item to open is upstream's `item_id`; a message carries this phase."""
-        self._output.expect, self._output.explicit_end = item_id, explicit_end
-        self._output.expect_extra = self.items.kept(extra, "output_item")
+        self.output.expect, self.output.explicit_end = item_id, explicit_end
+        self.output.expect_extra = self.items.kept(extra, "output_item")
         self.phase = phase
 
     def announce(self, item: Item) -> list[Event]:
@@ -248,8 +228,8 @@ class OpenBlocks:
         self.items.check("item_added", item)
         closed = self.close_open()
         if isinstance(item, ReasoningItem):
-            self._output.expect = item.id
-            self._output.expect_extra = self.items.kept(item.extra, item.type)
+            self.output.expect = item.id
+            self.output.expect_extra = self.items.kept(item.extra, item.type)
             return closed + self.reasoning()[0]
         return closed + self.items.announce(item)
 
@@ -271,14 +251,14 @@ class OpenBlocks:
         if block is not None and cut:
             block.cut = True
             return block.close_part()
-        return [] if block is None else self._output.close(block, stopped=True)[0]
+        return [] if block is None else self.output.close(block, stopped=True)[0]
 
     def close_all(self, stopped: bool, abandoned: bool) -> list[Event]:
         """Close everything in output_index order. `stopped`: upstream ended by itself, not by a
         limit; `abandoned`: whatever is open counts as cut."""
         events = self._end_waiting(stopped, abandoned) if self.waiting else []
-        for _, block in sorted(self._output.blocks.items()):
-            closed, cut = self._output.close(block, stopped, abandoned)
+        for _, block in sorted(self.output.blocks.items()):
+            closed, cut = self.output.close(block, stopped, abandoned)
             events += closed
             if cut and self.cut != INCOMPLETE_TOOL_CALL:
                 self.cut = INCOMPLETE_TOOL_CALL if isinstance(block, ToolCallBlock) else INCOMPLETE_ITEM
@@ -288,41 +268,41 @@ class OpenBlocks:
     def _close_others(self) -> list[Event]:
         # a call that waits to be whole keeps its place before what comes after it
         closed = [] if self.open is None else self.close_open()
-        for index in self._grown_open:  # what waits for more arguments keeps its place too
+        for index in self.grown_open:  # what waits for more arguments keeps its place too
             closed += self.calls[index].release()
-        return closed + self.release(waiting_only=True) if self._grown_waiting else closed
+        return closed + self.release(waiting_only=True) if self.grown_waiting else closed
 
     def _announce(self, block: ToolCallBlock, arguments: str = "") -> list[Event]:
         del self.waiting[block.index]
-        self._grown_waiting.pop(block.index, None)
-        block.grown = self._grown_open
-        block.item_id = self._output.new_id(block.prefix)
-        block.call_id = block.call_id or self._output.unique_call_id(block.upstream_id, self._diagnostics)
-        return [self._output.begin(block), *block.begin(arguments)]
+        self.grown_waiting.pop(block.index, None)
+        block.grown = self.grown_open
+        block.item_id = self.output.new_id(block.prefix)
+        block.call_id = block.call_id or self.output.unique_call_id(block.upstream_id, self.diagnostics)
+        return [self.output.begin(block), *block.begin(arguments)]
 
     def _end_call(self, block: ToolCallBlock, stopped: bool, abandoned: bool = False) -> list[Event]:
         events: list[Event] = []
         if block.state is BlockState.ABSENT:
-            block.call_id = self._output.unique_call_id(block.upstream_id, self._diagnostics)
+            block.call_id = self.output.unique_call_id(block.upstream_id, self.diagnostics)
             item = None if block.ends_cut(stopped, abandoned) else block.restored()
             if item is not None:
                 del self.waiting[block.index]
                 block.end_whole()
-                item_id = self._output.new_id(prefix_of(item.type))
-                return self._output.whole(block, with_id(item, item_id))
-            self._diagnostics.repair(f"tool_call.{block.name}", "not restorable, left as function_call")
+                item_id = self.output.new_id(prefix_of(item.type))
+                return self.output.whole(block, with_id(item, item_id))
+            self.diagnostics.repair(f"tool_call.{block.name}", "not restorable, left as function_call")
             events = self._announce(block)
         events += block.seal(stopped, abandoned)
         if block.cut:
             return events  # nothing may be added after an incomplete item: it ends with the response
-        return events + self._output.close(block, stopped, abandoned)[0]
+        return events + self.output.close(block, stopped, abandoned)[0]
 
     def _end_waiting(self, stopped: bool, abandoned: bool) -> list[Event]:
         """End the calls that were never announced, those that are cut behind the others; nameless ones can't
         be shown at all."""
         held = sorted((each for each in self.waiting.values() if each.waits), key=attrgetter("number_begun"))
         if len(held) < len(self.waiting):
-            self._diagnostics.loss("tool_call", "never got a name")
+            self.diagnostics.loss("tool_call", "never got a name")
         whole = [block for block in held if not block.ends_cut(stopped, abandoned)]
         cut = [block for block in held if block.ends_cut(stopped, abandoned)]
         events = self.close_open() if whole or (held and stopped) else []

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple, Protocol, cast
 
-from msgspec import UNSET
+from msgspec import UNSET, Struct
 
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.protocol.events import Event, OutputItemAdded, OutputItemDone
@@ -53,38 +53,27 @@ class Block(Protocol):
         ...
 
 
-class Output:
+class Output(Struct, eq=False):
     """Items in output_index order, finished ones as items and open ones as blocks."""
 
-    __slots__ = (
-        "_call_ids",
-        "_given",
-        "_ids",
-        "_taken",
-        "blocks",
-        "expect",
-        "expect_extra",
-        "explicit_end",
-        "items",
-        "number",
-        "summarised",
-    )
-
-    def __init__(self, ids: IdFactory, number: Number) -> None:
-        self._ids = ids
-        self.items: list[Item | None] = []
-        """By their index; None for one that is open."""
-        self._taken: dict[str, int] = {}  # id → how many have asked for it
-        self._call_ids: dict[str, int] = {}  # the same of call_ids, which may equal ids of items
-        self._given: dict[str, str] = {}  # wanted call_id → what the last call got in its place
-        self.blocks: dict[int, Block] = {}
-        self.summarised: set[str] = set()
-        """Ids of the reasoning items of which a summary came before the reasoning itself."""
-        self.number = number
-        self.expect = ""
-        self.expect_extra: Extra = UNSET
-        """The unknown fields that the next item to open begins with."""
-        self.explicit_end = False
+    ids: IdFactory
+    number: Number
+    items: list[Item | None] = []
+    """By their index; None for one that is open."""
+    blocks: dict[int, Block] = {}
+    taken: dict[str, int] = {}
+    """Ids, and how many have asked for each."""
+    call_ids: dict[str, int] = {}
+    """The same of call_ids, which may equal ids of items."""
+    given: dict[str, str] = {}
+    """A wanted call_id, and what the last call got in its place."""
+    summarised: set[str] = set()
+    """Ids of the reasoning items of which a summary came before the reasoning itself."""
+    expect: str = ""
+    """The id of the next item to open; "" for a new one."""
+    expect_extra: Extra = UNSET
+    """The unknown fields that the next item to open begins with."""
+    explicit_end: bool = False
 
     def new_id(self, prefix: str, wanted: str | None = None) -> str:
         """Return an id that is unique here: the wanted one (by default the expected one) if it is free, else
@@ -92,10 +81,10 @@ class Output:
         instead."""
         if wanted is None:
             wanted, self.expect, self.explicit_end = self.expect, "", False
-        new = id_of_kind(repair_surrogates(wanted), prefix) if wanted else self._ids(prefix)
-        if new in self._taken:
-            new = free_id(self._taken, new)
-        self._taken[new] = 1
+        new = id_of_kind(repair_surrogates(wanted), prefix) if wanted else self.ids(prefix)
+        if new in self.taken:
+            new = free_id(self.taken, new)
+        self.taken[new] = 1
         return new
 
     def unique_call_id(self, wanted: str, diagnostics: Diagnostics) -> str:
@@ -105,12 +94,12 @@ class Output:
             wanted = repair_surrogates(wanted)
         printed = wanted.isprintable() and " " not in wanted
         unique = wanted if printed and len(wanted) <= LONGEST_ID else f"call_{digest(wanted)}"
-        unique = unique or self._ids("call")
-        if unique in self._call_ids:
-            unique = free_id(self._call_ids, unique)
+        unique = unique or self.ids("call")
+        if unique in self.call_ids:
+            unique = free_id(self.call_ids, unique)
             if len(unique) > LONGEST_ID:
-                unique = free_id(self._call_ids, accepted_call_id(unique))
-        self._call_ids[unique] = 1
+                unique = free_id(self.call_ids, accepted_call_id(unique))
+        self.call_ids[unique] = 1
         if wanted and unique != wanted:
             why = "given to two calls, made unique"
             if not printed:
@@ -118,12 +107,12 @@ class Output:
             elif len(wanted) > LONGEST_ID:
                 why = TOO_LONG
             diagnostics.repair("tool_call.id", why)
-            self._given[wanted] = unique
+            self.given[wanted] = unique
         return unique
 
     def call_id_given(self, wanted: str) -> str:
         """The call_id of the call that was last to ask for this one: its output repeats it."""
-        return self._given.get(wanted, wanted)
+        return self.given.get(wanted, wanted)
 
     def begin(self, block: Block) -> Event:
         """Announce a block, which gets the next index."""

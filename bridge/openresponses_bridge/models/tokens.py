@@ -132,8 +132,6 @@ def text_cost(text: str) -> Cost:
 
 def _is_encoded(text: str) -> bool:
     """Return True if a relevant part of the text is base64 or the like."""
-    if len(text) < _LONGEST_WORD:
-        return False
     words = text.encode("utf-8", "surrogatepass").translate(_WORD).split()
     return sum(len(word) for word in words if len(word) >= _LONGEST_WORD) > _ENCODED * len(text)
 
@@ -172,13 +170,13 @@ def _shown(tool: ToolParam) -> ToolParam:
 def measured_items(items: Sequence[InputItem | Item], *, most: int | None = None) -> Measured:
     """Items of a conversation. `most`: characters that are looked at; of a longer text a sample is."""
     texts, fixed = item_texts(items)
-    return Measured(_cost(*_sample(texts, most), len(items)), fixed)
+    return _measured(texts, len(items), fixed, most)
 
 
 def measured_output(items: Sequence[InputItem | Item], *, most: int | None = None) -> Measured:
     """Return the measurement of what a model has written: without the framing, which it does not write."""
     texts, fixed = item_texts(items)
-    return Measured(_cost(*_sample(texts, most), 0), fixed)
+    return _measured(texts, 0, fixed, most)
 
 
 def measured_request(
@@ -186,23 +184,22 @@ def measured_request(
 ) -> Measured:
     """A whole request, as `request_tokens` counts it."""
     texts, items, fixed = request_texts(request, history)
-    sample, scale = _sample(texts, most)
-    return Measured(_cost(sample, scale, items), fixed, _is_encoded(sample))
+    return _measured(texts, items, fixed, most, may_correct=True)
 
 
-def _cost(sample: str, scale: float, items: int) -> Cost:
-    cost = text_cost(sample)
-    return Cost(cost.ascii * scale + TOKENS_PER_ITEM * items, cost.other * scale)
-
-
-def _sample(texts: Iterable[str], most: int | None) -> tuple[str, float]:
-    """A sample of these texts of at most so many characters, and the factor by which they are longer."""
-    text = " ".join(texts)
-    if most is None or len(text) <= most:
-        return text, 1.0
-    each, step = most // _SLICES, len(text) // _SLICES
-    sample = " ".join(text[start : start + each] for start in range(0, step * _SLICES, step))
-    return sample, len(text) / max(1, each * _SLICES)
+def _measured(
+    texts: Iterable[str], items: int, fixed: int, most: int | None, *, may_correct: bool = False
+) -> Measured:
+    """The measurement of these texts with the framing of so many items; of texts of more than `most`
+    characters a sample is looked at. `may_correct`: its count may correct other estimates."""
+    text, scale = " ".join(texts), 1.0
+    if most is not None and len(text) > most:
+        each, step = most // _SLICES, len(text) // _SLICES
+        scale = len(text) / max(1, each * _SLICES)
+        text = " ".join(text[start : start + each] for start in range(0, step * _SLICES, step))
+    cost = text_cost(text)
+    cost = Cost(cost.ascii * scale + TOKENS_PER_ITEM * items, cost.other * scale)
+    return Measured(cost, fixed, may_correct and len(text) >= _LONGEST_WORD and _is_encoded(text))
 
 
 _UNCOUNTED: Final = frozenset({"type", "id", "status", "role", "call_id", "annotations", "logprobs", "phase"})
@@ -362,7 +359,7 @@ class TokenEstimator:
 
     def tokens(self, measured: Measured, model: str = "") -> int:
         """Return the number of tokens of the measurement."""
-        return measured.tokens(self._factors(model))
+        return measured.tokens(self._factors(model)) if self._families else measured.tokens()
 
     def sample_count(self, model: str) -> int:
         """The number of requests from which the correction of this model's family was learnt."""

@@ -17,7 +17,8 @@ from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.errors import BridgeError, HttpError
 from openresponses_bridge.protocol.codec import decode_request
 from openresponses_bridge.protocol.request import CreateResponse
-from openresponses_server.requests.prepare import new_run, prepare
+from openresponses_server.requests.assembly import RunAssembly
+from openresponses_server.requests.prepare import prepare
 from openresponses_server.requests.prepared import Received
 from openresponses_server.requests.service import Service
 from openresponses_server.runs.client import Batch, Deliver
@@ -80,7 +81,7 @@ class ServiceModel:
 
     async def _generate(self, request: CreateResponse, deliver: Deliver) -> None:
         prepared = await prepare(Received(request, {}, f"agent_{uuid4().hex}"), self._service)
-        run = new_run(prepared, self._service)
+        run = RunAssembly(prepared, self._service).run()
         try:
             await run.generate(deliver)
         except anyio.get_cancelled_exc_class():

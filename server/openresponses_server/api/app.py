@@ -43,7 +43,7 @@ from openresponses_server.api.openapi.document import openapi
 from openresponses_server.api.origins import Origins
 from openresponses_server.api.websocket import PATH, connection
 from openresponses_server.errors import HttpError, error_body, error_headers
-from openresponses_server.http.auth import Authentication, accept_query_key
+from openresponses_server.http.auth import Authentication
 from openresponses_server.http.headers import fields_of
 from openresponses_server.requests.composition import compose, service_lifespan
 from openresponses_server.requests.service import Service
@@ -155,7 +155,7 @@ def _middleware(service: Service) -> list[Middleware]:
     origins = service.settings.cors_origins
     admission = Admission(service.gate, service.settings.limits)
     authentication = Authentication(service.keys, is_page)
-    checks = admission.check, accept_query_key, Origins(service.settings).check, authentication.check
+    checks = Origins(service.settings).check, authentication.check
     cors = Middleware(
         CORSMiddleware,
         allow_origins=origins,
@@ -175,7 +175,7 @@ def _middleware(service: Service) -> list[Middleware]:
     return [
         Middleware(RequestLog, metrics=service.metrics),
         *([cors] if origins else []),
-        Middleware(RequestChecks, checks=checks),
+        Middleware(RequestChecks, admission=admission, checks=checks),
         *_tracing(service),
     ]
 

@@ -24,13 +24,14 @@ from openresponses_bridge.protocol.usage import Usage
 from openresponses_server.errors import HttpError
 from openresponses_server.http.headers import fields_of
 from openresponses_server.limits.requests import check_conversation, check_request
+from openresponses_server.requests.assembly import RunAssembly
 from openresponses_server.requests.bodies import read_json
 from openresponses_server.requests.outgoing import (
     open_sealed_items,
     reported_losses,
     unknown_fields,
 )
-from openresponses_server.requests.prepare import new_run, prepare
+from openresponses_server.requests.prepare import prepare
 from openresponses_server.requests.prepared import Received
 from openresponses_server.requests.prompts import expanded, unknown_prompt
 from openresponses_server.requests.service import service_of, target_of
@@ -121,7 +122,7 @@ async def compact(request: Request) -> ASGIApp:
         found.request, fields_of(request.scope), request.state.request_id, owner, continued=found
     )
     prepared = await prepare(received, service)
-    run, headers = new_run(prepared, service), prepared.answer_headers
+    run, headers = RunAssembly(prepared, service).run(), prepared.answer_headers
     form = CompactionForm(items, partial(service.meters.counter(owner).item, model=prepared.target.model))
     keep_alive = KeepAlive(service.settings.keep_alive, KEEP_ALIVE)
     return WholeResponder([run], headers, keep_alive, lambda: form)

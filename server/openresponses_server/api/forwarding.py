@@ -110,7 +110,7 @@ class ForwardingResponder:
         reader = BodyReader(reply)
         data = await reader.read()
         forwarded.attempts.commit()
-        forwarded.outcome.first_bytes_received()
+        forwarded.outcome.answered_at = time.perf_counter()
         forwarded.timing.first = time.perf_counter() - started
         headers = self._headers(reply.headers)
         forwarded.usage.begin(headers["content-type"])

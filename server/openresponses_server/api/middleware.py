@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from itertools import chain
 from typing import Final
 
 import structlog
@@ -17,13 +18,13 @@ from openresponses_bridge.dialects.table import surfaces
 from openresponses_bridge.errors import BridgeError
 from openresponses_bridge.random_ids import random_id
 from openresponses_server.api.spellings import FOREIGN, respell
-from openresponses_server.errors import HttpError, error_body, error_headers, without_frames
+from openresponses_server.errors import HttpError, error_body, error_headers, shutting_down, without_frames
 from openresponses_server.http.access import KeysWanted
-from openresponses_server.http.headers import fields_of
+from openresponses_server.http.auth import accept_query_key
+from openresponses_server.http.headers import HeaderFields, fields_of
 from openresponses_server.http.refusals import DEFECT
 from openresponses_server.limits.gate import Gate
 from openresponses_server.limits.memory import RECEIVED
-from openresponses_server.limits.requests import check_headers
 from openresponses_server.observation.metrics import Metrics
 from openresponses_server.settings import Limits
 
@@ -159,7 +160,7 @@ class RequestLog:
 
 class Admission:
     """Refuses requests with too large headers, and all requests while the server drains (law S8); gives paths
-    as others spell them ours, before anything else looks at them."""
+    as others spell them ours, and a key in the address its header, before anything else looks at them."""
 
     def __init__(self, gate: Gate, limits: Limits) -> None:
         self._gate = gate
@@ -167,27 +168,35 @@ class Admission:
 
     def check(self, scope: Scope) -> None:
         """Raises HttpError."""
-        check_headers(scope["headers"], self._limits.header_bytes)
+        most = self._limits.header_bytes
+        if sum(map(len, chain.from_iterable(scope["headers"]))) > most:
+            raise HttpError(431, f"The headers are larger than the limit of {most} bytes.")
         path: str = scope["path"]
         if path.startswith(FOREIGN) or "//" in path:
             respell(scope)
-        if scope["path"] not in _SERVED_WHILE_STOPPING:
-            self._gate.check_open()
+        if self._gate.closing and scope["path"] not in _SERVED_WHILE_STOPPING:
+            raise shutting_down()
+        if scope.get("query_string"):
+            accept_query_key(scope)
+
+
+Check = Callable[[Scope, HeaderFields], None]
+"""A check of a request, or of a WebSocket's handshake, with its header fields. Raises HttpError."""
 
 
 class RequestChecks:
-    """Makes the checks in order and refuses a request, or a WebSocket's handshake, that fails one. One layer
-    for all checks, since a request passes each layer twice."""
+    """Admits requests and makes the checks in order; refuses a request, or a WebSocket's handshake, that
+    fails one. One layer for all checks, since a request passes each layer twice."""
 
-    def __init__(self, app: ASGIApp, checks: Sequence[Callable[[Scope], None]]) -> None:
+    def __init__(self, app: ASGIApp, admission: Admission, checks: Sequence[Check]) -> None:
         self._app = app
+        self._admission = admission
         self._checks = checks
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         if scope["type"] in ("http", "websocket"):
             try:
-                for check in self._checks:
-                    check(scope)
+                self._check(scope)
             except KeysWanted as error:
                 return self._check_again(error, scope, receive, send)
             except HttpError as error:
@@ -198,12 +207,17 @@ class RequestChecks:
         """The checks once more, with the keys that were wanted."""
         await wanted.fetch()
         try:
-            for check in self._checks:
-                check(scope)
+            self._check(scope)
         except HttpError as error:
             await _refuse(error, scope, receive, send)
         else:
             await self._app(scope, receive, send)
+
+    def _check(self, scope: Scope) -> None:
+        self._admission.check(scope)
+        fields = fields_of(scope)
+        for check in self._checks:
+            check(scope, fields)
 
 
 async def _refuse(error: BridgeError, scope: Scope, receive: Receive, send: Send) -> None:

@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 from starlette.types import Scope
 
 from openresponses_server.errors import HttpError
-from openresponses_server.http.headers import fields_of
+from openresponses_server.http.headers import HeaderFields
 from openresponses_server.settings import Settings
 from openresponses_server.settings.hosts import LOOPBACK, PORTS, Authority, authority_of, host_name
 
@@ -45,12 +45,12 @@ class Origins:
             self._hosts = frozenset(filter(None, map(host_name, named)))
         self._spelled: set[str] = set()
 
-    def check(self, scope: Scope) -> None:
+    def check(self, scope: Scope, headers: HeaderFields) -> None:
         """Raises HttpError."""
-        path, headers = scope["path"], fields_of(scope)
-        hosts = headers.getlist("host")
-        if len(hosts) == 1 and hosts[0] in self._spelled and headers.keys().isdisjoint(_BROWSER_HEADERS):
+        is_known = headers.get("host") in self._spelled and headers.are_single
+        if is_known and headers.keys().isdisjoint(_BROWSER_HEADERS):
             return
+        path, hosts = scope["path"], headers.getlist("host")
         if len(hosts) > 1:
             raise HttpError(400, "The request has several Host headers.", code="invalid_host")
         authority = authority_of(hosts[0]) if hosts else None

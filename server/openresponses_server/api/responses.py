@@ -33,9 +33,10 @@ from openresponses_server.api.parameters import (
 )
 from openresponses_server.errors import HttpError, shutting_down, too_slow
 from openresponses_server.http.headers import fields_of
+from openresponses_server.requests.assembly import RunAssembly
 from openresponses_server.requests.background import cancel_response, enqueue, reserve
 from openresponses_server.requests.bodies import read_json
-from openresponses_server.requests.prepare import new_run, prepare
+from openresponses_server.requests.prepare import prepare
 from openresponses_server.requests.prepared import Received
 from openresponses_server.requests.service import Service, service_of
 from openresponses_server.runs.follow import remaining_stream
@@ -135,7 +136,7 @@ async def create(request: Request) -> ASGIApp:
         if key is not None and (answer := await _first_response(request, asked, key)) is not None:
             return answer
         prepared = await prepare(Received(asked, fields, request_id, owner, key=key), service)
-        run, headers = new_run(prepared, service), prepared.answer_headers
+        run, headers = RunAssembly(prepared, service).run(), prepared.answer_headers
         try:
             if asked.background:
                 if asked.stream:

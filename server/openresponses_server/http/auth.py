@@ -16,7 +16,7 @@ from starlette.types import Scope
 from openresponses_bridge.dialects.table import surface_at, surfaces
 from openresponses_server.errors import HttpError
 from openresponses_server.http.access import ACCESS, Access, refused, unknown_key
-from openresponses_server.http.headers import fields_of, replace_headers
+from openresponses_server.http.headers import HeaderFields, fields_of, replace_headers
 from openresponses_server.http.managed_keys import KeyBook
 from openresponses_server.settings.files import is_among
 from openresponses_server.tasks import OWNER
@@ -62,9 +62,7 @@ def accept_query_key(scope: Scope) -> None:
     for it, before anything else reads the address. A key in a header counts before it. Raises HttpError 401
     for different keys in one address: which of them another server on the way has read is not certain; and
     for one that no header can have: it could not be sent to an upstream, which would seem to be out."""
-    query: bytes = scope.get("query_string", b"")
-    if not query:
-        return
+    query: bytes = scope["query_string"]
     places = surface_at(scope["path"]).surface.keys
     place = next((each for each in places if each.query), None)
     if place is None:
@@ -186,10 +184,10 @@ class Authentication:
         self._keys = keys
         self._is_open = is_open
 
-    def check(self, scope: Scope) -> None:
+    def check(self, scope: Scope, headers: HeaderFields) -> None:
         """Raises HttpError 401 and 503."""
         is_open = scope["path"] in _OPEN_PATHS or self._is_open(scope["path"])
-        owner, access = (NOBODY, None) if is_open else self._keys.access(fields_of(scope))
+        owner, access = (NOBODY, None) if is_open else self._keys.access(headers)
         if self._keys.pass_through and not is_open and not _is_direct(HTTPConnection(scope)):
             access = unknown_key(owner)
         scope.setdefault("state", {})["owner"] = owner

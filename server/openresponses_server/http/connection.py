@@ -48,12 +48,6 @@ def _cut(cycle: RequestResponseCycle) -> None:
     cycle.transport.close()
 
 
-def _offer_writing(cycle: RequestResponseCycle) -> None:
-    """Offer direct writes to the application. Until `_stop_writing`, cycle and scope refer to each other."""
-    if cycle.scope["method"] != "HEAD":
-        offer(cycle.scope, partial(_write_piece, cycle), partial(_cut, cycle))  # type: ignore[arg-type]
-
-
 def _stop_writing(cycle: RequestResponseCycle) -> None:
     """Withdraw direct writes: the answer has ended, or the client has disconnected."""
     cycle.scope.pop("extensions", None)
@@ -110,6 +104,7 @@ class HttpConnection(HttpToolsProtocol):
         self._is_plain = True  # the newest head has no header that must be checked
         self._is_handshake = False  # the newest request is that of a WebSocket
         self._is_receiving = False  # the rest of the newest body is waited for
+        self._with_head = 0  # bytes of the newest body that came with its head
         self._overhead = 0  # bytes of the body's framing since its last byte
         self._unanswered: list[RequestResponseCycle] = []  # `_MOST_QUEUED` at most
         self._error: HttpError | None = None
@@ -193,6 +188,8 @@ class HttpConnection(HttpToolsProtocol):
             self._refuse(HttpError(400, "The framing of the body is larger than the limit for headers."))
         elif self._stage is _RequestStage.BODY and self._unanswered and not self._is_receiving:
             self._is_receiving = True
+            self._receiving.begin(self._stage_since)
+            self._receiving.add(self._with_head)
             self._registry.mark_waiting(self)
         return self._stage is not _RequestStage.REFUSED
 
@@ -264,11 +261,12 @@ class HttpConnection(HttpToolsProtocol):
                 return  # see `_upgraded`
         before = self.cycle
         super().on_headers_complete()
-        self._stage, self._overhead = _RequestStage.BODY, 0
-        self._receiving.begin(self._stage_since)
+        self._stage, self._overhead, self._with_head = _RequestStage.BODY, 0, 0
         if self.cycle is not before:  # not so for a WebSocket
-            self._unanswered.append(self.cycle)
-            _offer_writing(self.cycle)
+            cycle, scope = self.cycle, self.scope
+            self._unanswered.append(cycle)
+            if scope["method"] != "HEAD":  # until `_stop_writing`, cycle and scope refer to each other
+                offer(scope, partial(_write_piece, cycle), partial(_cut, cycle))  # type: ignore[arg-type]
             if self._registry.retiring:
                 self.retire()
             self._registry.mark_busy(self)
@@ -314,7 +312,10 @@ class HttpConnection(HttpToolsProtocol):
 
     def on_body(self, body: bytes) -> None:
         self._overhead = 0
-        self._receiving.add(len(body))
+        if self._is_receiving:
+            self._receiving.add(len(body))
+        else:
+            self._with_head += len(body)
         super().on_body(body)
 
     def on_message_complete(self) -> None:

@@ -41,12 +41,14 @@ class HeaderFields(dict[str, str]):
         self._raw = raw
         for name, value in reversed(raw):
             self[_NAMES[name]] = value.decode("latin-1")
+        self.are_single = len(self) == len(raw)
+        """No name is repeated."""
 
     def getlist(self, name: str) -> list[str]:
         """All values of a name, in order."""
         if name not in self:
             return []
-        if len(self) == len(self._raw):
+        if self.are_single:
             return [self[name]]
         wanted = name.encode("latin-1")
         return [value.decode("latin-1") for key, value in self._raw if key == wanted]

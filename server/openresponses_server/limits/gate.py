@@ -335,7 +335,10 @@ class Gate:
     def _wake_next(self) -> None:
         """Give free slots to the waiting runs, one owner after the other, so that a long queue of one owner
         does not delay the others."""
-        while not self.cut.is_set() and not self.runs.full and (found := self._next_waiter()) is not None:
+        while self._queue and not self.cut.is_set() and not self.runs.full:
+            found = self._next_waiter()
+            if found is None:
+                return
             owner, waiter = found
             self._remove_waiter(owner, waiter)
             self.runs.acquire(owner)

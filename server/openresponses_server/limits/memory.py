@@ -33,24 +33,18 @@ class MemoryBudget:
         """Return how many bytes this owner has reserved."""
         return self._reserved.get(owner, 0)
 
-    def reserve(self, owner: str, *, accepted: bool = False) -> Reservation:
-        """A reservation for one request of this owner, empty as yet. If its request was `accepted` before, it
-        grows whatever the limits say."""
-        return Reservation(self, owner, accepted)
-
-    def check(self, owner: str, size: int, own: int = 0) -> None:
-        """Raises HttpError 429 that names the limit if this owner may not reserve so many more bytes. `own`
-        is the present size of the reservation that is to grow, which alone may be of any size."""
-        if self.bytes > own and self.bytes + size > self._total:
+    def acquire(self, owner: str, size: int, own: int = 0, *, accepted: bool = False) -> None:
+        """Count so many more bytes for a reservation that has `own` already, which alone may be of any size.
+        Raises HttpError 429 that names the limit if this owner may not reserve them; not for a request that
+        was `accepted` before."""
+        if not accepted and self.bytes > own and self.bytes + size > self._total:
             raise _refusal(
                 f"Bodies and conversations in memory have reached the limit of {self._total} bytes"
             )
-        if owner != WITHOUT_KEY and (mine := self.of(owner)) > own and mine + size > self._per_key:
+        mine = self.of(owner) if owner != WITHOUT_KEY and not accepted else 0
+        if mine > own and mine + size > self._per_key:
             most = self._per_key
             raise _refusal(f"One API key may have bodies and conversations of {most} bytes in memory at once")
-
-    def acquire(self, owner: str, size: int) -> None:
-        """Count so many more bytes, whatever the limits say."""
         if size:
             self.bytes += size
             self._reserved[owner] = self._reserved.get(owner, 0) + size
@@ -69,16 +63,14 @@ class Reservation(Struct, eq=False):
 
     budget: MemoryBudget
     owner: str
-    accepted: bool
+    accepted: bool = False
     """The request was accepted before: `grow` raises nothing."""
     size: int = 0
     """Bytes."""
 
     def grow(self, size: int) -> None:
         """Reserve so many bytes more. Raises HttpError 429."""
-        if not self.accepted:
-            self.budget.check(self.owner, size)
-        self.budget.acquire(self.owner, size)
+        self.budget.acquire(self.owner, size, accepted=self.accepted)
         self.size += size
 
     def resize(self, size: int) -> None:
@@ -86,8 +78,7 @@ class Reservation(Struct, eq=False):
         nothing changes."""
         more = size - self.size
         if more > 0:
-            self.budget.check(self.owner, more, self.size)
-            self.budget.acquire(self.owner, more)
+            self.budget.acquire(self.owner, more, self.size)
         else:
             self.budget.release(self.owner, -more)
         self.size = size

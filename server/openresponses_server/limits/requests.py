@@ -1,11 +1,11 @@
-"""Law S8: the limits of one request: the size of its headers and body, the depth and number of values of its
+"""Law S8: the limits of one request: the size of its body, the depth and number of values of its
 JSON, its items and its tools, on every surface."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from itertools import accumulate, chain
+from itertools import accumulate
 from typing import Any, Final
 
 from msgspec import UNSET
@@ -33,12 +33,6 @@ _NAME_FIELDS: Final = ("id", "call_id", "name")
 _HAVE_NO_TOOLS: Final = frozenset(
     {MessageParam, ReasoningParam, FunctionCallParam, FunctionCallOutputParam, FunctionToolParam}
 )
-
-
-def check_headers(headers: list[tuple[bytes, bytes]], most: int) -> None:
-    """Raises HttpError 431 if they have more than `most` bytes together."""
-    if sum(map(len, chain.from_iterable(headers))) > most:
-        raise HttpError(431, f"The headers are larger than the limit of {most} bytes.")
 
 
 def _check_beyond(beyond: list[ForeignFields]) -> None:

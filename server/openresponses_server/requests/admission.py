@@ -20,6 +20,7 @@ from openresponses_bridge.protocol.tools import FunctionTool, FunctionToolParam,
 from openresponses_bridge.protocol.usage import Usage
 from openresponses_server.errors import HttpError
 from openresponses_server.limits.memory import release_received
+from openresponses_server.limits.owners import WITHOUT_KEY
 from openresponses_server.limits.requests import check_conversation, check_request
 from openresponses_server.observation.responses import EndedRun, LoggedEnd, Watch
 from openresponses_server.requests.answer_format import check_format
@@ -103,6 +104,8 @@ def _may_store(request: Received, service: Service) -> bool:
 async def count_request(request: Addressed, service: Service) -> Addressed:
     """Count the request against the quotas of its key. Raises HttpError 429, and 400 for a model without a
     price where there is a budget in money."""
+    if request.owner == WITHOUT_KEY:
+        return request  # there are no quotas
     if request.leased is not None:  # it was counted when it was queued
         return request
     body, target = request.body, request.target

@@ -19,6 +19,7 @@ from openresponses_bridge.protocol.request import CreateResponse, conversation_o
 from openresponses_bridge.protocol.response import ErrorPayload
 from openresponses_bridge.wire import wire_for
 from openresponses_server.errors import UpstreamError, code_for_codex
+from openresponses_server.limits.memory import Reservation
 from openresponses_server.limits.owners import WITHOUT_KEY
 from openresponses_server.observation.contents import Content
 from openresponses_server.observation.metrics import Metrics
@@ -116,7 +117,9 @@ class RunAssembly:
     the attempts, and these to it.
     """
 
-    def __init__(self, request: Translated, service: Service, choice: int | None) -> None:
+    def __init__(self, request: Translated, service: Service, choice: int | None = None) -> None:
+        """`choice`: the run is of this one of several, for which the caller reserves the slots and the memory
+        together."""
         self._request = request
         self._service = service
         self._choice = choice
@@ -173,7 +176,9 @@ class RunAssembly:
         persistence = None if body.store is False else self._new_persistence()
         rounds = None if self._hosted is None else self._new_rounds(self._hosted, persistence)
         outcome = self._new_outcome(attempts, ended_elsewhere=persistence is not None)
-        memory = request.reservation if choice is None else service.available.budget.reserve(request.owner)
+        memory = (
+            request.reservation if choice is None else Reservation(service.available.budget, request.owner)
+        )
         has_own_key = key is not None and any(each.pass_through for each in service.settings.upstreams)
         parts = RunRequest(
             request.owner,
@@ -239,8 +244,8 @@ class RunAssembly:
         request, target = self._request, self._target
         # a request that may be condensed meanwhile is another one then
         prepare = partial(attempt_at, request) if request.threshold is None else self._attempt
-        routes, chosen = self._service.routes, request.chosen
-        return Attempts(target, prepare, self._accept, self._observe, routes, chosen)
+        choice = request.chosen or RouteChoice(self._service.routes, (target, *target.fallbacks))
+        return Attempts(target, prepare, self._accept, self._observe, choice)
 
     def _accept(self, attempt: Attempt, reply: UpstreamReply, tried: Sequence[Tried]) -> None:
         """Read the answer to the accepted attempt, and learn from it."""
@@ -310,11 +315,10 @@ class RunAssembly:
         )
 
     def _next_attempts(self, asked: Translated, accept: OnAccepted) -> Attempts:
-        target, routes = self._target, self._service.routes
-        others = [each.alone for each in (target, *target.fallbacks)]
-        again = RouteChoice(routes, others)
+        others = [each.alone for each in (self._target, *self._target.fallbacks)]
+        again = RouteChoice(self._service.routes, others)
         prepare = partial(attempt_at, asked)
-        return Attempts(self._upstream.target.alone, prepare, accept, self._observe, routes, again)
+        return Attempts(self._upstream.target.alone, prepare, accept, self._observe, again)
 
     async def _attempt(self, target: Target) -> Attempt:
         return await attempt_at(self._request, target)

@@ -17,7 +17,8 @@ from openresponses_bridge.errors import BridgeError
 from openresponses_bridge.protocol.codec import decode_request
 from openresponses_bridge.protocol.response import Response
 from openresponses_server.errors import HttpError, Outage
-from openresponses_server.requests.prepare import new_run, prepare
+from openresponses_server.requests.assembly import RunAssembly
+from openresponses_server.requests.prepare import prepare
 from openresponses_server.requests.prepared import LeasedResponse, Received
 from openresponses_server.requests.service import Service
 from openresponses_server.runs.run import Run
@@ -119,7 +120,7 @@ async def _run_stored(service: Service, record: StoredResponse, worker: str, pre
             raise _secrets_not_stored()
         leased = LeasedResponse(response, worker, wire_of(record), previous_attempts)
         asked = Received(decode_request(record.request), {}, request_id, record.owner, leased=leased)
-        run = new_run(await prepare(asked, service), service)
+        run = RunAssembly(await prepare(asked, service), service).run()
     except BridgeError as error:
         if isinstance(error, StoreError) and not isinstance(error, UnreadableRecord):
             raise  # retried when this lease expires

@@ -5,17 +5,19 @@ Every JSON body goes through `read_json`, every WebSocket message through `decod
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final, TypeVar
 
 import anyio
+from msgspec import Struct
 from starlette.requests import ClientDisconnect, Request
 
 from openresponses_bridge.protocol.codec import encode, request_object
 from openresponses_server.errors import HttpError
-from openresponses_server.http.encodings import decoding
+from openresponses_server.http.encodings import Compressed, decoding
 from openresponses_server.http.headers import HeaderFields, fields_of
+from openresponses_server.limits.gate import Gate
 from openresponses_server.limits.memory import RECEIVED, Reservation
 from openresponses_server.limits.requests import check_json, check_length, check_type, too_large
 from openresponses_server.observation.traces import REQUEST
@@ -72,8 +74,9 @@ async def decode_body(data: bytes | str, limits: Limits, decode: Callable[[bytes
     takes it, and what `decode` raises.
     """
 
-    work = partial(_check_and_decode, data, limits, decode)
-    return await on_thread(work) if len(data) > LARGE else work()
+    if len(data) > LARGE:
+        return await on_thread(partial(_check_and_decode, data, limits, decode))
+    return _check_and_decode(data, limits, decode)
 
 
 def _check_and_decode(data: bytes | str, limits: Limits, decode: Callable[[bytes], T]) -> T:
@@ -87,52 +90,94 @@ async def _read(
 ) -> bytes:
     """The decompressed body. Memory is reserved for it, but not for a small body that is already in the
     connection's buffer."""
+    body = arriving_body(request, headers, service, expands)
+    first = await body.read()
+    if body.ended and len(first) <= LARGE:
+        return first  # the whole body in one chunk
+    reservation = Reservation(service.available.budget, request.state.owner)
+    RECEIVED.set(reservation)
     pieces: list[bytes] = []
-    reservation: Reservation | None = None
-    size = 0
-    async for piece, is_last in body_pieces(request, headers, service, expands):
-        if is_last and not pieces and len(piece) <= LARGE:
-            return bytes(piece)  # the whole body in one chunk
-        if reservation is None:
-            reservation = service.available.budget.reserve(request.state.owner)
-            RECEIVED.set(reservation)
+    size, piece = 0, first
+    while piece:
         size += len(piece)
         reservation.resize(size)
         pieces.append(piece)
+        piece = b"" if body.ended else await body.read()
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
-async def body_pieces(
+def arriving_body(
     request: Request, headers: HeaderFields, service: Service, expands: int | None = None
-) -> AsyncIterator[tuple[bytes, bool]]:
-    """The decompressed body as it arrives, and whether a piece is known to be the last. `max_body_bytes`
-    applies to the bytes received and to the decompressed ones; `expands` is as in `read_bytes`. Raises as
-    `read_bytes` does, and ClientDisconnect."""
-    limit = service.settings.max_body_bytes
+) -> ArrivingBody | CompressedBody:
+    """The body of this request; `expands` is as in `read_bytes`. Raises HttpError 413 and 415 for what the
+    headers say of it."""
+    most = service.settings.max_body_bytes
     encoding = decoding(headers.getlist("content-encoding")) if "content-encoding" in headers else None
-    check_length(headers.get("content-length", ""), limit)
-    received = size = 0
-    more = True
-    while more:
-        message = await request.receive()
-        if message["type"] == "http.disconnect":
-            raise ClientDisconnect
-        chunk, more = message.get("body", b""), message.get("more_body", False)
-        received += len(chunk)
-        if received > limit:
-            raise too_large(limit)
-        if encoding is None:
-            yield chunk, not more
-            continue
-        for piece in encoding.feed(chunk):
-            size += len(piece)
-            if size > limit:
-                raise too_large(limit)
-            if expands is not None and size > _FREE + expands * received:
-                what = f"The body becomes more than {expands} times as large as it was sent"
-                raise HttpError(413, f"{what}: send it without compression.")
-            yield piece, False
+    check_length(headers.get("content-length", ""), most)
+    arriving = ArrivingBody(request, most)
+    return arriving if encoding is None else CompressedBody(arriving, encoding, service.gate, expands)
+
+
+class ArrivingBody(Struct):
+    """A body of at most `most` bytes, as it arrives. An object, because it takes a task to close a generator
+    that is not read to its end."""
+
+    request: Request
+    most: int
+    received: int = 0
+    """Bytes."""
+    ended: bool = False
+    """Nothing more is to be read."""
+
+    async def read(self) -> bytes:
+        """The next piece; b"" at the end. Raises HttpError 413, what `HttpConnection` raises, and
+        ClientDisconnect."""
+        while not self.ended:
+            message = await self.request.receive()
+            if message["type"] == "http.disconnect":
+                raise ClientDisconnect
+            piece: bytes = message.get("body", b"")
+            self.ended = not message.get("more_body", False)
+            self.received += len(piece)
+            if self.received > self.most:
+                raise too_large(self.most)
+            if piece:
+                return piece
+        return b""
+
+
+class CompressedBody(Struct):
+    """A body as it is decompressed, to as many bytes as it may have and at most `expands` times as many as
+    have arrived, if that is given."""
+
+    arriving: ArrivingBody
+    encoding: Compressed
+    gate: Gate
+    expands: int | None
+    size: int = 0
+    ended: bool = False
+    """Nothing more is to be read: known when b"" was."""
+    pieces: Iterator[bytes] = iter(())
+
+    async def read(self) -> bytes:
+        """The next piece; b"" at the end. Raises what `ArrivingBody.read` does, HttpError 400 for invalid
+        data and 503 when the server stops."""
+        if self.size:
             await anyio.lowlevel.checkpoint()
-            service.gate.check_open()  # what is left may take as long as work on a thread does
-    if encoding is not None:
-        encoding.close()
+            self.gate.check_open()  # what is left may take as long as work on a thread does
+        arriving = self.arriving
+        while not self.ended:
+            if piece := next(self.pieces, b""):
+                self.size += len(piece)
+                if self.size > arriving.most:
+                    raise too_large(arriving.most)
+                if self.expands is not None and self.size > _FREE + self.expands * arriving.received:
+                    what = f"The body becomes more than {self.expands} times as large as it was sent"
+                    raise HttpError(413, f"{what}: send it without compression.")
+                return piece
+            if arriving.ended:
+                self.encoding.close()
+                self.ended = True
+            else:
+                self.pieces = self.encoding.feed(await arriving.read())
+        return b""

@@ -13,7 +13,7 @@ import asyncio
 import json
 import re
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
@@ -33,10 +33,10 @@ from openresponses_server.http.auth import client_key
 from openresponses_server.http.client.upload import Upload
 from openresponses_server.http.headers import HeaderFields, fields_of
 from openresponses_server.http.multipart import MultipartScanner, boundary_of, content_type_of, model_part
-from openresponses_server.limits.memory import RECEIVED
+from openresponses_server.limits.memory import RECEIVED, Reservation
 from openresponses_server.limits.money import Counted, without_price
 from openresponses_server.observation.responses import EndedRun, LoggedEnd, TokenTiming, Watch
-from openresponses_server.requests.bodies import body_pieces, read_json
+from openresponses_server.requests.bodies import ArrivingBody, CompressedBody, arriving_body, read_json
 from openresponses_server.requests.passed_fields import check_name, check_names, priced_apart
 from openresponses_server.requests.service import Service, target_of
 from openresponses_server.runs.metering import plausible
@@ -183,7 +183,7 @@ class _ArrivingForm(Struct):
     """A form of which the rest is still to arrive."""
 
     begun: _Form
-    rest: AsyncIterator[tuple[bytes, bool]]
+    rest: ArrivingBody | CompressedBody
     length: int | None
     """The bytes of all of it, if the client said so."""
     model: str | None
@@ -206,7 +206,7 @@ class _ArrivingForm(Struct):
         if begun:
             self.begun = replace(self.begun, data=b"")  # what is sent need not be kept
             return begun.pop()
-        async for piece, _ in self.rest:
+        while piece := await self.rest.read():
             if data := self.begun.scanner.feed(piece):
                 return data
         self.received.set()
@@ -263,7 +263,7 @@ def _characters_of(body: ForwardedBody) -> int:
 async def _read_form(
     request: Request, headers: HeaderFields, service: Service, boundary: str
 ) -> ForwardedBody:
-    reservation = service.available.budget.reserve(request.state.owner)
+    reservation = Reservation(service.available.budget, request.state.owner)
     RECEIVED.set(reservation)
     has_budget = service.quotas.has_budget(request.state.owner)
 
@@ -274,15 +274,15 @@ async def _read_form(
 
     scanner = MultipartScanner(boundary, check)
     kept = bytearray()
-    pieces = body_pieces(request, headers, service)
-    async for piece, is_last in pieces:
+    body = arriving_body(request, headers, service)
+    while piece := await body.read():
         kept += scanner.feed(piece)
         reservation.resize(len(kept) + len(piece))
-        if scanner.model is not None and len(kept) > _MOST_KEPT and not is_last:
+        if scanner.model is not None and len(kept) > _MOST_KEPT and not body.ended:
             begun = _Form(boundary, bytes(kept), scanner, scanner.model)
             length = headers.get("content-length", "")
             known = length.isascii() and length.isdigit() and "content-encoding" not in headers
-            return _ArrivingForm(begun, pieces, int(length) if known else None, scanner.model)
+            return _ArrivingForm(begun, body, int(length) if known else None, scanner.model)
     kept += scanner.close()
     return _Form(boundary, bytes(kept), scanner, scanner.model)
 
@@ -593,7 +593,8 @@ def _attempts(
     def accepted(_attempt: Attempt, _reply: UpstreamReply, _tried: Sequence[Tried]) -> None:
         return None
 
-    return Attempts(target, attempt, accepted, service.metrics.asked, service.routes)
+    choice = RouteChoice(service.routes, (target, *target.fallbacks))
+    return Attempts(target, attempt, accepted, service.metrics.asked, choice)
 
 
 async def prepare_forwarding(request: Request, service: Service, endpoint: Endpoint) -> ForwardedRequest:

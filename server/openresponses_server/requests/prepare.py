@@ -1,4 +1,4 @@
-"""From a request to its run: the passes that prepare it, then the assembly of the run."""
+"""The passes that prepare a request for its run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from openresponses_server.requests.admission import (
     restore_thread,
 )
 from openresponses_server.requests.answer_format import check_patterns
-from openresponses_server.requests.assembly import RunAssembly
 from openresponses_server.requests.client_traits import read_headers
 from openresponses_server.requests.condensing import plan_compaction
 from openresponses_server.requests.fetched_files import fetch_addresses
@@ -35,7 +34,6 @@ from openresponses_server.requests.outgoing import (
 from openresponses_server.requests.prepared import Placed, Received, Translated
 from openresponses_server.requests.routes import choose_route
 from openresponses_server.requests.service import Service
-from openresponses_server.runs.run import Run
 
 Step = Callable[[Any, Service], Any]
 """One step of preparing a request: returns it, with more in it. Raises HttpError or InvalidRequestError, with
@@ -77,8 +75,8 @@ PASSES: Final = (
     _pass(check_patterns, "form.plan"),
     _pass(plan_compaction, "threshold"),
     _pass(continue_upstream, "upstream_response"),
-    _pass(reserve),
     _pass(report_losses),
+    _pass(reserve),
 )
 """Each returns what the next one takes."""
 
@@ -100,9 +98,3 @@ async def prepare(received: Received, service: Service) -> Translated:
         raise
     translated: Translated = request
     return translated
-
-
-def new_run(request: Translated, service: Service, choice: int | None = None) -> Run:
-    """Return a new run of the request, or of one choice. The caller reserves the slot and the memory of all
-    choices together."""
-    return RunAssembly(request, service, choice).run()

@@ -28,25 +28,26 @@ Deliver = Callable[[Batch], Awaitable[None] | None]
 when it was closed before; None: they were sent, and it can take more."""
 
 
-class Client:
-    """The reader of one run. With `may_leave` the run goes on without it."""
+class Client(Struct, eq=False):
+    """The reader of one run."""
 
-    def __init__(self, *, may_leave: bool) -> None:
-        self._may_leave = may_leave
-        self.deliver: Deliver | None = None
-        """None when there is no client, or no more."""
-        self.has_sent = False
-        """Something has been sent, so that a failure is reported by events from now on."""
-        self.last_sent = -1
-        """The number of the last event that was sent."""
-        self._behind: asyncio.Future[None] | None = None  # none when the run waits for it
+    may_leave: bool
+    """The run goes on without it."""
+    deliver: Deliver | None = None
+    """None when there is no client, or no more."""
+    has_sent: bool = False
+    """Something has been sent, so that a failure is reported by events from now on."""
+    last_sent: int = -1
+    """The number of the last event that was sent."""
+    behind: asyncio.Future[None] | None = None
+    """Done when the run goes on without a client that has fallen behind; None when the run waits for it."""
 
     def attach(self, deliver: Deliver, *, may_fall_behind: bool = False) -> None:
         """Send what follows to this client. One that `may_fall_behind` reads the rest elsewhere; a delivery
         to it that is cancelled has sent nothing."""
         self.deliver = deliver
-        if may_fall_behind and self._may_leave:
-            self._behind = asyncio.get_running_loop().create_future()
+        if may_fall_behind and self.may_leave:
+            self.behind = asyncio.get_running_loop().create_future()
 
     def detach(self) -> None:
         """The client has left: discard what follows."""
@@ -55,29 +56,29 @@ class Client:
     @property
     def is_behind(self) -> bool:
         """True if the client took nothing for so long that the run goes on without it."""
-        return self._behind is not None and self._behind.done()
+        return self.behind is not None and self.behind.done()
 
     async def wait(self, made: asyncio.Task[None]) -> None:
         """Wait until the run is made, or continues without this client. Raises what the run does, until
         then."""
-        if self._behind is not None:
-            await asyncio.wait((made, self._behind), return_when=asyncio.FIRST_COMPLETED)
+        if self.behind is not None:
+            await asyncio.wait((made, self.behind), return_when=asyncio.FIRST_COMPLETED)
         if not self.is_behind:
             await asyncio.shield(made)
 
     async def drain(self, rest: Awaitable[None], batch: Batch) -> None:
         """Wait until these are sent and the client can take more."""
         try:
-            async with asyncio.timeout(None if self._behind is None else _TIMEOUT) as timeout:
+            async with asyncio.timeout(None if self.behind is None else _TIMEOUT) as timeout:
                 await rest
             self.last_sent = batch.events[-1].sequence_number
         except BridgeError:
             raise
         except Exception:
-            if timeout.expired() and self._behind is not None:
+            if timeout.expired() and self.behind is not None:
                 self.detach()
-                self._behind.set_result(None)
-            elif self._may_leave:
+                self.behind.set_result(None)
+            elif self.may_leave:
                 self.detach()
             else:
                 raise

@@ -5,6 +5,7 @@ and client. Synchronous from socket to socket; what has to be waited for pauses 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from enum import Enum, auto
 from typing import Final, NamedTuple, Protocol, cast
@@ -61,6 +62,7 @@ class Translation:
         self._bytes_read = 0
         self._machine = machine
         self.response_id = machine.response_id
+        self.diagnostics: Diagnostics = machine.diagnostics
         self._judged = judged
         self.is_complete = False
         """The response has ended, or its end is kept back: nothing more is read from the upstream."""
@@ -85,10 +87,6 @@ class Translation:
     @property
     def ended(self) -> bool:
         return self._machine.phase in TERMINAL_PHASES
-
-    @property
-    def diagnostics(self) -> Diagnostics:
-        return self._machine.diagnostics
 
     @property
     def snapshot(self) -> Response:
@@ -150,7 +148,6 @@ class Translation:
                     if len(frame.data) > SHALLOW:
                         check_frame(frame.data)
                     events += self._inbound.feed(frame.data, frame.event)
-                self._at_frame_start = self._frames.is_between
                 if len(frames) > len(events) or self._frames.skipped != self._skipped:
                     self._count_empty(len(frames) - len(events))
             if self._judged is None or self._judged.question is None:
@@ -166,6 +163,8 @@ class Translation:
         )
         if self.is_complete:
             self._template = None
+        else:
+            self._at_frame_start = self._frames.is_between
         return events
 
     def _count_empty(self, frames: int) -> None:
@@ -431,10 +430,11 @@ _OPEN: Final = AnswerStage.OPEN
 class ProgressNotes(Protocol):
     """Measures when bytes and events arrive."""
 
+    answered_at: float | None
+    """When the first bytes of the answer arrived, by `time.perf_counter`."""
+
     @property
     def timing(self) -> TokenTiming: ...
-
-    def first_bytes_received(self) -> None: ...
 
 
 class Exchange(Struct, eq=False):
@@ -569,7 +569,7 @@ class Exchange(Struct, eq=False):
         """Return whether these bytes are to be translated now: a refusal in the place of an answer may be
         avoided by another request."""
         if self.stage is AnswerStage.SILENT:
-            self.progress.first_bytes_received()
+            self.progress.answered_at = time.perf_counter()
             if data[:2] == _GZIP:
                 what = "the upstream answered with gzip and no content-encoding that says so"
                 self.end(UpstreamError(502, what, code=UpstreamError.INVALID_RESPONSE, cause=what))

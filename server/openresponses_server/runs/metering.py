@@ -84,14 +84,17 @@ class Meters:
 
     def counter_now(self, owner: str) -> TokenCounter:
         """A counter for this key by what was learned until now."""
-        known = self._keys.get(owner)
-        estimator = self._uncorrected if known is None else known.estimator
+        estimator = self.estimator(owner)
         return estimator if self._exact is None else self._exact.with_fallback(estimator)
+
+    def estimator(self, owner: str) -> TokenEstimator:
+        """The estimator for this key by what was learned until now."""
+        known = self._keys.get(owner)
+        return self._uncorrected if known is None else known.estimator
 
     def tokens(self, measured: Measured, model: str, owner: str) -> int:
         """An estimate of how many tokens this model will count."""
-        known = self._keys.get(owner)
-        return (self._uncorrected if known is None else known.estimator).tokens(measured, model)
+        return self.estimator(owner).tokens(measured, model)
 
     def learn(self, owner: str, model: str, given: MeasuredInput, usage: Usage) -> None:
         """Correct the estimates for this key by what an upstream counted; some of its counts are skipped."""
@@ -149,32 +152,30 @@ def plausible(usage: Usage, answers: int = 1) -> Usage | None:
     return Usage.of(incoming, outgoing, cached_tokens=cached, reasoning_tokens=reasoning)
 
 
-class Meter(Watch):
-    """The tokens of one response, recorded once. `model` is what the client named. `share`: if one request to
-    the upstream makes several responses, their number for the first, 0 for the others."""
+class Meter(Watch, Struct, eq=False):
+    """The tokens of one response, recorded once."""
 
-    def __init__(
-        self, meters: Meters, owner: str, model: str, target: Target, given: MeasuredInput, share: int = 1
-    ) -> None:
-        self._meters = meters
-        self._owner = owner
-        self._model = model
-        self._target = target
-        self._given = given
-        self._agent = given.agent
-        self._share = share
-        self._is_recorded = False
-        self.accepting: Target | None = None
-        """The target that accepted the request."""
-        self.answers = 0
-        """The requests that were accepted: the usage is that of all."""
+    meters: Meters
+    owner: str
+    model: str
+    """As the client named it."""
+    target: Target
+    given: MeasuredInput
+    share: int = 1
+    """If one request to the upstream makes several responses, their number for the first, 0 for the
+    others."""
+    accepting: Target | None = None
+    """The target that accepted the request."""
+    answers: int = 0
+    """The requests that were accepted: the usage is that of all."""
+    is_recorded: bool = False
 
     def settle(
         self, usage: Usage | None, output: Sequence[AnyItem], more: Sequence[AnyItem] = ()
     ) -> Usage | None:
         """The usage that the response ends with: the upstream's, completed by estimates. `more` are the items
         that it was sent beside those of the request."""
-        if not self._share:
+        if not self.share:
             return usage
         if usage is not None and usage.total_tokens > MOST_PLAUSIBLE:
             usage = plausible(usage, max(self.answers, 1))
@@ -199,18 +200,18 @@ class Meter(Watch):
 
     def end(self, ended: EndedRun, said: LoggedEnd) -> None:
         """Record the end of the response, or that there is none: it was refused, or its client has left."""
-        if self._is_recorded or (said == HANDED_OVER and not ended.has_end):
+        if self.is_recorded or (said == HANDED_OVER and not ended.has_end):
             return
-        self._is_recorded = True
+        self.is_recorded = True
         usage, failed = ended.response.usage, ended.response.status == "failed"
         if not ended.has_end:
             usage, failed = None, True
-        self._meters.book.add(
-            self._owner,
-            self._agent,
-            self._model,
+        self.meters.book.add(
+            self.owner,
+            self.given.agent,
+            self.model,
             usage,
-            room=input_room_of(self._target),
+            room=input_room_of(self.target),
             failed=failed,
             cost=ended.cost,
         )
@@ -220,19 +221,20 @@ class Meter(Watch):
             and usage.estimated is not True
             and accepting is not None
             and accepting.counts
-            and self._share
-            and self._given.whole
+            and self.share
+            and self.given.whole
             and self.answers == 1
         ):
-            self._meters.learn(self._owner, accepting.model, self._given, usage)
+            self.meters.learn(self.owner, accepting.model, self.given, usage)
 
     def _input_tokens(self, more: Sequence[AnyItem] = ()) -> int:
-        tokens = self._meters.tokens(self._given.measured, self._target.model, self._owner)
+        estimator = self.meters.estimator(self.owner)
+        tokens = estimator.tokens(self.given.measured, self.target.model)
         return tokens + self._output_tokens(more) if more else tokens
 
     def _output_tokens(self, output: Sequence[AnyItem]) -> int:
-        measured = measured_output(output, most=SAMPLE)
-        return self._meters.tokens(measured, self._target.model, self._owner) * self._share
+        estimator = self.meters.estimator(self.owner)
+        return estimator.tokens(measured_output(output, most=SAMPLE), self.target.model) * self.share
 
 
 Used = Callable[[Sequence[AnyItem]], Usage | None]

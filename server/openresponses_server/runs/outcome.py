@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
 from typing import Any, Final, Protocol
 
 import structlog
-from msgspec import Struct
+from msgspec import Struct, field
 from starlette.requests import ClientDisconnect
 
 from openresponses_bridge.diagnostics import Diagnostic
@@ -20,6 +21,7 @@ from openresponses_bridge.dialects.base import CUT, EMPTY, INVALID_JSON, INVALID
 from openresponses_bridge.errors import BridgeError
 from openresponses_bridge.protocol.response import Response
 from openresponses_bridge.protocol.usage import Usage
+from openresponses_bridge.state import TERMINAL_EVENT
 from openresponses_server.errors import HttpError, Outage, UpstreamError
 from openresponses_server.observation.responses import (
     HANDED_OVER,
@@ -77,76 +79,66 @@ CostOf = Callable[[str, Response], int | None]
 is not known."""
 
 
-class RunOutcome:
-    """The outcome of one run, for its `watches`: they begin in this order and end in the reverse one.
-    `timing` is that of its tokens. `ended_elsewhere`: if the run is cancelled, another worker ends the
-    response. `losses` are filled with what the request lost in translation for the upstream that accepts it,
-    `rounds` with the usage of its answers. Without `cost_of` the cost is not known."""
+class RunOutcome(Struct, eq=False):
+    """The outcome of one run."""
 
-    def __init__(
-        self,
-        translation: Ending,
-        attempts: Attempts,
-        watches: Sequence[Watch],
-        timing: TokenTiming,
-        *,
-        ended_elsewhere: bool,
-        losses: list[Diagnostic],
-        rounds: Sequence[Usage] = (),
-        cost_of: CostOf | None = None,
-    ) -> None:
-        self._translation = translation
-        self._attempts = self._asking = attempts
-        self._watches = watches
-        self.timing = timing
-        self._ended_elsewhere = ended_elsewhere
-        self._started = time.perf_counter()
-        self._first: float | None = None
-        self._losses = losses
-        self._rounds = rounds
-        self._cost_of = cost_of
+    translation: Ending
+    attempts: Attempts
+    watches: Sequence[Watch]
+    """What observes it: they begin in this order and end in the reverse one."""
+    timing: TokenTiming
+    """That of its tokens."""
+    ended_elsewhere: bool
+    """If the run is cancelled, another worker ends the response."""
+    losses: list[Diagnostic]
+    """Filled with what the request lost in translation for the upstream that accepts it."""
+    rounds: Sequence[Usage] = ()
+    """Filled with the usage of its answers."""
+    cost_of: CostOf | None = None
+    """None: the cost is not known."""
+    answered_at: float | None = None
+    """When the first bytes of an upstream's answer arrived, by `time.perf_counter`."""
+    asking: Attempts | None = None
+    """The attempts that are made in place of those it was made with."""
+    started: float = field(default_factory=time.perf_counter)
 
     def asks(self, attempts: Attempts) -> None:
         """Record that these attempts are made in place of those it was made with."""
-        self._asking = attempts
-
-    def first_bytes_received(self) -> None:
-        """The first bytes of the upstream's answer have arrived."""
-        self._first = time.perf_counter()
+        self.asking = attempts
 
     def refused(self) -> None:
         """The response was ended as failed after a run without an end."""
         ended = self._ended(None)
         said = self._said(ended, None)
-        for watch in self._watches:
+        for watch in self.watches:
             watch.refused(ended, said)
 
     def __enter__(self) -> None:
-        for watch in self._watches:
+        for watch in self.watches:
             if isinstance(watch, RunWatch):
                 watch.begin()
 
     def __exit__(self, _kind: type[BaseException] | None, raised: BaseException | None, _: object) -> None:
         ended = self._ended(raised)
         said = self._said(ended, raised)
-        for watch in reversed(self._watches):
+        for watch in reversed(self.watches):
             watch.end(ended, said)
 
     def _ended(self, raised: BaseException | None) -> EndedRun:
-        target, response = self._attempts.target, self._translation.snapshot
-        counts, cost = self._first is not None or self._was_given_up(raised), None
-        if self._cost_of is not None:
-            cost = self._cost_of(target.model, response) if counts else 0
+        target, response, answered_at = self.attempts.target, self.translation.snapshot, self.answered_at
+        counts, cost = answered_at is not None or self._was_given_up(raised), None
+        if self.cost_of is not None:
+            cost = self.cost_of(target.model, response) if counts else 0
         return EndedRun(
-            self._attempts.chosen,
-            target.model if self._attempts.chosen else "",
+            self.attempts.chosen,
+            target.model if self.attempts.chosen else "",
             response,
             self.timing,
-            [*self._losses, *self._translation.diagnostics],
-            time.perf_counter() - self._started,
-            None if self._first is None else self._first - self._started,
-            self._translation.ended,
-            self._rounds,
+            list(chain(self.losses, self.translation.diagnostics)),
+            time.perf_counter() - self.started,
+            None if answered_at is None else answered_at - self.started,
+            response.status in TERMINAL_EVENT,
+            self.rounds,
             cost,
             counts,
         )
@@ -154,14 +146,14 @@ class RunOutcome:
     def _was_given_up(self, raised: BaseException | None) -> bool:
         """Return True if the client has left, or cancelled, before an upstream that was asked began to
         answer."""
-        if not self._asking.is_asking:
+        if not (self.asking or self.attempts).is_asking:
             return False
         if isinstance(raised, asyncio.CancelledError):
-            return not self._ended_elsewhere
-        return raised is None and self._translation.ended and self._translation.failure is None
+            return not self.ended_elsewhere
+        return raised is None and self.translation.ended and self.translation.failure is None
 
     def _said(self, ended: EndedRun, raised: BaseException | None) -> LoggedEnd:
-        failure = self._translation.failure or raised
+        failure = self.translation.failure or raised
         if isinstance(failure, BridgeError):
             return LoggedEnd("failed", failure.code, _cause(failure))
         if ended.has_end:
@@ -169,7 +161,7 @@ class RunOutcome:
             failed = ended.response.error is not None
             return LoggedEnd(status, code, _CAUSES.get(code or "", _REPORTED) if failed else None)
         is_cancelled = isinstance(raised, asyncio.CancelledError)
-        if raised is None or (is_cancelled and self._ended_elsewhere):
+        if raised is None or (is_cancelled and self.ended_elsewhere):
             return HANDED_OVER
         if is_cancelled or isinstance(raised, ClientDisconnect):
             return LoggedEnd(_CANCELLED, _LEFT)

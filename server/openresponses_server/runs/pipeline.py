@@ -9,17 +9,17 @@ from functools import partial
 from typing import Final, NamedTuple, Protocol
 
 import structlog
+from msgspec import Struct
 
 from openresponses_bridge.errors import BridgeError
 from openresponses_bridge.protocol.events import Event
 from openresponses_server.errors import HttpError, UpstreamError
 from openresponses_server.runs import exchange
-from openresponses_server.runs.client import Batch, Client
-from openresponses_server.runs.exchange import AnswerStage, Exchange, Outflow, Passage, Translation, Wakeup
+from openresponses_server.runs.client import Batch
+from openresponses_server.runs.exchange import AnswerStage, Exchange, Outflow, Passage, Translation
 from openresponses_server.runs.hosted_stream import CallsToRun, Condensed, Unsettled
 from openresponses_server.runs.rounds import Rounds
 from openresponses_server.runs.schema_workers import SchemaCheck, SchemaJudge
-from openresponses_server.store.persistence import ResponseSessionPersistenceTransformer
 from openresponses_server.upstreams.base import UpstreamReply
 from openresponses_server.upstreams.preamble import Preamble
 from openresponses_server.upstreams.routing.attempts import Attempts
@@ -76,43 +76,31 @@ class ProgressNotes(exchange.ProgressNotes, Protocol):
     def asks(self, attempts: Attempts) -> None: ...
 
 
-class Pipeline:
+class Pipeline(Struct, eq=False):
     """One run's way from its upstreams to its client: an `Exchange` reads each answer, the `Outflow` stores
     and sends the events of all. The run's task waits in `follow` for the end, and until events are stored and
     sent where that takes time; meanwhile the upstream is paused, so that a slow client slows its own run
     alone (law S4)."""
 
-    def __init__(
-        self,
-        translation: Translation,
-        client: Client,
-        persistence: ResponseSessionPersistenceTransformer | None,
-        judge: SchemaJudge,
-        progress: ProgressNotes,
-        owner: str,
-        rounds: Rounds | None = None,
-    ) -> None:
-        self.stage = Stage.ASKING
-        self._translation = translation
-        self._persistence = persistence
-        self._judge = judge
-        self._progress = progress
-        self._owner = owner
-        self._rounds = rounds
-        self._wakeup = Wakeup()
-        self._outflow = Outflow(client, persistence, self._wakeup)
-        self.last: list[Event] = []
-        """The last events, once they are known."""
+    translation: Translation
+    outflow: Outflow
+    judge: SchemaJudge
+    progress: ProgressNotes
+    owner: str
+    rounds: Rounds | None
+    stage: Stage = Stage.ASKING
+    last: list[Event] = []
+    """The last events, once they are known."""
 
     @property
     def draining(self) -> bool:
         """The run waits for its client."""
-        return self._outflow.stage is Passage.SENDING
+        return self.outflow.stage is Passage.SENDING
 
     def send_keepalive(self, *, as_event: bool) -> bool:
         """Send something while the upstream is silent: the first events, later a keep-alive event if
         `as_event`. Returns whether there was anything to send."""
-        translation, outflow = self._translation, self._outflow
+        translation, outflow = self.translation, self.outflow
         if not STAGES[self.stage].sends or outflow.stage is not Passage.FREE or translation.ended:
             return False
         if outflow.exchange is not None and outflow.exchange.stage is AnswerStage.READ:
@@ -124,22 +112,22 @@ class Pipeline:
 
     async def send(self, events: list[Event]) -> None:
         """Store and send these events while no upstream is read."""
-        await self._outflow.clear()  # of a keep-alive
+        await self.outflow.clear()  # of a keep-alive
         if events:
-            self._outflow.store(events)
-            await self._outflow.clear()
+            self.outflow.store(events)
+            await self.outflow.clear()
 
     async def follow(self, attempts: Attempts) -> list[Event]:
         """Wait for the end of the answer, and of those that follow the calls in it; the last events, which
         have not been sent. Raises UpstreamError if no upstream accepts, or an answer ends too early, unless
         that was a summary."""
         following: Attempts | None = attempts
-        if self._rounds is not None:
-            following = await self._before(self._rounds, attempts)
+        if self.rounds is not None:
+            following = await self._before(self.rounds, attempts)
         while following is not None:
             if following is not attempts:
-                self._progress.asks(following)
-            outflow = self._outflow
+                self.progress.asks(following)
+            outflow = self.outflow
             try:
                 async with following as reply:
                     self._move(Stage.BUFFERING)
@@ -153,12 +141,12 @@ class Pipeline:
                         elif answer.stage is AnswerStage.CUT and answer.error is not None:
                             raise answer.error
                         else:
-                            await self._wakeup.wait()
-                    failure = self._translation.failure
+                            await self.outflow.wakeup.wait()
+                    failure = self.translation.failure
                     following.was_cut = failure is not None and failure.code != UpstreamError.TOO_LONG
                 question = answer.question
             except UpstreamError as error:
-                if self._rounds is None or not self._rounds.is_compacting:
+                if self.rounds is None or not self.rounds.is_compacting:
                     raise
                 if outflow.exchange is not None:
                     outflow.exchange.close()
@@ -178,7 +166,7 @@ class Pipeline:
         if rounds.released is None:
             return await rounds.before(attempts)
         self._move(Stage.BETWEEN)
-        await self.send(self._translation.begin())
+        await self.send(self.translation.begin())
         return await self._settle(rounds.released)
 
     def _read(self, reply: UpstreamReply, attempts: Attempts) -> Exchange:
@@ -186,27 +174,27 @@ class Pipeline:
         answer = Exchange(
             reply,
             reply.whole,
-            self._translation,
-            self._outflow,
-            self._progress,
+            self.translation,
+            self.outflow,
+            self.progress,
             partial(self._open, attempts),
             None if attempts.replaceable is None else Preamble(attempts.replaceable),
         )
-        self._outflow.exchange = answer
+        self.outflow.exchange = answer
         reply.start(answer)
         return answer
 
     def _open(self, attempts: Attempts) -> None:
         """The answer begins: no other request is made in its place."""
-        attempts.commit()
         self._move(Stage.OPEN)
+        attempts.commit()
 
     async def _ask_otherwise(self, refused: Exchange, attempts: Attempts) -> Exchange:
         """Ask again in the place of an answer that is a refusal; the other answer, or the refusal as one."""
         reply, refused.reply = refused.reply, None
         assert isinstance(refused.error, UpstreamError)
         other = await attempts.ask_instead(refused.error)
-        await self._outflow.clear()  # of keep-alives, which were sent meanwhile
+        await self.outflow.clear()  # of keep-alives, which were sent meanwhile
         if other is not None:
             return self._read(other, attempts)
         refused.answer_as_refused(reply)
@@ -219,7 +207,7 @@ class Pipeline:
             self._move(Stage.BETWEEN)
         if not isinstance(question, SchemaCheck):
             following = await self._next_round(question)
-            judged = self._translation.question
+            judged = self.translation.question
             if following is not None or not isinstance(judged, SchemaCheck):
                 return following
             question = judged
@@ -228,7 +216,7 @@ class Pipeline:
     async def _next_round(self, asked: CallsToRun | Condensed) -> Attempts | None:
         """Run these calls, or go on with this summary; the attempts for the next answer, or None if the
         response ends or its text has to be judged."""
-        rounds, translation = self._rounds, self._translation
+        rounds, translation = self.rounds, self.translation
         assert rounds is not None
         try:
             if isinstance(asked, CallsToRun):
@@ -240,7 +228,7 @@ class Pipeline:
             async with aclosing(steps):
                 async for events in steps:
                     await self.send(events)
-            await self._outflow.clear()
+            await self.outflow.clear()
         except HttpError:
             raise
         except BridgeError as error:  # the output can't hold an item
@@ -255,29 +243,29 @@ class Pipeline:
     async def _judged(self, question: SchemaCheck) -> Attempts | None:
         """Judge the answer; return the attempts for another one in its place, or None if the response
         ends."""
-        objection = await self._judge.objection(question, self._owner)
-        await self._outflow.clear()
-        if objection is not None and self._rounds is not None:
-            following = await self._rounds.correct(objection)
+        objection = await self.judge.objection(question, self.owner)
+        await self.outflow.clear()
+        if objection is not None and self.rounds is not None:
+            following = await self.rounds.correct(objection)
             if following is not None:
-                _log.info("answer.corrected", response_id=self._translation.response_id)
+                _log.info("answer.corrected", response_id=self.translation.response_id)
                 return following
-        self.last = self._translation.settle(objection)
+        self.last = self.translation.settle(objection)
         return None
 
     async def finish(self, events: list[Event], seconds: float, on_end: OnEnd) -> None:
         """Store the end, then send it, or a failure in its place (law S1), and with it the batch that an
         interruption has left unsent, unless the end replaces it. The client may take `seconds` for it."""
         self._move(Stage.ENDING)
-        outflow, held, is_logged = self._outflow, None, False
+        outflow, held, is_logged = self.outflow, None, False
         if outflow.stage is not Passage.FREE:
             held, is_logged = outflow.interrupt()
         batch = Batch(events, last=True)
-        if self._persistence is not None:
+        if outflow.persistence is not None:
             unlogged = held if is_logged else None
-            kept = await self._persistence.persist(events, None if unlogged is None else unlogged.events)
-            batch = Batch(kept, self._persistence.batch.data, last=True)
-            if unlogged is not None and self._persistence.ended_elsewhere:
+            kept = await outflow.persistence.persist(events, None if unlogged is None else unlogged.events)
+            batch = Batch(kept, outflow.persistence.batch.data, last=True)
+            if unlogged is not None and outflow.persistence.ended_elsewhere:
                 held = None
         on_end(None if batch.events is events else batch.events[-1])
         if held is not None:

@@ -19,7 +19,7 @@ from openresponses_server.errors import HttpError, error_for_codex, shutting_dow
 from openresponses_server.limits.gate import Gate
 from openresponses_server.limits.memory import Reservation
 from openresponses_server.runs.client import Client, Deliver
-from openresponses_server.runs.exchange import Translation
+from openresponses_server.runs.exchange import Outflow, Translation, Wakeup
 from openresponses_server.runs.keeper import Keeper
 from openresponses_server.runs.outcome import RunOutcome
 from openresponses_server.runs.pipeline import Pipeline
@@ -132,8 +132,7 @@ class Run:
         self.client = Client(may_leave=request.persistence is not None)
         self._pipeline = Pipeline(
             request.translation,
-            self.client,
-            request.persistence,
+            Outflow(self.client, request.persistence, Wakeup()),
             service.judge,
             request.outcome,
             request.owner,

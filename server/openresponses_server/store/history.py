@@ -174,7 +174,7 @@ async def continued(
     Raises HttpError `previous_response_not_found`, `conversation_not_found` and `item_not_found`, also for
     what belongs to another owner, TooLarge, and 429 if too much is in memory.
     """
-    reservation = available.budget.reserve(owner, accepted=accepted)
+    reservation = Reservation(available.budget, owner, accepted=accepted)
     before, previous_id = Conversation(), request.previous_response_id
     if request.conversation is not None:
         before = await items_of_conversation(store, request, owner, available, reservation)

@@ -31,11 +31,13 @@ from openresponses_bridge.protocol.response import Response as ProtocolResponse
 from openresponses_bridge.seal import Sealer
 from openresponses_server.errors import HttpError
 from openresponses_server.http.headers import fields_of
+from openresponses_server.limits.memory import Reservation
 from openresponses_server.limits.requests import check_choices, check_json, check_request
+from openresponses_server.requests.assembly import RunAssembly
 from openresponses_server.requests.background import cancel_response, enqueue
 from openresponses_server.requests.bodies import read_json
 from openresponses_server.requests.outgoing import reported_losses
-from openresponses_server.requests.prepare import new_run, prepare
+from openresponses_server.requests.prepare import prepare
 from openresponses_server.requests.prepared import Received, Translated
 from openresponses_server.requests.service import Service, service_of, target_of
 from openresponses_server.runs.exchange import Translation
@@ -72,7 +74,7 @@ async def answer(found: Found, request: Request) -> ASGIApp:
         most = service.gate.runs.most_of(owner)
         check_choices(asked.choices, owner, service.settings.limits, most)
     prepared = await _prepare(found, asked, head, request, service)
-    runs = [new_run(prepared, service, choice) for choice in _choices(asked)]
+    runs = [RunAssembly(prepared, service, choice).run() for choice in _choices(asked)]
     headers = prepared.answer_headers
     keep_alive = KeepAlive(service.settings.keep_alive, surface.keep_alive)
     choices = None
@@ -222,7 +224,7 @@ async def _history_before(service: Service, continuation: Continuation, owner: s
     """Return the conversation that is continued, with its memory; None if it can't be, or is another one."""
     previous = continuation.request.previous_response_id
     assert previous is not None
-    reservation = service.available.budget.reserve(owner)
+    reservation = Reservation(service.available.budget, owner)
     try:
         before = await history_of(service.store, previous, owner, service.available, reservation)
     except HttpError as error:

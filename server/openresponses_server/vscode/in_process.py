@@ -15,8 +15,9 @@ from openresponses_bridge.errors import BridgeError
 from openresponses_bridge.protocol.events import Event
 from openresponses_bridge.protocol.request import CreateResponse
 from openresponses_server.http.auth import NOBODY
+from openresponses_server.requests.assembly import RunAssembly
 from openresponses_server.requests.composition import compose, service_lifespan
-from openresponses_server.requests.prepare import new_run, prepare
+from openresponses_server.requests.prepare import prepare
 from openresponses_server.requests.prepared import Received
 from openresponses_server.requests.service import Service
 from openresponses_server.runs.client import Batch
@@ -43,7 +44,7 @@ class ServiceBackend:
         """
         name = f"req_{secrets.token_hex(12)}"
         prepared = Received(request, _NO_HEADERS, name, self._owner, input_param="messages")
-        run = new_run(await prepare(prepared, self._service), self._service)
+        run = RunAssembly(await prepare(prepared, self._service), self._service).run()
         into, out = anyio.create_memory_object_stream[Batch](0)
 
         async def generate() -> None:

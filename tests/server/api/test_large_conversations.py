@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from openresponses_server.errors import HttpError
-from openresponses_server.limits.memory import MemoryBudget
+from openresponses_server.limits.memory import MemoryBudget, Reservation
 from openresponses_server.settings import Limits, Settings, UpstreamSettings
 from openresponses_server.settings.files import hashed
 from tests.support.serving import call, opened, respond, serving
@@ -217,12 +217,12 @@ def test_s8_connections_share_what_their_key_may_have_in_memory(base: str) -> No
 
 def test_s8_who_holds_nothing_may_hold_any_number() -> None:
     budget = MemoryBudget(100, 50)
-    one = budget.reserve("a")
+    one = Reservation(budget, "a")
     one.grow(1000)
     with pytest.raises(HttpError):
         one.grow(1)
     with pytest.raises(HttpError):
-        budget.reserve("b").grow(1)
+        Reservation(budget, "b").grow(1)
     one.release()
     one.release()
     assert (budget.bytes, budget.of("a"), budget._reserved) == (0, 0, {})
@@ -230,7 +230,7 @@ def test_s8_who_holds_nothing_may_hold_any_number() -> None:
 
 def test_s8_what_was_accepted_before_is_not_refused_now() -> None:
     budget = MemoryBudget(100, 50)
-    refused, accepted = budget.reserve("a"), budget.reserve("a", accepted=True)
+    refused, accepted = Reservation(budget, "a"), Reservation(budget, "a", accepted=True)
     accepted.grow(90)
     accepted.grow(90)
     with pytest.raises(HttpError):
@@ -241,7 +241,7 @@ def test_s8_what_was_accepted_before_is_not_refused_now() -> None:
 
 def test_s8_what_is_forgotten_is_given_back() -> None:
     budget = MemoryBudget(100, 50)
-    hold = budget.reserve("a")
+    hold = Reservation(budget, "a")
     hold.grow(40)
     assert budget.of("a") == 40
     del hold

@@ -13,6 +13,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from openresponses_server.http.connection import HttpConnection
+from openresponses_server.http.registry import ReceiveMonitor
 from openresponses_server.settings import Limits, Settings, UpstreamSettings
 from openresponses_server.settings.files import hashed
 from tests.support.clocks import ConnectionClock, connection_clock
@@ -23,6 +24,7 @@ from tests.support.waiting import wait_until
 
 HASTY = Limits(header_seconds=0.4, body_seconds=0.4, write_seconds=0.4, idle_seconds=0.6, header_bytes=20_000)
 CHUNKED = request("/v1/responses", None, "Content-Type: application/json", "Transfer-Encoding: chunked")
+_HEAD_OF_JSON = ("Content-Type: application/json",)
 HEALTH = request("/healthz", method="GET")
 BODY = (
     b"POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 99999\r\n\r\n{"
@@ -125,6 +127,24 @@ def test_s8_slow_body_is_a_408(
         status, body = answer(client.read(until=b"}}"))
         assert (status, body["error"]["type"]) == (408, kind)
         client.wait_until_closed()
+
+
+def test_s8_each_byte_of_a_body_counts_for_its_rate(hasty: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That which came with the head, too; a body that came whole with it is not waited for."""
+    counted: list[int] = []
+    monkeypatch.setattr(ReceiveMonitor, "add", lambda _, size: counted.append(size))
+    body = json.dumps({"model": "demo", "input": "x" * 6000}).encode()
+    head = request("/v1/responses/input_tokens", None, *_HEAD_OF_JSON, f"Content-Length: {len(body)}")
+    with raw_connection(hasty) as client:
+        client.send(head + body[:1000])
+        wait_until(lambda: sum(counted) == 1000)
+        client.send(body[1000:])
+        assert answer(client.read(until=b"}"))[0] == 200
+        assert sum(counted) == len(body)
+        counted.clear()
+        client.send(head + body)
+        assert answer(client.read(until=b"}"))[0] == 200
+        assert not counted
 
 
 def test_s8_slow_honest_body_is_taken(hasty: str, clock: ConnectionClock, parsed: list[int]) -> None:

@@ -16,12 +16,8 @@ import uvloop
 from msgspec.structs import replace
 
 from openresponses_server.errors import UpstreamError
-from openresponses_server.http.client.body import PIECE
-from openresponses_server.http.client.connection import (
-    ClientConnection,
-    Http1Response,
-    request_target_of,
-)
+from openresponses_server.http.client.body import PIECE, FairScheduler
+from openresponses_server.http.client.connection import ClientConnection, Http1Response, request_target_of
 from openresponses_server.http.client.failures import ConnectionLost, RemoteProtocolError
 from openresponses_server.http.client.pool import ConnectionPool
 from openresponses_server.http.encodings import zstd
@@ -293,14 +289,53 @@ def test_a_body_that_nobody_reads_waits_at_its_upstream(run: Callable[..., Any])
 
     async def ask(connections: ConnectionPool, url: str, _upstream: Upstream) -> tuple[int, int]:
         with closing(await connections.request("POST", url, headers={}, data=b"{}")) as answer:
-            await until(lambda: answer.content._size)
+            await until(lambda: answer.content.size)
             await asyncio.sleep(0.3)
-            kept = answer.content._size
+            kept = answer.content.size
             return kept, len(await read(answer))
 
     kept, whole = run(saying(said, *[bytes(MANY // FEW)] * FEW, bytes(MANY % FEW)), ask)
     assert 0 < kept <= (64 + 256) * 1024
     assert whole == MANY
+
+
+@pytest.mark.anyio
+async def test_a_body_that_paused_its_connection_leaves_it_reading() -> None:
+    """All of it came in one read, more than is kept before reading is paused; nobody has read it yet."""
+    transport, freed = _ReadTransport(), list[ClientConnection]()
+    connection = ClientConnection(FairScheduler(), freed.append, lambda _: None)
+    connection.connection_made(transport)
+    for _ in range(2):
+        asking = asyncio.ensure_future(connection.request(b"", b"", 60.0))
+        await asyncio.sleep(0)
+        connection.data_received(OK + b"content-length: 200000\r\n\r\n" + bytes(100_000))
+        assert not transport.reads
+        assert not freed
+        connection.data_received(bytes(100_000))
+        assert transport.reads
+        assert freed.pop() is connection
+        assert (await asking).content.size == 200_000
+
+
+class _ReadTransport(asyncio.Transport):
+    """Takes what is written, and notes whether it is to read."""
+
+    reads = True
+
+    def write(self, data: Any) -> None:
+        return None
+
+    def is_closing(self) -> bool:
+        return False
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def pause_reading(self) -> None:
+        self.reads = False
+
+    def resume_reading(self) -> None:
+        self.reads = True
 
 
 def test_an_answer_before_the_end_of_the_request_ends_it(run: Callable[..., Any]) -> None:

@@ -7,8 +7,9 @@ import pytest
 
 from openresponses_bridge.protocol.request import RESTART, CreateResponse
 from openresponses_server.api.app import create_app
+from openresponses_server.requests.assembly import RunAssembly
 from openresponses_server.requests.background import enqueue
-from openresponses_server.requests.prepare import new_run, prepare
+from openresponses_server.requests.prepare import prepare
 from openresponses_server.requests.prepared import Received
 from openresponses_server.settings import Settings
 from openresponses_server.store.base import Lease, StoredResponse, StoreError
@@ -151,7 +152,7 @@ async def test_what_is_queued_in_the_store_is_answered_so_though_redis_and_the_c
     object.__setattr__(service, "store", store)
     service.runs.queue = Unreachable()
     request = CreateResponse(model="demo", input="Hi", background=True)
-    run = new_run(await prepare(Received(request, {}, "req_1"), service), service)
+    run = RunAssembly(await prepare(Received(request, {}, "req_1"), service), service).run()
     queued = await enqueue(service, run)
     assert queued.status == "queued"
     assert service.gate.waiting.count == 0

@@ -6,6 +6,7 @@ import gzip
 import http.client
 import json
 import random
+import sys
 import zlib
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
@@ -13,17 +14,18 @@ from typing import Any, cast
 from urllib.parse import urlsplit
 
 import pytest
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 
 from openresponses_bridge.errors import InvalidRequestError
 from openresponses_bridge.protocol.codec import decode_json
 from openresponses_server.api.app import _ROUTES
 from openresponses_server.errors import HttpError
 from openresponses_server.http.encodings import Compressed, decoding, zstd
+from openresponses_server.http.headers import fields_of
 from openresponses_server.limits.gate import Gate
 from openresponses_server.limits.memory import available_for
 from openresponses_server.limits.requests import check_json
-from openresponses_server.requests.bodies import read_json
+from openresponses_server.requests.bodies import arriving_body, read_json
 from openresponses_server.requests.forwarding import ENDPOINTS
 from openresponses_server.requests.service import Service
 from openresponses_server.settings import Limits, Settings
@@ -433,13 +435,77 @@ async def received(body: bytes, encoding: str, limit: int) -> bytes:
     async def receive() -> dict[str, Any]:
         return {"type": "http.request", "body": body, "more_body": False}
 
+    return await read_json(*without_server(receive, encoding, limit), bytes)
+
+
+def without_server(receive: Any, encoding: str, limit: int = 1_000_000) -> tuple[Request, Service]:
     headers = [(b"content-type", b"application/json"), (b"content-encoding", encoding.encode())]
     scope = {"type": "http", "method": "POST", "headers": headers, "state": {"owner": ""}}
     settings = Settings(max_body_bytes=limit)
     service = SimpleNamespace(
         settings=settings, available=available_for(settings.limits), gate=Gate(settings.limits)
     )
-    return await read_json(Request(scope, receive), cast(Service, service), bytes)
+    return Request(scope, receive), cast(Service, service)
+
+
+@pytest.mark.parametrize("encoding", ["identity", "gzip"])
+def test_reading_a_body_leaves_no_generator_that_takes_a_task_to_be_closed(encoding: str) -> None:
+    begun: list[object] = []
+
+    async def read() -> bytes:
+        sys.set_asyncgen_hooks(firstiter=begun.append)
+        return await received(PACKED[encoding](b"{}"), encoding, 100)
+
+    assert asyncio.run(read()) == b"{}"
+    assert not begun
+
+
+@pytest.mark.parametrize("encoding", ["identity", "gzip"])
+def test_a_read_that_was_cancelled_is_made_again_and_was_no_end(encoding: str) -> None:
+    """At each of its awaits, and twice; so is one whose client has disconnected."""
+    whole = bytes(random.Random(1).randbytes(2000)) * 300
+    packed = PACKED[encoding](whole)
+
+    async def read_all() -> tuple[bytes, int]:
+        pieces = [packed[at : at + 40_000] for at in range(0, len(packed), 40_000)]
+        arrived, cancelled, got = asyncio.Event(), 0, b""
+
+        async def receive() -> dict[str, Any]:
+            await arrived.wait()
+            arrived.clear()
+            return {"type": "http.request", "body": pieces.pop(0), "more_body": bool(pieces)}
+
+        request, service = without_server(receive, encoding)
+        body = arriving_body(request, fields_of(request.scope), service)
+        while not body.ended:
+            for _ in range(2):
+                reading = asyncio.ensure_future(body.read())
+                await asyncio.sleep(0)
+                reading.cancel()
+                try:
+                    got += await reading
+                except asyncio.CancelledError:
+                    cancelled += 1
+            if pieces:
+                arrived.set()
+            got += await body.read()
+        return got, cancelled
+
+    got, cancelled = asyncio.run(read_all())
+    assert got == whole
+    assert cancelled >= 2 * len(packed) // 40_000
+
+    async def leave() -> None:
+        async def receive() -> dict[str, Any]:
+            return {"type": "http.disconnect"}
+
+        request, service = without_server(receive, encoding)
+        body = arriving_body(request, fields_of(request.scope), service)
+        for _ in range(2):
+            with pytest.raises(ClientDisconnect):
+                await body.read()
+
+    asyncio.run(leave())
 
 
 # ── values that are awkward to handle ──────────────────────────────────────────────────────────────────

@@ -9,6 +9,7 @@ import pytest
 from openresponses_bridge.errors import InvalidRequestError
 from openresponses_bridge.protocol.codec import decode_request
 from openresponses_bridge.protocol.request import CreateResponse
+from openresponses_server.limits.memory import Reservation
 from openresponses_server.requests.admission import load_history
 from openresponses_server.requests.client_traits import read_headers
 from openresponses_server.requests.composition import compose
@@ -137,7 +138,7 @@ async def test_a_request_that_is_refused_for_its_history_takes_no_memory(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def read(_store: object, body: CreateResponse, owner: str, *_: object, accepted: bool) -> Continued:
-        reservation = service.available.budget.reserve(owner)
+        reservation = Reservation(service.available.budget, owner)
         reservation.grow(10)
         kept.append(reservation)
         return Continued(body, Conversation(), reservation)

@@ -18,7 +18,7 @@ from openresponses_server.errors import HttpError
 from openresponses_server.http.auth import Keys
 from openresponses_server.http.connection import http_protocol
 from openresponses_server.http.encodings import zstd
-from openresponses_server.limits.memory import MemoryBudget
+from openresponses_server.limits.memory import MemoryBudget, Reservation
 from openresponses_server.requests import bodies
 from openresponses_server.settings import Limits, Settings, UpstreamSettings
 from openresponses_server.settings.files import hashed
@@ -119,8 +119,8 @@ def test_s8_many_bodies_that_inflate_hold_no_more_than_there_may_be(
     held: list[int] = []
     acquire = MemoryBudget.acquire
 
-    def noted(budget: MemoryBudget, owner: str, size: int) -> None:
-        acquire(budget, owner, size)
+    def noted(budget: MemoryBudget, owner: str, size: int, own: int = 0, *, accepted: bool = False) -> None:
+        acquire(budget, owner, size, own, accepted=accepted)
         held.append(budget.bytes)
 
     monkeypatch.setattr(MemoryBudget, "acquire", noted)
@@ -294,7 +294,7 @@ def test_s8_a_message_that_comes_fast_enough_but_never_ends_is_a_408() -> None:
 # ── the hold ───────────────────────────────────────────────────────────────────────────────────────────
 def test_s8_a_hold_that_grows_by_itself_is_not_in_its_own_way() -> None:
     budget = MemoryBudget(100, 50)
-    one, other = budget.reserve("a"), budget.reserve("a")
+    one, other = Reservation(budget, "a"), Reservation(budget, "a")
     for size in (10, 60, 1000):
         one.resize(size)
         assert (budget.bytes, budget.of("a")) == (size, size)

@@ -16,8 +16,9 @@ from msgspec.structs import replace
 from openresponses_bridge.protocol.codec import decode_json, decode_request
 from openresponses_server.observation.recordings.masking import without_secrets_of
 from openresponses_server.requests import prepared
+from openresponses_server.requests.assembly import RunAssembly
 from openresponses_server.requests.background import enqueue
-from openresponses_server.requests.prepare import new_run, prepare
+from openresponses_server.requests.prepare import prepare
 from openresponses_server.runs.support import lacks_secrets, stored_request
 from openresponses_server.settings import Settings, Tracing, UpstreamSettings
 from openresponses_server.store.base import Lease, StoredResponse
@@ -226,7 +227,7 @@ def test_only_its_own_worker_makes_a_run_with_secrets(tmp_path: Path, tools: Any
 
         async def made() -> bool:
             request = prepared.Received(decode_request(json.dumps(body).encode()), {}, "req_1")
-            run = new_run(await prepare(request, service), service)
+            run = RunAssembly(await prepare(request, service), service).run()
             await enqueue(service, run)
             await run.wait_for_end()
             return run.personal

@@ -38,7 +38,7 @@ def test_an_answer_is_read_once_and_a_refusal_may_become_it() -> None:
 async def test_a_stage_that_may_not_follow_is_a_defect() -> None:
     bench = Bench(Persistence())
     await bench.begin()
-    outflow = bench.pipeline._outflow
+    outflow = bench.pipeline.outflow
     outflow.stage = Passage.HELD
     with pytest.raises(AssertionError, match="from HELD to STORING"):
         outflow._leave_to_task(Passage.STORING, asyncio.get_running_loop().create_future())
@@ -68,7 +68,7 @@ async def test_a_log_that_answers_between_an_interruption_and_the_end_leaves_not
     await asyncio.wait([following])
     bench.takes.clear()
     await bench.have_it()
-    outflow = bench.pipeline._outflow
+    outflow = bench.pipeline.outflow
     work = outflow.work
     assert outflow.stage is Passage.SENDING
     bench.takes.set()
@@ -82,7 +82,7 @@ async def test_a_log_that_answers_between_an_interruption_and_the_end_leaves_not
 async def test_a_defect_is_not_forgotten_when_the_answer_ends_before_the_run_looks() -> None:
     bench = Bench()
     await bench.begin()
-    answer = bench.pipeline._outflow.exchange
+    answer = bench.pipeline.outflow.exchange
     assert answer is not None
     bench.spoken.feed = None  # type: ignore[method-assign, assignment]
     answer.feed(b"b")
@@ -96,7 +96,7 @@ async def test_what_arrives_behind_a_refusal_waits_for_the_other_request(ended: 
     """It may pause too late. The refusal is the answer here, with all that came behind it, in its order."""
     bench = refusing(None, None)
     await asyncio.sleep(0)
-    answer = bench.pipeline._outflow.exchange
+    answer = bench.pipeline.outflow.exchange
     assert answer is not None
     answer.feed(b'data: {"error": {"code": "x"}}\n\n')
     assert answer.stage is AnswerStage.REFUSED
@@ -120,7 +120,7 @@ async def test_cancelled_while_another_request_is_made_in_the_place_of_a_refusal
     await asyncio.sleep(0)
     bench.running.cancel()
     await bench.running
-    outflow: Outflow = bench.pipeline._outflow
+    outflow: Outflow = bench.pipeline.outflow
     assert outflow.exchange is None
     assert bench.sent[-1].type == "response.incomplete"
 

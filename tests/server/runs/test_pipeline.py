@@ -105,7 +105,7 @@ async def test_s1_nothing_is_sent_before_the_beginning_is_stored() -> None:
     for text in (b"a", b"b", b"c"):
         bench.body.feed(text)
     await asyncio.sleep(0.01)
-    assert (bench.sent, bench.body._size) == ([], 2)
+    assert (bench.sent, bench.body.size) == ([], 2)
     persistence.beginning.set()
     bench.body.end()
     await bench.end()
@@ -132,9 +132,9 @@ async def test_s4_what_comes_meanwhile_is_not_read_and_is_the_next_batch(far: Be
     assert far.persistence is not None
     for text in (b"b", b"c", b"d", b"e"):
         far.body.feed(text)
-    assert far.body._size == 2  # the second piece has paused it
+    assert far.body.size == 2  # the second piece has paused it
     await far.have_it()
-    assert (far.body._size, len(far.persistence.asked), far.body.is_waiting) == (0, 2, False)
+    assert (far.body.size, len(far.persistence.asked), far.body.is_waiting) == (0, 2, False)
     assert far.text == "ab"
     far.body.end()
     await far.have_it()
@@ -148,10 +148,10 @@ async def test_s4_what_comes_meanwhile_joins_up_to_a_piece_of_the_source(far: Be
     for text in (b"b", b"c", b"d" * PIECE, b"e" * PIECE):
         far.body.feed(text)
     await far.have_it()
-    assert (far.body._size, len(far.persistence.asked)) == (PIECE, 2)
+    assert (far.body.size, len(far.persistence.asked)) == (PIECE, 2)
     await far.have_it()
     assert far.text == "abc" + "d" * PIECE
-    await until(lambda: far.body._size == 0)
+    await until(lambda: far.body.size == 0)
     await far.have_it()
     far.body.end()
     await far.end()
@@ -188,11 +188,11 @@ async def test_s4_client_that_cannot_take_it_pauses_its_upstream_and_nothing_pas
     plain.body.feed(b"b")
     plain.body.feed(b"x" * 100_000)
     await asyncio.sleep(0.01)
-    assert (plain.text, plain.body._size, plain.connection.paused) == ("a", 100_000, 1)
+    assert (plain.text, plain.body.size, plain.connection.paused) == ("a", 100_000, 1)
     assert plain.pipeline.draining
     assert not plain.pipeline.send_keepalive(as_event=True)
     plain.takes.set()
-    await until(lambda: plain.body._size == 0)
+    await until(lambda: plain.body.size == 0)
     assert plain.connection.paused == 0
     assert not plain.pipeline.draining
     plain.body.end()
@@ -206,7 +206,7 @@ async def test_client_that_takes_nothing_when_the_log_has_it_is_waited_for_by_th
     await far.have_it()
     far.body.feed(b"c")
     await asyncio.sleep(0.01)
-    assert (far.text, far.body._size) == ("a", 1)
+    assert (far.text, far.body.size) == ("a", 1)
     far.takes.set()
     await until(lambda: len(far.persistence.asked) == 2)
     await far.have_it()
@@ -400,7 +400,7 @@ class Schedule:
                 break
         if self.interrupted and not STAGES[bench.pipeline.stage].next <= {Stage.ENDED}:
             bench.running.cancel()
-        elif not bench.body._ended:
+        elif not bench.body.ended:
             bench.body.end(ConnectionResetError())
         while not self.over():
             await self.step()
@@ -446,6 +446,6 @@ async def test_any_schedule_sends_the_same_events_once_and_leaves_nothing() -> N
             assert bench.pipeline.stage is Stage.ENDED, where
             if not (schedule.interrupted or schedule.cut):
                 assert bench.text == schedule.text, where
-        assert bench.pipeline._outflow.work is None, where
+        assert bench.pipeline.outflow.work is None, where
         assert asyncio.all_tasks() == tasks, where
-        assert schedule.bench.body._size == 0 or failed or schedule.interrupted, where
+        assert schedule.bench.body.size == 0 or failed or schedule.interrupted, where

@@ -12,8 +12,9 @@ from openresponses_bridge.protocol.codec import encode_sse
 from openresponses_bridge.protocol.events import Event
 from openresponses_bridge.protocol.request import CreateResponse
 from openresponses_server.api.app import create_app
+from openresponses_server.requests.assembly import RunAssembly
 from openresponses_server.requests.background import enqueue
-from openresponses_server.requests.prepare import new_run, prepare
+from openresponses_server.requests.prepare import prepare
 from openresponses_server.requests.prepared import Received
 from openresponses_server.settings import Settings
 from openresponses_server.store.base import NOBODY, Lease, LeaseLost, StoredResponse, StoreError
@@ -187,7 +188,7 @@ async def test_s2_poll_is_not_shown_output_that_is_not_stored() -> None:
     service.runs.store = Slow()
     object.__setattr__(service, "store", service.runs.store)
     request = CreateResponse(model="demo-slow", input="2 words", background=True)
-    run = new_run(await prepare(Received(request, {}, "req_1"), service), service)
+    run = RunAssembly(await prepare(Received(request, {}, "req_1"), service), service).run()
     await enqueue(service, run)
     await at.wait()
     assert run.translation.snapshot.output

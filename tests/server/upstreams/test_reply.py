@@ -110,7 +110,7 @@ async def test_s4_what_is_kept_for_a_sink_that_pauses_is_bounded() -> None:
     body, source = await reply()
     notes = Notes(source, wanted=1)
     body.feed(b"a")
-    connection: Any = body._flow
+    connection: Any = body.flow
     for _ in range(3):
         body.feed(b"x" * 40_000)
     assert connection.paused == 1
@@ -172,7 +172,7 @@ async def test_a_sink_that_pauses_is_not_the_upstream_s_silence() -> None:
 async def test_what_waits_for_its_turn_is_not_the_upstream_s_silence() -> None:
     body, source = await reply()
     notes = Notes(source)
-    while not body._scheduler.must_wait(PIECE):
+    while not body.scheduler.must_wait(PIECE):
         time.sleep(0.001)
     body.feed(b"a")
     assert not body.is_waiting
@@ -231,7 +231,7 @@ async def test_a_reader_reads_all_pauses_its_source_and_raises_what_cut_it() -> 
     body.feed(b"a")
     body.feed(b"b")
     assert await reader.read() == b"ab"
-    connection: Any = body._flow
+    connection: Any = body.flow
     for _ in range(5):
         body.feed(b"x" * 30_000)
     await asyncio.sleep(0.01)

@@ -40,10 +40,11 @@ from openresponses_server.observation.recordings.captures import UnreadableCaptu
 from openresponses_server.observation.recordings.dialects import DIALECTS
 from openresponses_server.observation.recordings.observing import Observer, observed_file
 from openresponses_server.observation.recordings.playing import AUTO
+from openresponses_server.requests.assembly import RunAssembly
 from openresponses_server.requests.background import enqueue
 from openresponses_server.requests.bodies import read_bytes, read_json
 from openresponses_server.requests.outgoing import open_sealed_items
-from openresponses_server.requests.prepare import new_run, prepare
+from openresponses_server.requests.prepare import prepare
 from openresponses_server.requests.prepared import Received
 from openresponses_server.requests.service import Service, service_of, target_of
 from openresponses_server.runs.run import Run
@@ -318,7 +319,7 @@ async def create(request: Request) -> ASGIApp:
     owner = request.state.owner
     received = Received(asked, fields_of(request.scope), request.state.request_id, owner)
     prepared = await prepare(received, service)
-    run = new_run(prepared, service)
+    run = RunAssembly(prepared, service).run()
     headers = prepared.answer_headers
     if asked.background:
         return count_reader(service, owner, partial(_stream_run, service, run, headers, began))

@@ -300,7 +300,7 @@ class Lanes:
             send = self._send_in_order if lane is None else lane.send
             await self._send_failed(send, FailedSteer(wanted, said), refusal or _INVALID)
             return
-        reservation = self._service.available.budget.reserve(self._owner)
+        reservation = Reservation(self._service.available.budget, self._owner)
         reservation.grow(len(message))
         steer = AcceptedSteer(f"steer_{secrets.token_hex(12)}", wanted)
         lane.steers.append(PendingSteer(steer, said, messages, reservation))
@@ -350,7 +350,7 @@ class Lanes:
             self._start(turns, self._announce, lane, required)
         else:
             lane.sent = steers
-            lane.waiting.appendleft((None, self._service.available.budget.reserve(self._owner)))
+            lane.waiting.appendleft((None, Reservation(self._service.available.budget, self._owner)))
 
     async def _message_of(self, lane: Lane, message: str | bytes | None) -> str | bytes:
         """The message of the lane's next turn, with the input that was said before it."""
@@ -399,7 +399,7 @@ class Lanes:
     def _queue(self, lane: Lane, message: str | bytes) -> None:
         if len(lane.waiting) >= WAITING:
             raise _too_many_waiting()
-        reservation = self._service.available.budget.reserve(self._owner)
+        reservation = Reservation(self._service.available.budget, self._owner)
         self._received.release()
         if lane.busy or len(message) > LARGE:
             reservation.grow(len(message))
@@ -524,7 +524,9 @@ async def responses(socket: WebSocket) -> None:
     service: Service = socket.app.state.service
     try:
         async with service.gate.sockets.shared(socket.state.owner):
-            socket.scope["state"][SOCKET_RESERVATION] = service.available.budget.reserve(socket.state.owner)
+            socket.scope["state"][SOCKET_RESERVATION] = Reservation(
+                service.available.budget, socket.state.owner
+            )
             await socket.accept()
             await ResponsesWebSocket(socket, service).serve()
     except HttpError as error:

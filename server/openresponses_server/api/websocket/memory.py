@@ -30,7 +30,7 @@ class ConnectionMemory:
     def __init__(self, available: Available, owner: str) -> None:
         self._available = available
         self._owner = owner
-        self._reservation = available.budget.reserve(owner)
+        self._reservation = Reservation(available.budget, owner)
         self._clear()
 
     def _clear(self) -> None:
@@ -105,7 +105,7 @@ class ConnectionMemory:
         when too much is in memory, and TooLarge, also when a turn that is not stored would make the
         conversation too large to be remembered.
         """
-        reservation = self._available.budget.reserve(self._owner)
+        reservation = Reservation(self._available.budget, self._owner)
         before = await self._load_history(store, request, reservation)
         if request.store is False and before.items:
             size = before.size + sum(len(encode(item)) for item in own_input(request))

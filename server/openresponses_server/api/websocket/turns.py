@@ -44,10 +44,11 @@ from openresponses_server.http.refusals import DEFECT, envelope, with_headers
 from openresponses_server.limits.memory import release_received
 from openresponses_server.limits.requests import check_conversation, check_request
 from openresponses_server.requests.admission import check_references, count_unanswered
+from openresponses_server.requests.assembly import RunAssembly
 from openresponses_server.requests.bodies import decode_body
 from openresponses_server.requests.client_traits import read_headers
 from openresponses_server.requests.outgoing import prewarm_for
-from openresponses_server.requests.prepare import new_run, prepare
+from openresponses_server.requests.prepare import prepare
 from openresponses_server.requests.prepared import Received
 from openresponses_server.requests.service import Service, target_of
 from openresponses_server.runs.client import Batch
@@ -302,7 +303,7 @@ class TurnRunner:
         if given.generate is False:
             return await self._prewarm(received, before)
         prepared = await prepare(received, self._service)
-        run = new_run(prepared, self._service)
+        run = RunAssembly(prepared, self._service).run()
         self._run, self.steerable = run, not (prepared.compacts or request.context_management)
         if self._cancelled:
             run.stop()

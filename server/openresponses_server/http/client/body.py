@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from time import perf_counter
 from typing import Final, Protocol
 
+from msgspec import Struct
+
 from openresponses_bridge.errors import HttpError
 from openresponses_server.http.client.failures import RemoteProtocolError
 from openresponses_server.http.encodings import Compressed, decoding
@@ -117,7 +119,7 @@ def _is_comment(data: bytes) -> bool:
     return all(line[:1] in (b"", _COLON) for line in data.splitlines())
 
 
-class ResponseBody:
+class ResponseBody(Struct, eq=False):
     """The body of one answer: a `Content`.
 
     Bytes that arrived before a failure are given before the failure. While the sink accepts them, bytes are
@@ -125,50 +127,37 @@ class ResponseBody:
     limit the connection is paused.
     """
 
-    __slots__ = (
-        "_delivered",
-        "_direct_receiver",
-        "_ended",
-        "_error",
-        "_flow",
-        "_is_accepting",
-        "_is_scheduled",
-        "_paused",
-        "_pieces",
-        "_scheduler",
-        "_sink",
-        "_size",
-        "has_received",
-    )
-
-    def __init__(self, flow: ReadFlow, scheduler: FairScheduler) -> None:
-        self.has_received = False
-        self._scheduler = scheduler
-        self._flow = flow
-        self._sink: Sink | None = None
-        self._is_accepting = False  # there is a sink, and it has not paused the body
-        self._is_scheduled = False  # the scheduler will call `_deliver`
-        self._pieces: list[bytes] = []  # a deque takes 0.7 KB, and most streams have a piece at a time
-        self._size = 0
-        self._paused = False  # the connection is
-        self._ended = False
-        self._error: BaseException | None = None
+    flow: ReadFlow
+    scheduler: FairScheduler
+    has_received: bool = False
+    sink: Sink | None = None
+    is_accepting: bool = False
+    """There is a sink, and it has not paused the body."""
+    is_scheduled: bool = False
+    """The scheduler will call `_deliver`."""
+    pieces: list[bytes] = []  # a deque takes 0.7 KB, and most streams have a piece at a time
+    size: int = 0
+    """Of these."""
+    is_paused: bool = False
+    """The connection is."""
+    ended: bool = False
+    error: BaseException | None = None
 
     def feed(self, data: bytes) -> None:
         """Feed received bytes."""
         if data[:1] != _COLON or not _is_comment(data):
             self.has_received = True
         size = len(data)
-        if self._is_accepting and not self._is_scheduled:
-            fair = self._scheduler
+        if self.is_accepting and not self.is_scheduled:
+            fair = self.scheduler
             if (
                 size <= _SMALL
                 and fair.untimed_count < _MOST_UNTIMED
                 and not fair.is_timed
-                and not self._pieces
+                and not self.pieces
             ):
                 fair.untimed_count += 1  # a token by itself, as nearly always
-                self._sink.feed(data)  # type: ignore[union-attr]  # there is one while it accepts
+                self.sink.feed(data)  # type: ignore[union-attr]  # there is one while it accepts
                 return
             self._buffer(data)
             if fair.must_wait(size):
@@ -180,71 +169,71 @@ class ResponseBody:
 
     def end(self, error: BaseException | None = None) -> None:
         """The body has ended, or it broke."""
-        if not self._ended:
-            self._ended = True
-            self._error = error
-            if self._is_accepting and not self._is_scheduled:
+        if not self.ended:
+            self.ended = True
+            self.error = error
+            if self.is_accepting and not self.is_scheduled:
                 self._deliver()
 
     def _buffer(self, data: bytes) -> None:
-        self._pieces.append(data)
-        self._size += len(data)
-        if self._size > _HIGH_WATER and not self._paused and not self._ended:
-            self._paused = True
-            self._flow.pause()
+        self.pieces.append(data)
+        self.size += len(data)
+        if self.size > _HIGH_WATER and not self.is_paused and not self.ended:
+            self.is_paused = True
+            self.flow.pause()
 
     @property
     def is_complete(self) -> bool:
         """True if everything was received and given."""
-        return self._ended and self._error is None and not self._pieces
+        return self.ended and self.error is None and not self.pieces
 
     @property
     def is_waiting(self) -> bool:
-        return self._is_accepting and not self._is_scheduled
+        return self.is_accepting and not self.is_scheduled
 
     def start(self, sink: Sink) -> None:
-        self._sink = sink
-        self._is_accepting = False
+        self.sink = sink
+        self.is_accepting = False
         self.resume()
 
     def pause(self) -> None:
-        self._is_accepting = False
+        self.is_accepting = False
 
     def resume(self) -> None:
-        if self._is_accepting or self._sink is None:
+        if self.is_accepting or self.sink is None:
             return
-        self._is_accepting = True
-        if self._is_scheduled:
+        self.is_accepting = True
+        if self.is_scheduled:
             return
-        if self._pieces and self._scheduler.must_wait(self._size):
+        if self.pieces and self.scheduler.must_wait(self.size):
             self._schedule()
-        elif self._pieces or self._ended:
+        elif self.pieces or self.ended:
             self._deliver()
 
     def _schedule(self) -> None:
-        self._is_scheduled = True
-        self._scheduler.schedule(self._size, self._deliver)
+        self.is_scheduled = True
+        self.scheduler.schedule(self.size, self._deliver)
 
     def _deliver(self) -> None:
         """Give buffered bytes within the time budget of this iteration."""
-        self._is_scheduled = False
-        while self._is_accepting:
+        self.is_scheduled = False
+        while self.is_accepting:
             data = self._read_buffered(PIECE)
             if not data:
-                if self._ended:
+                if self.ended:
                     # else it and this object refer to each other until the next garbage collection
-                    sink, self._sink = self._sink, None
-                    self._is_accepting = False
-                    sink.end(self._error)  # type: ignore[union-attr, arg-type]
+                    sink, self.sink = self.sink, None
+                    self.is_accepting = False
+                    sink.end(self.error)  # type: ignore[union-attr, arg-type]
                 return
-            self._sink.feed(data)  # type: ignore[union-attr]
-            if len(data) == PIECE and self._scheduler.must_wait(PIECE):
+            self.sink.feed(data)  # type: ignore[union-attr]
+            if len(data) == PIECE and self.scheduler.must_wait(PIECE):
                 self._schedule()  # gives nothing if the body is paused by then
                 return
 
     def _read_buffered(self, most: int) -> bytes:
         """Remove at most `most` of the buffered bytes; b"" if there are none."""
-        pieces = self._pieces
+        pieces = self.pieces
         if not pieces:
             return b""
         data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
@@ -252,78 +241,73 @@ class ResponseBody:
         if len(data) > most:
             pieces.append(data[most:])
             data = data[:most]
-        self._size -= len(data)
-        if self._paused and self._size <= _LOW_WATER:
-            self._paused = False
-            if not self._ended:
-                self._flow.resume()
+        self.size -= len(data)
+        if self.is_paused and self.size <= _LOW_WATER:
+            self.is_paused = False
+            if not self.ended:
+                self.flow.resume()
         return data
 
 
-class EncodedBody(ResponseBody):
+class EncodedBody(ResponseBody, kw_only=True):
     """A body with a `content-encoding` that was not requested. It is decoded piece by piece, so that a few
     bytes never become many at once."""
 
-    __slots__ = ("_coding", "_decoded", "_left")
-
-    def __init__(self, coding: Compressed, flow: ReadFlow, scheduler: FairScheduler) -> None:
-        super().__init__(flow, scheduler)
-        self._coding: Compressed | None = coding
-        self._decoded: Iterator[bytes] = iter(())
-        self._left = b""
+    coding: Compressed | None
+    decoded: Iterator[bytes] = iter(())
+    left: bytes = b""
 
     def feed(self, data: bytes) -> None:
         self.has_received = True
         self._buffer(data)
-        if self._is_accepting and not self._is_scheduled:
-            if self._scheduler.must_wait(len(data)):
+        if self.is_accepting and not self.is_scheduled:
+            if self.scheduler.must_wait(len(data)):
                 self._schedule()
             else:
                 self._deliver()
 
     def resume(self) -> None:
-        if self._is_accepting or self._sink is None:
+        if self.is_accepting or self.sink is None:
             return
-        self._is_accepting = True
-        if not self._is_scheduled:
+        self.is_accepting = True
+        if not self.is_scheduled:
             self._deliver()
 
     @property
     def is_complete(self) -> bool:
-        return super().is_complete and self._coding is None
+        return super().is_complete and self.coding is None
 
     def _read_buffered(self, most: int) -> bytes:
         try:
-            data = self._left or self._decode()
+            data = self.left or self._decode()
         except HttpError as error:
-            self._coding = None
-            self._ended, self._error = True, RemoteProtocolError(error.message)
+            self.coding = None
+            self.ended, self.error = True, RemoteProtocolError(error.message)
             return b""
-        self._left = data[most:]
+        self.left = data[most:]
         return data[:most]
 
     def _decode(self) -> bytes:
         """The next piece; b"" if nothing is buffered, and at the end of the encoding."""
-        while self._coding is not None:
-            if data := next(self._decoded, b""):
+        while self.coding is not None:
+            if data := next(self.decoded, b""):
                 return data
             if not (came := super()._read_buffered(_HIGH_WATER)):
-                if self._ended:
-                    coding, self._coding = self._coding, None
-                    if self._error is None:
+                if self.ended:
+                    coding, self.coding = self.coding, None
+                    if self.error is None:
                         coding.close()
                 return b""
-            self._decoded = self._coding.feed(came)
+            self.decoded = self.coding.feed(came)
         return b""
 
 
 def body_of(encoding: str, flow: ReadFlow, scheduler: FairScheduler) -> ResponseBody:
-    """The body of an answer with this `content-encoding`, "" for none. Raises RemoteProtocolError for an
-    unknown one."""
+    """The body of an answer with this `content-encoding`. Raises RemoteProtocolError for an unknown one."""
     try:
-        coding = decoding([encoding]) if encoding else None
+        coding = decoding([encoding])
     except HttpError as error:
         raise RemoteProtocolError("it answered in an encoding that was not asked for") from error
     if coding is None:
         return ResponseBody(flow, scheduler)
-    return EncodedBody(coding, flow, scheduler)
+    return EncodedBody(flow, scheduler, coding=coding)

@@ -280,7 +280,9 @@ class ClientConnection(asyncio.Protocol):
         if 100 <= status < 200:
             self._headers = {}
             return
-        body = body_of(headers.get("content-encoding", ""), self, self._scheduler)
+        body = ResponseBody(self, self._scheduler)
+        if "content-encoding" in headers:
+            body = body_of(headers["content-encoding"], self, self._scheduler)
         self._ends_with_connection = "content-length" not in headers and not _is_chunked(headers)
         self._stage, self._body = _ConnectionStage.RECEIVING_BODY, body
         if not response.done():
@@ -295,7 +297,8 @@ class ClientConnection(asyncio.Protocol):
         self._stage, self._response = _ConnectionStage.IDLE, None
         is_sent = self._is_sent and not self._transport.get_write_buffer_size()
         if is_sent and self._parser.should_keep_alive():
-            self.resume()  # the body has buffered its rest
+            if body is not None and body.is_paused:
+                self.resume()  # it has buffered its rest
             self._free(self)
         else:
             self.abort()  # closing would wait until the server has read a request that it has answered

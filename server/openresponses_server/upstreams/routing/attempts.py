@@ -20,7 +20,7 @@ from openresponses_server.errors import FailureFacts, UpstreamError
 from openresponses_server.settings import Retries
 from openresponses_server.upstreams.base import Upstream, UpstreamReply, UpstreamRequest
 from openresponses_server.upstreams.refusals import cleaner, refused_in_stream, seconds_of
-from openresponses_server.upstreams.routing.routes import RouteChoice, RouteTable, Tried, tried_header
+from openresponses_server.upstreams.routing.routes import RouteChoice, Tried, tried_header
 from openresponses_server.upstreams.targets import Target
 
 # refusals that a retry may avoid
@@ -94,45 +94,32 @@ def _ignore(_attempt: Attempt, _reply: UpstreamReply, _tried: Sequence[Tried]) -
     return None
 
 
-class Attempts:
-    """Asks the routes of one response until one answers.
+class Attempts(Struct, eq=False):
+    """Asks the routes of one response until one answers."""
 
-    `prepare` makes the attempt at a target when it is needed; `target` is asked first, if it is in.
-    `accepted` is called with the accepted attempt, its reply and what was tried before, `observe` with the
-    upstream and the outcome of each request. `choice` is that among the routes of the request, by default the
-    `target` and its fallbacks in their order. `jitter` returns numbers in [0, 1).
-    """
-
-    def __init__(
-        self,
-        target: Target,
-        prepare: Callable[[Target], Awaitable[Attempt]],
-        accepted: OnAccepted,
-        observe: Callable[[str, str], None],
-        table: RouteTable,
-        choice: RouteChoice | None = None,
-        *,
-        wait: Callable[[float], Awaitable[None]] = asyncio.sleep,
-        jitter: Callable[[], float] = random.random,
-    ) -> None:
-        self.target = target
-        """The target that accepted; until then, the one that is asked first."""
-        self._prepare: Callable[[Target], Awaitable[Attempt]] | None = prepare
-        self._accepted = accepted
-        self._observe = observe
-        self.choice = choice or RouteChoice(table, (target, *target.fallbacks))
-        """That among its routes."""
-        self.chosen = ""
-        """The name of the upstream that accepted, "" until then."""
-        self._wait = wait
-        self._jitter = jitter
-        self._open: AbstractAsyncContextManager[UpstreamReply] | None = None
-        self.replaceable: Attempt | None = None
-        """The accepted one, whose refusal at the beginning of its reply another request may avoid."""
-        self.was_cut = False
-        """The reply ended before the answer did."""
-        self.is_asking = False
-        """An upstream was sent the request and has not refused it: it may be making its answer."""
+    target: Target
+    """The target that accepted; until then the one that is asked first, if it is in."""
+    prepare: Callable[[Target], Awaitable[Attempt]] | None
+    """Makes the attempt at a target when it is needed; None when none is any more."""
+    accepted: OnAccepted
+    """Is called with the accepted attempt, its reply and what was tried before."""
+    observe: Callable[[str, str], None]
+    """Is called with the upstream and the outcome of each request."""
+    choice: RouteChoice
+    """That among the routes of the request."""
+    wait: Callable[[float], Awaitable[None]] = asyncio.sleep
+    jitter: Callable[[], float] = random.random
+    """Returns numbers in [0, 1)."""
+    chosen: str = ""
+    """The name of the upstream that accepted, "" until then."""
+    replaceable: Attempt | None = None
+    """The accepted one, whose refusal at the beginning of its reply another request may avoid."""
+    was_cut: bool = False
+    """The reply ended before the answer did."""
+    is_asking: bool = False
+    """An upstream was sent the request and has not refused it: it may be making its answer."""
+    opened: AbstractAsyncContextManager[UpstreamReply] | None = None
+    """The context of the reply."""
 
     async def __aenter__(self) -> UpstreamReply:
         """The reply of the first upstream that accepts. If none does, raises the first one's error."""
@@ -140,7 +127,7 @@ class Attempts:
             if not self.choice.takes(self.target):
                 self.target = await self.choice.first(self.target)
             attempt, reply = await self._first_that_accepts(self.target, [])
-            self._observe(attempt.target.upstream.name, "accepted")
+            self.observe(attempt.target.upstream.name, "accepted")
             self._accept(attempt, reply)
         except BaseException as error:
             await self.__aexit__(type(error), error, error.__traceback__)
@@ -151,7 +138,7 @@ class Attempts:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.choice.end(_cut() if error is None and self.was_cut else error)
-        opened, self._open = self._open, None
+        opened, self.opened = self.opened, None
         if opened is not None:
             await opened.__aexit__(kind, error, trace)
 
@@ -168,23 +155,23 @@ class Attempts:
             await self._close()
             attempt, reply = await self._ask_with_fallbacks(other)
         else:
-            self._observe(before.target.upstream.name, str(error.http_status))
+            self.observe(before.target.upstream.name, str(error.http_status))
             target = await self.choice.after(before.target, error)
             if target is None:
                 return None
             await self._close()
             attempt, reply = await self._first_that_accepts(target, [error])
-            self._observe(attempt.target.upstream.name, "accepted")
+            self.observe(attempt.target.upstream.name, "accepted")
         self._accept(replace(attempt, again=True), reply)
         return reply
 
     def commit(self) -> None:
         """The answer has begun: drop what is left to ask, so that the request's body can be freed."""
-        self.replaceable, self._prepare, self._accepted = None, None, _ignore
+        self.replaceable, self.prepare, self.accepted = None, None, _ignore
         self.choice.begin(self.target)
 
     async def _close(self) -> None:
-        opened, self._open = self._open, None
+        opened, self.opened = self.opened, None
         if opened is not None:
             await opened.__aexit__(None, None, None)
 
@@ -193,20 +180,20 @@ class Attempts:
         target = self.target = accepted.target
         self.chosen = target.upstream.name
         choice = self.choice
-        self._accepted(accepted, reply, choice.tried)
+        self.accepted(accepted, reply, choice.tried)
         has_other = not choice.is_single and choice.has_other(target)
         if has_other or (accepted.remedies and accepted.remedies[-1].late):
             self.replaceable = accepted
         else:
-            self.replaceable, self._prepare, self._accepted = None, None, _ignore
+            self.replaceable, self.prepare, self.accepted = None, None, _ignore
 
     async def _first_that_accepts(
         self, target: Target | None, errors: list[UpstreamError]
     ) -> tuple[Attempt, UpstreamReply]:
-        assert self._prepare is not None
+        assert self.prepare is not None
         while target is not None:
             try:
-                return await self._ask_with_fallbacks(await self._prepare(target))
+                return await self._ask_with_fallbacks(await self.prepare(target))
             except UpstreamError as error:
                 errors.append(error)
                 target = await self.choice.after(target, error)
@@ -231,7 +218,7 @@ class Attempts:
                 opening = upstream.open(attempt.request)
                 self.is_asking = True
                 reply = await opening.__aenter__()
-                self._open = opening
+                self.opened = opening
                 return attempt, reply
             except UpstreamError as error:
                 self.is_asking = False
@@ -240,19 +227,19 @@ class Attempts:
                 if other is not None:  # before it is asked again: the same request is refused again
                     attempt, previous = other, 0
                     continue
-                wait = waiting_time(error, previous, retries, self._jitter())
+                wait = waiting_time(error, previous, retries, self.jitter())
                 if wait is None or previous == retries.times:
                     raise
                 if self.choice.has_other_key(attempt.target, error):
                     raise
             previous += 1
-            await self._wait(wait)
+            await self.wait(wait)
 
     def _record_refusal(self, attempt: Attempt, error: UpstreamError) -> None:
         upstream = attempt.target.upstream
         if attempt.learn is not None:
             attempt.learn(error)
-        self._observe(upstream.name, str(error.http_status))
+        self.observe(upstream.name, str(error.http_status))
         said = {"said": error.said} if error.said else {}
         _log.info(
             "upstream.refused", upstream=upstream.name, status=error.http_status, code=error.code, **said

@@ -13,7 +13,7 @@ from openresponses_server.settings import Retries, Settings, UpstreamSettings
 from openresponses_server.upstreams.base import UpstreamRequest
 from openresponses_server.upstreams.routing.attempts import Attempt, Attempts
 from openresponses_server.upstreams.routing.models import build_router
-from openresponses_server.upstreams.routing.routes import RouteTable
+from openresponses_server.upstreams.routing.routes import RouteChoice, RouteTable
 from openresponses_server.upstreams.routing.states import Outcome, Route, Routes
 from openresponses_server.upstreams.targets import Target
 
@@ -121,7 +121,8 @@ class Bench:
         def ignore(*_: object) -> None:
             return None
 
-        attempts = Attempts(self.target, prepare, ignore, ignore, self.table, wait=wait)
+        choice = RouteChoice(self.table, (self.target, *self.target.fallbacks))
+        attempts = Attempts(self.target, prepare, ignore, ignore, choice, wait=wait)
         async with attempts:
             await Pause()
             if refused_late and attempts.replaceable is not None:

@@ -72,16 +72,12 @@ FAILING_REASONS: dict[str, str] = {
 }
 
 
-class FinishState:
-    """The end of the stream: `reason` is its first known finish reason, `failure` its error; both None at
-    first."""
+class FinishState(msgspec.Struct):
+    """The end of the stream: `reason` is its first known finish reason, `failure` its error."""
 
-    __slots__ = ("_diagnostics", "failure", "reason")
-
-    def __init__(self, diagnostics: Diagnostics) -> None:
-        self._diagnostics = diagnostics
-        self.reason: str | None = None
-        self.failure: ErrorPayload | None = None
+    diagnostics: Diagnostics
+    reason: str | None = None
+    failure: ErrorPayload | None = None
 
     def record(self, reason: str) -> None:
         """Record a finish reason."""
@@ -94,7 +90,7 @@ class FinishState:
         elif self.reason is None:
             self.reason = reason
         elif known != self.reason.strip().lower():
-            self._diagnostics.ignored("finish_reason", "another one after the first")
+            self.diagnostics.ignored("finish_reason", "another one after the first")
 
     def conclude(self, said_done: bool, frames: int, has_output: bool) -> None:
         """Decide how a stream without a finish reason ended: it was cut or is empty, or counts as a stop
@@ -104,7 +100,7 @@ class FinishState:
         elif not has_output:
             self.failure = failure(EMPTY, "the upstream ended without output or finish reason")
         else:
-            self._diagnostics.repair("finish_reason", "missing, taken as stop")
+            self.diagnostics.repair("finish_reason", "missing, taken as stop")
             self.reason = "stop"
 
 
