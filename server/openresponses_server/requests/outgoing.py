@@ -206,7 +206,43 @@ def translate_request(request: Placed, *, previous_id: str | None = None) -> Ups
     sent; the truncator fits the request into the model's context; what the upstream has refused is left out.
     Raises InvalidRequestError with `param` for what this upstream can't be sent."""
     try:
-        return _translated(request, previous_id)
+        body, target, left_out = request.body, request.target, request.left_out
+        if request.hosted is not None:
+            body = request.hosted.body(body)
+        losses: dict[Loss, None] = {}
+        earlier, own, is_window = _readable(request, previous_id, losses)
+        if request.compacts:
+            outgoing = target.prepare(compaction_request(body, [*earlier, *own]), [], request.identities)
+            return UpstreamForm(outgoing, [*_own_losses(request), *outgoing.diagnostics.of("loss")])
+        able = replace(target.able, images=False) if "images" in left_out else target.able
+        fit = FittedRequest(body, earlier, own)
+        if able.tools is False or able.images is False:
+            fit = fit_to_model(body, earlier, own, able)
+        whole = fit
+        if request.truncator is not None:
+            fit = request.truncator.truncated(fit, target, after_refusal="older items" in left_out)
+        unchanged = fit.earlier is whole.earlier and fit.own is whole.own and not is_window
+        remaining_items = None if unchanged else [*fit.earlier, *fit.own]
+        sent = _allowed(request, fit.request, losses) if left_out else fit.request
+        way = None
+        if body.text is not None:
+            may_force, refused = not (request.follows or offers_tools(sent, fit)), "the format" in left_out
+            way = way_of(body, target, may_force=may_force, refused=refused)
+            if way is not None:
+                sent = asked_in(way, sent, target, refused=refused)
+            if way in WAYS:
+                losses["text.format", WAYS[way]] = None
+        sent = _fields_for(request, sent, fit, previous_id, losses)
+        mode = _tool_call_mode(able.tools is not False, able.streaming_tool_calls is not False)
+        stream = mode is not ToolCallMode.WHOLE or not offers_tools(sent, fit)
+        outgoing = target.prepare(sent, fit.earlier, request.identities, stream=stream)
+        for where, what in (*losses, *fit.losses):
+            outgoing.diagnostics.loss(where, what)
+        plan = None if way is None else _plan_for(request, body, way, outgoing)
+        lost = outgoing.diagnostics.of("loss")
+        if request.losses is not None:
+            lost = [*_own_losses(request), *lost]
+        return UpstreamForm(outgoing, lost, plan, stream, remaining_items)
     except InvalidRequestError as error:
         param = error.param or ""
         if request.input_param == _INPUT or not param.startswith(_INPUT):
@@ -216,46 +252,6 @@ def translate_request(request: Placed, *, previous_id: str | None = None) -> Ups
         if message.startswith(param):
             message = request.input_param + message.removeprefix(param)
         raise InvalidRequestError(error.code, message, param=request.input_param) from error
-
-
-def _translated(request: Placed, previous_id: str | None) -> UpstreamForm:
-    body, target, left_out = request.body, request.target, request.left_out
-    if request.hosted is not None:
-        body = request.hosted.body(body)
-    losses: dict[Loss, None] = {}
-    earlier, own, is_window = _readable(request, previous_id, losses)
-    if request.compacts:
-        outgoing = target.prepare(compaction_request(body, [*earlier, *own]), [], request.identities)
-        return UpstreamForm(outgoing, [*_own_losses(request), *outgoing.diagnostics.of("loss")])
-    able = replace(target.able, images=False) if "images" in left_out else target.able
-    fit = FittedRequest(body, earlier, own)
-    if able.tools is False or able.images is False:
-        fit = fit_to_model(body, earlier, own, able)
-    whole = fit
-    if request.truncator is not None:
-        fit = request.truncator.truncated(fit, target, after_refusal="older items" in left_out)
-    unchanged = fit.earlier is whole.earlier and fit.own is whole.own and not is_window
-    remaining_items = None if unchanged else [*fit.earlier, *fit.own]
-    sent = _allowed(request, fit.request, losses) if left_out else fit.request
-    way = None
-    if body.text is not None:
-        may_force, refused = not (request.follows or offers_tools(sent, fit)), "the format" in left_out
-        way = way_of(body, target, may_force=may_force, refused=refused)
-        if way is not None:
-            sent = asked_in(way, sent, target, refused=refused)
-        if way in WAYS:
-            losses["text.format", WAYS[way]] = None
-    sent = _fields_for(request, sent, fit, previous_id, losses)
-    mode = _tool_call_mode(able.tools is not False, able.streaming_tool_calls is not False)
-    stream = mode is not ToolCallMode.WHOLE or not offers_tools(sent, fit)
-    outgoing = target.prepare(sent, fit.earlier, request.identities, stream=stream)
-    for where, what in (*losses, *fit.losses):
-        outgoing.diagnostics.loss(where, what)
-    plan = None if way is None else _plan_for(request, body, way, outgoing)
-    lost = outgoing.diagnostics.of("loss")
-    if request.losses is not None:
-        lost = [*_own_losses(request), *lost]
-    return UpstreamForm(outgoing, lost, plan, stream, remaining_items)
 
 
 def _readable(

@@ -13,9 +13,9 @@ from openresponses_bridge.protocol.codec import request_object
 T = TypeVar("T")
 
 _NOT_IN_A_NAME: Final = re.compile(r"[^A-Za-z0-9_.:-]")
-_DATA_URL: Final = re.compile(
-    r"data:(?P<media>[\w.+/-]*)(?:;[^,;]*)*?(?P<base64>;base64)?,(?P<data>.*)", re.DOTALL
-)
+_HEAD: Final = re.compile(r"data:(?P<media>[\w.+/-]*)(?:;[^,;]*)*?(?P<base64>;base64)?")
+"""What is before the comma of a data URL."""
+_LONGEST_HEAD: Final = 1024
 _MEDIA_TYPE: Final = re.compile(r"[\w.+/-]*(?:;[^,;]*)*")
 _SOUND: Final = re.compile(r"[a-z0-9][a-z0-9.+-]{0,63}")
 _SAME_MEDIA: Final = {"image/jpg": "image/jpeg"}
@@ -41,17 +41,18 @@ def invalid(param: str, message: str, code: str = InvalidRequestError.INVALID_VA
 def data_of(url: str, param: str) -> tuple[str, str]:
     """Return (media type, data in base64) of a data URL; the media type is "" where it names none. Raises
     InvalidRequestError for one without data in base64."""
-    match = _DATA_URL.fullmatch(url)
-    if match is None or not match["base64"] or not match["data"]:
+    head, _, data = url.partition(",")
+    match = _HEAD.fullmatch(head) if len(head) <= _LONGEST_HEAD else None
+    if match is None or not match["base64"] or not data:
         raise invalid(param, "not a data URL with base64 data")
     media = match["media"].lower()
-    return _SAME_MEDIA.get(media, media), match["data"]
+    return _SAME_MEDIA.get(media, media), data
 
 
 def data_url(media: str, data: str, media_param: str, data_param: str) -> str:
     """Return the data URL of this data in base64. Raises InvalidRequestError, with one of the paths, for a
     media type that can't stand in one, and for no data."""
-    if not _MEDIA_TYPE.fullmatch(media):
+    if len(media) > _LONGEST_HEAD - len("data:;base64") or not _MEDIA_TYPE.fullmatch(media):
         raise invalid(media_param, "is not a media type")
     if not data:
         raise invalid(data_param, "is empty")

@@ -68,6 +68,7 @@ def whole_answer(value: Mapping[str, Any]) -> dict[str, Any] | None:
 _CUT = failure(CUT, "the upstream's stream ended before its response did")
 _FAILED = ErrorPayload("server_error", None, "the upstream failed", None)
 _IN_PROGRESS = ResponseStreamPhase.IN_PROGRESS
+_INDEX: Final = "output_index"
 _BEGINNINGS = frozenset({ev.ResponseCreated, ev.ResponseQueued, ev.ResponseInProgress})
 # what may come before a response begins, and begins none
 _PATIENT = frozenset({ev.ErrorEvent, UnknownEvent})
@@ -130,12 +131,16 @@ class Inbound(BaseInbound):
         else:
             self._renumber(number, data)
         if self.machine.phase is _IN_PROGRESS or self._begins(decoded, out):
+            agents = self._items.agents
             try:
-                feed_item = _WITHOUT_OBJECTS.get(type(decoded))
-                if feed_item is not None:  # the common one first
+                if agents.waiting and self._waits(decoded, len(data)):
+                    pass
+                elif (feed_item := _WITHOUT_OBJECTS.get(type(decoded))) is not None:  # the common one first
                     feed_item(self._items, decoded, out)
                 else:
                     self._handle(decoded, out)
+                if agents.waiting:
+                    self._feed_waiting(out)
             except BridgeError as error:
                 out += self._fail_invalid(f"the upstream's {decoded.type}: {error.message}")
         return out
@@ -144,8 +149,35 @@ class Inbound(BaseInbound):
         """Upstream has ended. Without its terminal event the response has failed."""
         out: list[Event] = []
         if self.machine.phase not in TERMINAL_PHASES and self._ensure_open(None, out):
-            out += self.machine.fail(self._error or _CUT)
+            try:
+                self._end_waiting(out)
+                out += self.machine.fail(self._error or _CUT)
+            except BridgeError as error:
+                out += self._fail_invalid(f"what waited in the upstream's stream: {error.message}")
         return out
+
+    def _waits(self, event: Event, size: int) -> bool:
+        """Return True if the event is of an item that waits, with whose events it is kept."""
+        known = event.raw.get(_INDEX) if isinstance(event, UnknownEvent) else getattr(event, _INDEX, None)
+        agents = self._items.agents
+        if not isinstance(known, int) or known not in agents.waiting:
+            return False
+        agents.keep(self._with_unknown_fields(event) if type(event) in OF_OBJECTS else event, known, size)
+        return True
+
+    def _feed_waiting(self, out: list[Event]) -> None:
+        """Feed the items that need not wait any more."""
+        self._data = None
+        while events := self._items.agents.next():
+            for event in events:
+                self._handle(event, out)
+
+    def _end_waiting(self, out: list[Event]) -> None:
+        """Feed all that waits: the response ends."""
+        agents = self._items.agents
+        while agents.waiting:
+            agents.end_all()
+            self._feed_waiting(out)
 
     def _decode_lenient(self, data: bytes, event: str) -> Event:
         """Decode a frame that strict decoding refused: one to repair, or an unknown event. Raises BridgeError
@@ -294,6 +326,7 @@ class Inbound(BaseInbound):
     def _ended(self, event: Any, out: list[Event]) -> None:
         said = _STATUSES[type(event)]
         event = self._with_unknown_fields(event)
+        self._end_waiting(out)
         response: Response = event.response
         status = max(said, response.status, key=lambda each: _BADNESS.get(each, -1))
         if status != said and status not in _CANCELLED:

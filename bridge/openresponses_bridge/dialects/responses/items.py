@@ -13,6 +13,7 @@ from typing import Any, Final
 from msgspec import UNSET, structs
 
 from openresponses_bridge.calls.streamed_arguments import is_placeholder
+from openresponses_bridge.dialects.responses.agents import AgentTurns
 from openresponses_bridge.dialects.responses.text import TextFeeder, kind_of, text_of
 from openresponses_bridge.dialects.responses.tracks import CALLS, MANY, Track, Tracks
 from openresponses_bridge.emitter.stream import ResponseStream
@@ -129,7 +130,7 @@ _EMPTY: Final[tuple[Any, ...]] = (None, UNSET, "", [], {})
 
 
 class ItemFeeder:
-    """Calls the machine for the events of items, and keeps their tracks."""
+    """Calls the machine for the events of items, and keeps their tracks. `agents` has those that wait."""
 
     def __init__(self, machine: ResponseStream) -> None:
         self._machine = machine
@@ -138,6 +139,7 @@ class ItemFeeder:
         self._texts = TextFeeder(machine)
         self._calls = CallFeeder(machine, self._texts)
         self._announced: set[str] = set()
+        self.agents = AgentTurns()
 
     @property
     def cut(self) -> bool:
@@ -219,6 +221,8 @@ class ItemFeeder:
         item = event.item
         if item is None or not self._is_valid(item):
             return
+        if self.agents.waits(event, event.output_index, item):
+            return
         track = self._tracks.added(event.output_index, item)
         if track is None or isinstance(item, it.Message):
             return  # a message opens with its text: servers announce some that get none
@@ -245,6 +249,7 @@ class ItemFeeder:
         item = event.item
         if item is None or not self._is_valid(item):
             return
+        self.agents.end(event.output_index)
         begun = self._tracks.retyped(event.output_index, item)
         if begun is not None:
             self._replace_type(event.type, begun, item, out)

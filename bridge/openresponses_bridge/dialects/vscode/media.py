@@ -29,9 +29,9 @@ _MAGIC = (
 )
 _TEXTUAL = re.compile(r"text/|application/(json|xml|javascript|x-yaml|[\w.-]+\+(json|xml))|json$")
 _URL = re.compile(rb"(https?://|data:)")
-_DATA_URL = re.compile(
-    r"data:(?P<mime>[^;,]*)(?P<parameters>(;[^;,]*)*?)(?P<base64>;base64)?,", re.IGNORECASE
-)
+_HEAD = re.compile(r"data:(?P<mime>[^;,]*)(?:;[^;,]*)*?(?P<base64>;base64)?", re.IGNORECASE)
+"""What is before the comma of a data URL."""
+_LONGEST_HEAD = 1024
 DEFAULT_IMAGE = "image/png"
 DEFAULT_FILE = "application/octet-stream"
 
@@ -67,11 +67,12 @@ def content_of(part: LanguageModelDataPart) -> ContentParam:
 
 def part_of_url(url: str, fallback: str) -> Part | None:
     """The data part for a data URL; None for any other URL and for data that can't be read."""
-    match = _DATA_URL.match(url)
+    head, comma, encoded = url.partition(",")
+    match = _HEAD.fullmatch(head) if comma and len(head) <= _LONGEST_HEAD else None
     if match is None or not match.group("base64"):
         return None
     try:
-        data = base64.b64decode(url[match.end() :], validate=True)
+        data = base64.b64decode(encoded, validate=True)
     except ValueError:
         return None
     mime = match.group("mime") or fallback
