@@ -70,6 +70,7 @@ from openresponses_bridge.dialects.base.fields import (
     sound_format,
 )
 from openresponses_bridge.dialects.base.forms import ChoicesForm, ChoiceStream, Encoding, OutboundForm
+from openresponses_bridge.dialects.base.google_files import google_file_of
 from openresponses_bridge.dialects.base.inbound import BaseInbound, FrameString, FrameTemplate, OnceBegun
 from openresponses_bridge.dialects.base.items import (
     TRIGGER,
@@ -339,6 +340,7 @@ __all__ = [
     "extension",
     "failure",
     "fitted_effort",
+    "google_file_of",
     "has_failed",
     "honoured",
     "http_failure",

@@ -52,7 +52,7 @@ from openresponses_server.settings import Limits
 from openresponses_server.store.history import continued, own_input
 from openresponses_server.store.listing import ListedPage, ListFilter, conversation_of, page_of
 from openresponses_server.surfaces.responder import KeepAlive, StreamResponder
-from openresponses_server.surfaces.stored import count_reader, unknown_response
+from openresponses_server.surfaces.stored import count_reader, found_stream, unknown_response
 from openresponses_server.surfaces.stored_stream import StoredStream
 from openresponses_server.tasks import on_thread
 from openresponses_server.upstreams.prices import CostShown
@@ -350,13 +350,7 @@ async def _stream_stored(
     headers: dict[str, str],
     began: float | None = None,
 ) -> Response:
-    found = await service.store.standing(response_id, owner)
-    if found is None:
-        raise unknown_response(response_id)
-    running = service.running.get(response_id, owner)
-    await service.runs.follower.check_starting_after(
-        found, after, None if running is None else running.last_persisted
-    )
+    found = await found_stream(service, response_id, owner, after)
     lines = observed_frames(service.runs.follower.follow(found, -1), after, began)
     return StoredStream(lines, headers, service.settings.keep_alive, LINES_TYPE, LINE_KEEP_ALIVE, b"\n")
 

@@ -10,7 +10,7 @@ from openresponses_bridge.dialects.base import (
     MEDIA_TYPES,
     Fields,
     data_of,
-    invalid,
+    google_file_of,
     media_type_at,
     media_type_of,
     sound_format,
@@ -21,7 +21,6 @@ from openresponses_bridge.protocol.unknown import UnknownPart
 Part = dict[str, Any]
 
 _TEXT: Final = "text/plain"
-_FILES: Final = ("https://", "gs://", "files/")
 _DETAILS: Final = {"low": "MEDIA_RESOLUTION_LOW", "high": "MEDIA_RESOLUTION_HIGH"}
 
 
@@ -48,7 +47,7 @@ class PartEncoder:
 
     def _image(self, part: Any, param: str) -> Part | None:
         if not part.image_url:
-            return self._kept(part, "input_image", param)
+            return self._kept(part, param)
         found = self._at(part.image_url, None, f"{param}.image_url")
         if getattr(part, "detail", None) in _DETAILS:
             self._diagnostics.loss("content.input_image.detail", "one for all media, not for one of them")
@@ -58,7 +57,7 @@ class PartEncoder:
         if part.file_url:
             return self._at(part.file_url, part.filename or None, f"{param}.file_url")
         if not part.file_data:
-            return self._kept(part, "input_file", param)
+            return self._kept(part, param)
         if part.file_data.startswith("data:"):
             return self._at(part.file_data, part.filename or None, f"{param}.file_data")
         media = media_type_of(part.filename or "") or MEDIA_TYPES["pdf"]
@@ -73,15 +72,9 @@ class PartEncoder:
         kind = sound_format(sound)
         return {"inlineData": {"mimeType": f"audio/{kind}", "data": sound.need("data", str)}}
 
-    def _kept(self, part: Any, kind: str, param: str) -> Part | None:
-        """A file that Google keeps, by its address."""
-        given = part.file_id or ""
-        if given.startswith(_FILES):
-            if self._options.kept_files == "refuse":
-                raise invalid(f"{param}.file_id", "files that Google keeps are not read here")
-            return {"fileData": {"fileUri": given}}
-        self._diagnostics.loss(f"content.{kind}.file_id", "a file of another server")
-        return None
+    def _kept(self, part: Any, param: str) -> Part | None:
+        address = google_file_of(part, param, self._options.kept_files, self._diagnostics)
+        return None if address is None else {"fileData": {"fileUri": address}}
 
     def _at(self, url: str, filename: str | None, param: str) -> Part | None:
         if not url.startswith("data:"):

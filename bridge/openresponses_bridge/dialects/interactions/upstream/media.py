@@ -10,7 +10,7 @@ from openresponses_bridge.dialects.base import (
     MEDIA_TYPES,
     Fields,
     data_of,
-    invalid,
+    google_file_of,
     media_type_at,
     media_type_of,
     sound_format,
@@ -23,7 +23,6 @@ from openresponses_bridge.protocol.unknown import UnknownPart
 
 _PDF: Final = "application/pdf"
 _MEDIA: Final = {**MEDIA_TYPES, "mov": "video/mov"}  # as its documents name it
-_KEPT: Final = ("https://", "gs://", "files/")
 
 
 class ContentEncoder:
@@ -80,14 +79,8 @@ class ContentEncoder:
         return {"type": "audio", "mime_type": f"audio/{kind}", "data": sound.need("data", str)}
 
     def _kept(self, part: Any, kind: str, param: str) -> Json | None:
-        """A file that Google keeps, by its address."""
-        given = part.file_id or ""
-        if given.startswith(_KEPT):
-            if self._options.kept_files == "refuse":
-                raise invalid(f"{param}.file_id", "files that Google keeps are not read here")
-            return {"type": kind, "uri": given}
-        self._diagnostics.loss(f"content.{part.type}.file_id", "a file of another server")
-        return None
+        address = google_file_of(part, param, self._options.kept_files, self._diagnostics)
+        return None if address is None else {"type": kind, "uri": address}
 
     def _at(self, url: str, filename: str | None, param: str, kind: str) -> Json:
         if not url.startswith("data:"):
