@@ -1,11 +1,13 @@
 # Every target sets up .venv by itself; all that a machine needs is Python >= 3.11 and make.
 #   make serve ARGS="--port 9000"      make test PYTEST_ARGS=tests/bridge/test_sse.py      make test PYTHON=python3.13
+# With DEPENDENCIES=oldest all of it has the oldest versions that bridge and server allow, in an environment of its own.
 
 PYTHON ?= python3
+DEPENDENCIES ?= pinned
 ARGS ?=
 PYTEST_ARGS ?=
 
-VENV := .venv
+VENV := .venv$(if $(filter oldest,$(DEPENDENCIES)),/oldest)
 BIN := $(VENV)/$(if $(filter Windows_NT,$(OS)),Scripts,bin)
 RUNTIME := $(VENV)/.runtime
 TEST := $(VENV)/.test
@@ -28,6 +30,7 @@ PYTEST := $(BIN)/python -m pytest --dist worksteal --durations 5
 CORES = $(shell getconf _NPROCESSORS_ONLN)
 # Tests of servers wait for more than half of their time.
 TWICE_THE_CORES = $(shell echo $$(( $(CORES) * 2 )))
+UV := $(BIN)/uv pip install --quiet --python $(BIN)/python
 PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check --constraint constraints.txt
 # Both distributions as they are here; for the tests with all that the server works with, since each store is held to one contract.
 DISTRIBUTIONS := --editable bridge --editable server
@@ -213,7 +216,14 @@ $(RUNTIME): $(PINS) | $(VENV)/.pip
 
 # What the tests need includes what serving needs, so both stamps are set.
 $(TEST): $(PINS) | $(VENV)/.pip
+ifeq ($(DEPENDENCIES),oldest)
+	$(PIP_INSTALL) uv
+	$(UV) --resolution lowest-direct --upgrade $(WITH_EXTRAS)
+	$(BIN)/uv pip freeze --quiet --python $(BIN)/python --exclude-editable >$(VENV)/oldest.txt
+	$(UV) --constraint $(VENV)/oldest.txt --group test
+else
 	$(PIP_INSTALL) $(WITH_EXTRAS) --group test
+endif
 	@touch $(RUNTIME) $@
 
 $(FUZZ): $(PINS) | $(TEST)

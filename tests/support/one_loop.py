@@ -78,7 +78,14 @@ async def serving(routes: int = 1, **settings: Any) -> Any:
     upstreams = [UpstreamSettings(url=url, name=f"up{number}", models=models) for number in range(routes)]
     given = Settings(upstreams=upstreams, keep_alive=30.0, **settings)
     server = Server(
-        Config(create_app(given), log_level="critical", port=0, http=http_protocol(given), lifespan="on")
+        Config(
+            create_app(given),
+            log_level="critical",
+            port=0,
+            http=http_protocol(given),
+            ws="none",
+            lifespan="on",
+        )
     )
     running = asyncio.create_task(server.serve())
     while not server.started:

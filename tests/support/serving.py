@@ -45,7 +45,7 @@ def serving_app(app: ASGIApp, send_buffer: int = 0, **options: Any) -> Iterator[
     listener = socket.create_server(("127.0.0.1", 0))
     if send_buffer:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)  # its connections' too
-    server = Server(Config(app, log_level="critical", **options))
+    server = Server(Config(app, log_level="critical", ws="websockets-sansio", **options))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
     while not server.started:

@@ -42,11 +42,16 @@ def steps() -> Iterator[Step]:
 
 
 def _rows(matrix: Mapping[str, Any]) -> list[dict[str, Any]]:
-    included = matrix.get("include")
-    if included is not None:
-        assert len(matrix) == 1, "a matrix is lists, or rows, not both"
-        return list(included)
-    return [dict(zip(matrix, values, strict=True)) for values in itertools.product(*matrix.values())]
+    """The rows of the lists' values, and those that are included beside them."""
+    lists = {name: values for name, values in matrix.items() if name != "include"}
+    included = list(matrix.get("include", []))
+    if not lists and included:
+        return included
+    rows = [dict(zip(lists, values, strict=True)) for values in itertools.product(*lists.values())]
+    for row in included:
+        # one that no row differs from in what it names would be added to that row
+        assert all(any(row[name] != each[name] for name in lists) for each in rows)
+    return rows + included
 
 
 def _filled(value: Any, row: Mapping[str, Any]) -> Any:

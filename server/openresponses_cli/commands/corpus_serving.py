@@ -49,6 +49,7 @@ def serve_cases(host: str, port: int) -> None:
                 log_level="critical",  # a client may leave at any time
                 loop="asyncio",
                 http="h11",  # which has a limit for headers
+                ws="websockets-sansio",
                 lifespan="off",
                 timeout_graceful_shutdown=1,
                 ws_max_size=MAX_BODY,

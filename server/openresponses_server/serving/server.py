@@ -189,6 +189,7 @@ def _config(app: Starlette, registry: ConnectionRegistry) -> uvicorn.Config:
     return uvicorn.Config(
         cast(Any, app),
         http=cast(Any, partial(HttpConnection, registry)),
+        ws="none",  # the connections have a class of their own
         loop="auto",  # uvloop, if it is installed
         lifespan="on",
         log_level="warning",

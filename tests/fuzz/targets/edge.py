@@ -26,7 +26,8 @@ _SETTINGS = Settings(default_model="demo", max_body_bytes=100_000, stored_respon
 def stage() -> tuple[InProcess, Config, list[dict[str, Any]]]:
     """The server, how it speaks, and what reached the loop. Made once; `close` ends it."""
     app = InProcess(_SETTINGS)
-    config = Config(app.app, http=http_protocol(_SETTINGS), lifespan="off", log_config=None, access_log=False)
+    http = http_protocol(_SETTINGS)
+    config = Config(app.app, http=http, ws="none", lifespan="off", log_config=None, access_log=False)
     for name in ("uvicorn.error", "websockets", "asyncio"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     config.load()

@@ -272,7 +272,7 @@ async def test_a_server_can_not_say_that_a_call_is_to_be_sent_again(
 
 async def test_a_server_of_the_sdk_over_http(connections: McpConnections) -> None:
     station = weather_server()
-    config = uvicorn.Config(station.streamable_http_app(), port=0, log_config=None, lifespan="on")
+    config = uvicorn.Config(station.streamable_http_app(), port=0, ws="none", log_config=None, lifespan="on")
     running = uvicorn.Server(config)
     serving = asyncio.create_task(running.serve())
     while not running.started:
