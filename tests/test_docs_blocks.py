@@ -87,6 +87,9 @@ def test_what_is_named_is_a_test_that_reads_the_page_or_a_reason(page: str, how:
     match = _TEST.fullmatch(how)
     if match is None:
         assert re.match("not (in a test|run): .{20}", how)
+        assert [
+            path for path in re.findall(r"tests/[\w/.]*\w", how) if not (REPOSITORY / path).exists()
+        ] == []
         return
     tree = ast.parse((REPOSITORY / match[1]).read_bytes())
     assert reads(tree, match[2], page)

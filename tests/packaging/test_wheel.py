@@ -13,6 +13,7 @@ import urllib.request
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,6 +29,7 @@ from tests.support.wheel import (
     Wheels,
     clean_environment,
     run,
+    uninstall,
 )
 
 pytestmark = pytest.mark.packages
@@ -40,6 +42,10 @@ THIRD_PARTY = (
 
 def program(interpreter: Path) -> Path:
     return interpreter.with_name("openresponses-bridge")
+
+
+def project(root: str) -> Any:
+    return tomllib.loads((REPOSITORY / root / "pyproject.toml").read_text())["project"]
 
 
 def classified(root: str) -> Sequence[str]:
@@ -117,9 +123,7 @@ def test_the_first_command_of_the_readme_is_the_one_that_is_tried() -> None:
 
 
 def test_the_server_brings_the_library_in_its_version() -> None:
-    library, server = (
-        tomllib.loads((REPOSITORY / root / "pyproject.toml").read_text())["project"] for root in ROOTS
-    )
+    library, server = map(project, ROOTS)
     assert (library["name"], server["name"]) == (LIBRARY, SERVER)
     assert library["version"] == server["version"]
     assert [each for each in server["dependencies"] if each.startswith("openresponses")] == [
@@ -171,8 +175,7 @@ def test_the_service(wheels: Wheels, tmp_path: Path, version: str, dependencies:
 def test_every_module_can_be_imported_with_all_extras(
     wheels: Wheels, tmp_path: Path, dependencies: Dependencies
 ) -> None:
-    project = tomllib.loads((REPOSITORY / "server/pyproject.toml").read_text())["project"]
-    extras = ",".join(project["optional-dependencies"])
+    extras = ",".join(project("server")["optional-dependencies"])
     interpreter = wheels.environment(
         f"{SERVER}[{extras}]", f"{LIBRARY}[testing]", "pytest>=9", dependencies=dependencies
     )
@@ -186,6 +189,31 @@ def test_every_module_can_be_imported_with_all_extras(
         print(len([name for name in sys.modules if name.startswith("openresponses_")]))
     """
     assert int(run(interpreter, "-W", "error", "-c", code, folder=tmp_path).stdout) > 300
+
+
+def test_a_checkout_installs_both_with_their_extras_and_all_of_it_is_removed(
+    wheels: Wheels, tmp_path: Path
+) -> None:
+    interpreter = wheels.checkout("otel")
+    offered = """if True:
+        from importlib.metadata import metadata
+        print(*metadata("openresponses-workspace").get_all("Provides-Extra"))
+    """
+    extras = {extra for root in ROOTS for extra in project(root)["optional-dependencies"]}
+    assert set(run(interpreter, "-c", offered, folder=tmp_path).stdout.split()) == extras
+    listed = """if True:
+        from importlib.metadata import distributions
+        print(*(each.name for each in distributions()))
+    """
+    found = run(interpreter, "-c", listed, folder=tmp_path).stdout.split()
+    assert {LIBRARY, SERVER, "opentelemetry-api"} <= set(found)
+    assert "response.completed" in run(program(interpreter), "demo", folder=tmp_path).stdout
+    page = (REPOSITORY / "docs/uninstalling.md").read_text()
+    (row,) = [line for line in page.splitlines() if line.startswith("| the environment ")]
+    uninstall(interpreter, *re.findall(r"openresponses-\w+", row))
+    left = run(interpreter, "-c", listed, folder=tmp_path).stdout.split()
+    assert [name for name in left if name.startswith("openresponses")] == []
+    assert not program(interpreter).exists()
 
 
 @pytest.mark.parametrize("root", ROOTS)

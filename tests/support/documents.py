@@ -121,7 +121,7 @@ HOW: Final[dict[str, dict[str, str]]] = {
     },
     "docs/observing.md": {
         "A dashboard": "not run: a part of Prometheus' own configuration, which needs a Prometheus",
-        "Spans": "not run: it installs OpenTelemetry's own program; tests/server/telemetry has its library",
+        "Spans": "not run: it installs OpenTelemetry's own program; tests/server/observation has its library",
         "Traces": "tests/server/observation/traces/test_page.py::test_the_page_on_traces_is_true",
     },
     "docs/dialects.md": {"*": "tests/test_new_dialect.py::test_it_is_held_to_what_all_dialects_are_held_to"},

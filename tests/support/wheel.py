@@ -49,11 +49,7 @@ class Wheels:
         """The wheel of one of ROOTS."""
         with self._once(f"dist-{root}") as (folder, there):
             if not there:
-                # from a copy: building leaves folders, and takes what older builds left in them
-                source = self._folder / "source" / root
-                shutil.copytree(
-                    REPOSITORY / root, source, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info")
-                )
+                source = _copied(root, self._folder / "source")
                 _run(*_PIP, "wheel", "--no-deps", "--wheel-dir", str(folder), str(source))
             (built,) = folder.glob("*.whl")
             return built
@@ -81,6 +77,21 @@ class Wheels:
                     _run(*_PIP, "--python", str(interpreter), *install)
             return interpreter
 
+    def checkout(self, extras: str) -> Path:
+        """The interpreter of an environment of its own after `pip install '.[extras]'` in a copy of this
+        checkout."""
+        with self._once(f"checkout-{extras}") as (folder, there):
+            assert not there, "somebody else may have changed it"
+            copy = folder / "copy"
+            copy.mkdir()
+            for name in ("pyproject.toml", "setup.py", *ROOTS):
+                _copied(name, copy)
+            subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder / "venv")], check=True)
+            interpreter = folder / "venv" / "bin" / "python"
+            pins = ["--constraint", str(REPOSITORY / "constraints.txt")]
+            _run(*_PIP, "--python", str(interpreter), "install", *pins, f"{copy}[{extras}]")
+            return interpreter
+
     def _ours(self) -> Path:
         """The file by which an installer takes the wheels for what the index has under their names."""
         lines = [f"openresponses-{root} @ {self.path(root).as_uri()}\n" for root in ROOTS]
@@ -99,6 +110,21 @@ class Wheels:
             folder.mkdir(exist_ok=True)
             yield folder, mark.exists()
             mark.touch()
+
+
+def uninstall(interpreter: Path, *names: str) -> None:
+    _run(*_PIP, "--python", str(interpreter), "uninstall", "--yes", *names)
+
+
+def _copied(name: str, folder: Path) -> Path:
+    """A copy of a file or folder of this checkout: building leaves folders, and takes what older builds left
+    in them."""
+    copy = folder / name
+    if (REPOSITORY / name).is_dir():
+        shutil.copytree(REPOSITORY / name, copy, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+    else:
+        shutil.copy(REPOSITORY / name, copy)
+    return copy
 
 
 def require_interpreter(version: str) -> str:

@@ -224,13 +224,19 @@ def test_a_websocket_of_a_revoked_key_ends_at_its_next_turn(managed: Managed) ->
 @pytest.mark.parametrize(
     ("page", "heading"), [("keys.md", "Keys that are managed"), ("rotating-keys.md", "Managed keys")]
 )
-def test_the_commands_of_the_pages_can_be_given(managed: Managed, page: str, heading: str) -> None:
+def test_the_commands_of_the_pages_can_be_given(
+    managed: Managed, tmp_path: Path, page: str, heading: str
+) -> None:
+    config = tmp_path / "bridge.toml"
+    config.write_text(f'store = "{managed.store}"\nmanaged_keys = true\n')
     (block,) = [each for each in blocks_of(f"docs/{page}") if each.heading == heading]
     shown, key_id = "key_0123456789abcdef", ""
     for line in commands_of(block):
         program, group, what, *arguments = shlex.split(line)
         assert (program, group) == ("openresponses-bridge", "keys")
-        done = managed.keys(what, *(each.replace(shown, key_id) for each in arguments))
+        given = [each.replace(shown, key_id).replace(config.name, str(config)) for each in arguments]
+        store = [] if "--config" in given else ["--store", managed.store]
+        done = CliRunner().invoke(main, ["keys", what, *store, *given], catch_exceptions=False)
         assert done.exit_code == 0, done.output
         key_id = key_id or done.stderr.split()[0]
     assert "revoked" in done.output
