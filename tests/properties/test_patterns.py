@@ -67,6 +67,13 @@ ROWS: dict[str, tuple[Any, ...]] = {
     "bridge/openresponses_bridge/dialects/base/refusals.py:_SPECIAL": ("finditer", "…", "{limit", "{field}"),
     "bridge/openresponses_bridge/dialects/base/items.py:_ENCODED": ("fullmatch", "A", ("", "a=", " ")),
     "bridge/openresponses_bridge/dialects/base/fields.py:_NOT_IN_A_NAME": ("sub", "a", " "),
+    "bridge/openresponses_bridge/dialects/base/fields.py:_MEDIA_TYPE": (
+        "fullmatch",
+        "a",
+        ("a", ";", ","),
+        ("a;", "a", ","),
+    ),
+    "bridge/openresponses_bridge/dialects/base/fields.py:_SOUND": ("fullmatch", "a", ("a", "-", "!"), "."),
     "bridge/openresponses_bridge/dialects/chat_completions/upstream/tool_calls.py:_BEGINNING": (
         "match",
         " ",
@@ -221,11 +228,6 @@ ROWS: dict[str, tuple[Any, ...]] = {
         "match",
         "https://",
         ("https://youtube.com", "a", ""),
-    ),
-    "bridge/openresponses_bridge/dialects/interactions/upstream/media.py:_SOUND": (
-        "fullmatch",
-        "a",
-        ("a", "-", "!"),
     ),
     "server/openresponses_server/upstreams/sessions.py:_NAME": ("fullmatch", "a", ("a", "-", " ")),
     "server/openresponses_server/upstreams/sessions.py:_VALUE": ("fullmatch", "a", ("a", " ", ""), "a "),
@@ -575,7 +577,6 @@ ROWS: dict[str, tuple[Any, ...]] = {
         ("1e", "1", ""),
         "1.",
     ),
-    "bridge/openresponses_bridge/dialects/gemini/upstream/media.py:_SOUND": ("fullmatch", "a", "."),
     "bridge/openresponses_bridge/protocol/codec.py:_UNTYPED": (
         "search",
         '"type"',
