@@ -21,6 +21,7 @@ SIGNED = {
     "openai": "could not be verified",
     "anthropic": "Invalid `signature` in `thinking` block",
     "gemini": "Corrupted thought signature.",
+    "interactions": "Corrupted thought signature.",
 }
 
 

@@ -21,7 +21,7 @@ from tests.support.request_secrets import SECRETS, TOOLS
 from tests.support.services import postgres_database
 from tests.support.serving import Reply, call
 from tests.support.session_clients import CLIENTS, SessionClient
-from tests.support.strict_sessions import MODELS, address_of, planned, strict_upstreams
+from tests.support.strict_sessions import MODELS, address_of, planned, profile_of, strict_upstreams
 from tests.support.upstream import JSON, Received, Script, ScriptedUpstream, frame
 from tests.support.workers import working
 
@@ -69,7 +69,7 @@ def config(folder: Path, upstreams: dict[str, ScriptedUpstream], echo: ScriptedU
     for name, each in upstreams.items():
         lines += [
             "[[upstreams]]",
-            f'profile = "{name}"',
+            *(f'{field} = "{value}"' for field, value in profile_of(name).items()),
             f'models = ["{MODELS[name]}"]',
             f'url = "{address_of(name, each)}"',
         ]

@@ -26,12 +26,14 @@ MODELS = {
     "anthropic": "claude-opus-4-6",
     "gemini": "gemini-3-pro-preview",
     "gemini-chat": "gemini-3-flash-preview",
+    "interactions": "gemini-3.5-pro",
     "mistral": "mistral-large-latest",
     "bedrock": "eu.anthropic.claude-sonnet-4-5-20250929-v1:0",
 }
-"""A model of each provider, by the names of the profiles."""
+"""A model of each provider, by the names of the profiles, and of the other dialect of Gemini's."""
 _TWICE = [name for name in MODELS for _ in range(2)]
-ORDER = (*_TWICE, "openai", "anthropic", "gemini", "gemini-chat", "bedrock", "qwen", "mistral")
+_AGAIN = ("openai", "anthropic", "interactions", "gemini", "gemini-chat", "bedrock", "qwen", "mistral")
+ORDER = (*_TWICE, *_AGAIN)
 """Who answers which turn: each twice, so that it reads what it has made itself, and once more when all others
 have had a part."""
 
@@ -78,13 +80,20 @@ def address_of(name: str, upstream: ScriptedUpstream) -> str:
     return upstream.url.removesuffix("/v1") if name == "bedrock" else upstream.url
 
 
+def profile_of(name: str) -> dict[str, Any]:
+    """The settings of an upstream that choose its profile."""
+    if name == "interactions":
+        return {"name": name, "profile": "gemini", "dialect": name}
+    return {"profile": name}
+
+
 @contextmanager
 def strict_server(rule: Rule, **more: Any) -> Iterator[Strict]:
     """The server, with each provider's profile as it is but for the address."""
     with strict_upstreams(rule) as (strict, scripted):
         upstreams = [
             UpstreamSettings(
-                profile=name,
+                **profile_of(name),
                 url=address_of(name, each),
                 models=[MODELS[name]],
                 api_key="none",

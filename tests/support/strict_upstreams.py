@@ -13,6 +13,7 @@ from itertools import count, pairwise, zip_longest
 from typing import Any, ClassVar, NamedTuple
 
 from tests.support import anthropic_rules, chat_rules
+from tests.support.interactions_fields import fields_in_list
 from tests.support.upstream import DONE, JSON, Received, Script, Step
 
 Json = dict[str, Any]
@@ -707,6 +708,157 @@ def _contents_turns(contents: list[Json]) -> Iterator[Problem]:
         yield Problem("Requests ending with a model turn are not supported.")
 
 
+# ── Google's Interactions ─────────────────────────────────────────────────────────────────────────────
+class Interactions(Provider):
+    """The fields are those of google-genai's types. The first step is the user's and the last no model's,
+    results follow their calls before anybody else speaks, and thoughts come back as they were signed."""
+
+    paths = "/interactions"
+    _BODY: ClassVar[frozenset[str]] = frozenset({"input", "stream"})
+    _CALL: ClassVar[frozenset[str]] = frozenset({"signature"})  # which its types leave out, and it may give
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._signed: dict[str, Any] = {}  # signature → what it is on
+        self._body = self._BODY | _names_in_list(0, but="steps")
+        self._generation = _names_in_list(1, "generation_config") | {"tool_choice"}
+        self._tool = _names_in_list(1, "tools")
+        self._steps = {kind: _names_in_list(2, "steps", kind) for kind in _names_in_list(1, "steps")}
+        self._steps["function_call"] |= self._CALL
+
+    def error(self, problem: Problem) -> Any:
+        return {"error": {"code": "invalid_request", "message": problem.message}}
+
+    def problems(self, body: Json, betas: str) -> Iterator[Problem]:
+        known = [("", body, self._body)]
+        known.append((" at 'generation_config'", body.get("generation_config", {}), self._generation))
+        known += [(f" at 'tools[{at}]'", tool, self._tool) for at, tool in enumerate(body.get("tools", ()))]
+        for at, step in enumerate(body["input"]):
+            if step["type"] not in self._steps:
+                yield Problem(f"input[{at}].type: {step['type']!r} is not a step.")
+                return
+            known.append((f" at 'input[{at}]'", step, self._steps[step["type"]]))
+        for where, given, fields in known:
+            for name in _unknown_fields(given, fields):
+                yield _unknown_name(name, where)
+        for at, tool in enumerate(body.get("tools", ())):
+            for name in sorted(_keywords(tool.get("parameters", {})) & _GEMINI_SCHEMA):
+                yield _unknown_name(name, f" at 'tools[{at}].parameters'")
+        yield from _needed_of_steps(body["input"])
+        yield from _order_of_steps(body["input"])
+        for at, step in enumerate(body["input"]):
+            signature = step.get("signature")
+            if signature is not None and self._signed.get(signature) != _signed_of_step(step):
+                yield Problem(f"input[{at}]: Corrupted thought signature.")
+            if step["type"] == "thought" and signature is None:
+                yield Problem(f"input[{at}].signature: A thought needs its signature.")
+
+    def asked(self, body: Json) -> Asked:
+        texts: list[str] = []
+        outputs = 0
+        for step in body["input"]:
+            outputs += step["type"] == "function_result"
+            if step["type"] == "user_input":
+                said = "\n".join(_texts(step["content"]))
+                texts.append(said)
+                outputs = 0 if ASKED.search(said) else outputs
+        functions = {tool["name"]: "function" for tool in body.get("tools", ()) if tool["type"] == "function"}
+        return Asked(turn_in(texts), outputs, functions)
+
+    def frames(self, said: Said, asked: Asked, body: Json) -> list[Step]:
+        sent: list[Step] = []
+
+        def say(kind: str, **fields: Any) -> None:
+            event = {"event_type": kind, **fields}
+            sent.append(f"event: {kind}\ndata: {json.dumps(event)}\n\n".encode())
+
+        def step(start: Json, *deltas: Json) -> None:
+            index = sum(b"event: step.start" in bytes(each) for each in sent)  # type: ignore[arg-type]
+            say("step.start", index=index, step=start)
+            for delta in deltas:
+                say("step.delta", index=index, delta=delta)
+            say("step.stop", index=index)
+
+        interaction = {"id": f"v1_{self.number():024}", "object": "interaction", "model": body["model"]}
+        say("interaction.created", interaction=interaction | {"status": "in_progress"})
+        summaries = body.get("generation_config", {}).get("thinking_summaries") == "auto"
+        summary = [{"type": "text", "text": said.thinking}] if said.thinking and summaries else []
+        signature = f"Eq0B+{self.number():040}/=="
+        self._signed[signature] = ["thought", [each["text"] for each in summary]]
+        shown = [{"type": "thought_summary", "content": each} for each in summary]
+        step({"type": "thought"}, *shown, {"type": "thought_signature", "signature": signature})
+        if said.text:
+            step({"type": "model_output"}, *({"type": "text", "text": each} for each in _thirds(said.text)))
+        for name, given in said.calls:
+            call_id = f"call_{self.number():024}"
+            own = f"Cq0B+{self.number():040}/=="
+            self._signed[own] = ["function_call", call_id, name]
+            text = _arguments(given)
+            call = {"type": "function_call", "id": call_id, "name": name, "arguments": {}, "signature": own}
+            step(call, *({"type": "arguments_delta", "arguments": each} for each in _thirds(text)))
+        usage = {"total_input_tokens": 30, "total_output_tokens": 9, "total_tokens": 39}
+        status = "requires_action" if said.calls else "completed"
+        say("interaction.completed", interaction=interaction | {"status": status, "usage": usage})
+        return [*sent, b"event: done\n" + DONE]
+
+
+def _names_in_list(place: int, *within: str, but: str = "") -> frozenset[str]:
+    """The names at this place of the paths of google-genai's fields, of those that begin so."""
+    paths = [path.split(".") for path in fields_in_list()["requests"]]
+    found = (path[place] for path in paths if len(path) > place and path[: len(within)] == [*within])
+    return frozenset(name for name in found if name and name != but)
+
+
+def _signed_of_step(step: Json) -> Any:
+    """What a signature is on. Of a call without its arguments: Claude Code writes defaults into them."""
+    if step["type"] == "function_call":
+        return ["function_call", step["id"], step["name"]]
+    return [step["type"], [each["text"] for each in step.get("summary", ())]]
+
+
+_NEEDED_OF_STEPS: dict[str, dict[str, type | tuple[type, ...]]] = {
+    "user_input": {"content": list},
+    "model_output": {"content": list},
+    "function_call": {"id": str, "name": str, "arguments": dict},
+    "function_result": {"call_id": str, "name": str, "result": (str, list, dict)},
+}
+
+
+def _needed_of_steps(steps: list[Json]) -> Iterator[Problem]:
+    for at, step in enumerate(steps):
+        for name, kind in _NEEDED_OF_STEPS.get(step["type"], {}).items():
+            given = step.get(name)
+            if not isinstance(given, kind) or (name != "result" and given in ("", [])):
+                yield Problem(f"input[{at}].{name}: is required.")
+
+
+def _order_of_steps(steps: list[Json]) -> Iterator[Problem]:
+    names: dict[str, str] = {}
+    open_calls: list[str] = []
+    for at, step in enumerate(steps):
+        kind = step["type"]
+        if kind == "function_call":
+            if step["id"] in names:
+                yield Problem(f"input[{at}].id: is the id of another call.")
+            names[step["id"]] = step["name"]
+            open_calls.append(step["id"])
+        elif kind == "function_result":
+            if step["call_id"] not in open_calls:
+                yield Problem(f"input[{at}].call_id: is not the id of a call that waits for its result.")
+                continue
+            open_calls.remove(step["call_id"])
+            if names[step["call_id"]] != step["name"]:
+                yield Problem(f"input[{at}].name: is not that of its call.")
+        elif kind in ("user_input", "model_output") and open_calls:
+            yield Problem(f"input[{at}]: The call {open_calls[0]} has no result before it.")
+    if open_calls:
+        yield Problem(f"input: The call {open_calls[0]} has no result.")
+    if not steps or steps[0]["type"] != "user_input":
+        yield Problem("input[0]: The first step has to be the user's.")
+    if steps and steps[-1]["type"] not in ("user_input", "function_result"):
+        yield Problem("input: The last step has to be the user's, or a result.")
+
+
 # ── Chat Completions: Gemini, Qwen, Mistral ──────────────────────────────────────────────────────────
 class _Chat(Provider):
     """What the three have in common: how they are read and how they stream."""
@@ -1023,6 +1175,7 @@ PROVIDERS: dict[str, type[Provider]] = {
     "anthropic": Anthropic,
     "gemini": Gemini,
     "gemini-chat": GeminiChat,
+    "interactions": Interactions,
     "mistral": Mistral,
 }
-"""By the names of the profiles."""
+"""By the names of the profiles; Interactions is the other dialect of Gemini's."""

@@ -8,6 +8,9 @@ from openresponses_bridge.calls.identity import ToolIdentityMap
 from openresponses_bridge.calls.presentation import CallView, OutputView
 from openresponses_bridge.dialects.base import active_tools, before_own, entries_of, views_of
 from openresponses_bridge.dialects.base.entries import HISTORY
+from openresponses_bridge.dialects.bedrock_converse import to_converse
+from openresponses_bridge.dialects.gemini import to_gemini
+from openresponses_bridge.dialects.interactions import to_interactions
 from openresponses_bridge.errors import InvalidRequestError
 from openresponses_bridge.protocol.codec import decode_request, encode
 from openresponses_bridge.protocol.input_items import InputItem, MessageParam
@@ -98,3 +101,40 @@ def test_places_hold_among_as_many_items_as_they_were_counted_in() -> None:
     entries = entries_of(asked(HI, HI), items_like(HI, HI, HI))
     assert (before_own(entries, 2), before_own(entries, 3), before_own(entries, 5)) == (3, None, None)
     assert (before_own([], 0), before_own(entries[3:], 2)) == (0, 0)
+
+
+@pytest.mark.parametrize("column", ["chat", "anthropic", "gemini", "bedrock", "interactions", "responses"])
+@pytest.mark.parametrize("said", [[], [{"type": "message", "role": "assistant", "content": "meanwhile"}]])
+def test_a_result_comes_before_what_the_model_did_with_it(column: str, said: list[dict[str, Any]]) -> None:
+    def called(number: int) -> list[dict[str, Any]]:
+        call_id = f"call_{number}"
+        given = f'{{"at":"called-{number}"}}'
+        return [
+            {"type": "function_call", "call_id": call_id, "name": "look", "arguments": given},
+            {"type": "function_call_output", "call_id": call_id, "output": f"seen-{number}"},
+        ]
+
+    tools = [{"type": "function", "name": "look", "parameters": {"type": "object", "properties": {}}}]
+    body, _ = drive(column, asked(HI, *called(1), *said, *called(2), tools=tools))
+    sent = encode(body).decode()
+    words = ["called-1", "seen-1", *(each["content"] for each in said), "called-2", "seen-2"]
+    assert sorted(words, key=sent.index) == words
+
+
+@pytest.mark.parametrize("translate", [to_converse, to_gemini, to_interactions])
+def test_an_output_that_comes_late_is_moved_up_to_its_call(translate: Any) -> None:
+    calls = [
+        {"type": "function_call", "call_id": f"call_{number}", "name": "look", "arguments": "{}"}
+        for number in (1, 2)
+    ]
+    outputs = [
+        {"type": "function_call_output", "call_id": f"call_{number}", "output": f"seen-{number}"}
+        for number in (1, 2)
+    ]
+    between = {"type": "message", "role": "assistant", "content": "meanwhile"}
+    tools = [{"type": "function", "name": "look", "parameters": {"type": "object", "properties": {}}}]
+    request = asked(HI, *calls, outputs[0], between, outputs[1], HI, tools=tools)
+    body, diagnostics = translate(request, model="m")
+    sent = encode(body).decode()
+    assert sorted(words := ["seen-1", "seen-2", "meanwhile"], key=sent.index) == words
+    assert "a tool output was moved up to its call" in [case.what for case in diagnostics.of("repair")]

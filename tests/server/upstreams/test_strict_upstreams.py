@@ -25,7 +25,8 @@ def made(provider: Provider, body: Json, said: Said = SAID) -> list[Json]:
     """The frames of an answer."""
     script = StrictUpstream(provider, lambda asked: said)(received(provider, body))
     assert script.status == 200, script.steps
-    frames = [bytes(step) for step in script.steps if step != DONE]  # type: ignore[arg-type]
+    steps = [bytes(step) for step in script.steps]  # type: ignore[arg-type]
+    frames = [step for step in steps if not step.endswith(DONE)]
     return [json.loads(frame.split(b"data: ", 1)[1]) for frame in frames]
 
 
@@ -88,11 +89,48 @@ def of_contents(provider: Provider) -> Json:
     return body | {"contents": [*body["contents"], *said]}
 
 
+def of_steps(provider: Provider) -> Json:
+    function_ = {"type": "function", "name": "look", "parameters": {"type": "object", "properties": {}}}
+    body: Json = {"model": "m", "stream": True, "store": False, "tools": [function_]}
+    body["generation_config"] = {"thinking_summaries": "auto"}
+    body["input"] = [{"type": "user_input", "content": [{"type": "text", "text": "Turn 1."}]}]
+    steps: dict[int, Json] = {}
+    for event in made(provider, body):
+        if event["event_type"] == "step.start":
+            steps[event["index"]] = event["step"]
+        elif event["event_type"] == "step.delta":
+            grow(steps[event["index"]], event["delta"])
+    for step in steps.values():
+        if step["type"] == "function_call":
+            step["arguments"] = json.loads(step["arguments"])
+    results = [
+        {"type": "function_result", "call_id": each["id"], "name": each["name"], "result": "seen"}
+        for each in steps.values()
+        if each["type"] == "function_call"
+    ]
+    return body | {"input": [*body["input"], *steps.values(), *results]}
+
+
+def grow(step: Json, delta: Json) -> None:
+    kind = delta["type"]
+    if kind == "thought_summary":
+        step.setdefault("summary", []).append(delta["content"])
+    elif kind == "thought_signature":
+        step["signature"] = delta["signature"]
+    elif kind == "arguments_delta":
+        step["arguments"] = (step["arguments"] or "") + delta["arguments"]
+    elif "content" in step:
+        step["content"][-1]["text"] += delta["text"]
+    else:
+        step["content"] = [dict(delta)]
+
+
 GOOD: dict[str, Callable[[Provider], Json]] = {
     "openai": of_openai,
     "anthropic": of_anthropic,
     "gemini": of_contents,
     "gemini-chat": of_chat,
+    "interactions": of_steps,
     "qwen": of_chat,
     "mistral": of_chat,
 }
@@ -348,7 +386,57 @@ GEMINI = {
         'Unknown name "const"',
     ),
 }
+
+
+def steps(change: Callable[[list[Json]], Any]) -> Callable[[Json], Any]:
+    """Change the steps: of the user, thought, text, two calls and their results."""
+    return lambda body: change(body["input"])
+
+
+INTERACTIONS = {
+    "a field that is not known": Broken(
+        lambda body: body.update(instructions="Be brief."), 'Unknown name "instructions"'
+    ),
+    "a field of a step that is not known": Broken(at(3, status="completed"), "at 'input[3]'"),
+    "a field of the settings that is not known": Broken(
+        lambda body: body["generation_config"].update(top_k=3), "at 'generation_config'"
+    ),
+    "a field of a tool that is not known": Broken(
+        lambda body: body["tools"][0].update(strict=True), "at 'tools[0]'"
+    ),
+    "a keyword that schemas do not have": Broken(
+        lambda body: body["tools"][0]["parameters"].update({"$schema": "x"}), 'Unknown name "$schema"'
+    ),
+    "a step that is not known": Broken(at(2, type="message"), "'message' is not a step"),
+    "a call without its id": Broken(at(3, id=None), "input[3].id: is required"),
+    "a call with an empty id": Broken(at(3, id=""), "input[3].id: is required"),
+    "arguments as a text": Broken(at(3, arguments="{}"), "input[3].arguments: is required"),
+    "a result without the id of its call": Broken(at(5, call_id=None), "input[5].call_id: is required"),
+    "a result without a name": Broken(at(5, name=None), "input[5].name: is required"),
+    "a result without what it is": Broken(at(5, result=None), "input[5].result: is required"),
+    "a result with another's name": Broken(at(5, name="other"), "is not that of its call"),
+    "a result of no call": Broken(at(5, call_id="call_x"), "is not the id of a call that waits"),
+    "two calls with one id": Broken(
+        steps(lambda each: each[4].update(id=each[3]["id"], signature=each[3]["signature"])),
+        "is the id of another call",
+    ),
+    "a call without a result": Broken(steps(lambda each: each.pop()), "has no result"),
+    "a result before its call": Broken(
+        steps(lambda each: each.insert(3, each.pop(5))), "is not the id of a call that waits"
+    ),
+    "the user before the results": Broken(
+        steps(lambda each: each.insert(5, dict(each[0]))), "has no result before it"
+    ),
+    "the model first": Broken(steps(lambda each: each.insert(0, each.pop(2))), "has to be the user's"),
+    "the model last": Broken(steps(lambda each: each.append(each.pop(2))), "The last step has to be"),
+    "a thought without its signature": Broken(at(1, signature=None), "needs its signature"),
+    "a signature of another": Broken(at(1, signature="Eq0B+other=="), "Corrupted thought signature"),
+    "a summary that is another": Broken(
+        lambda body: body["input"][1]["summary"][0].update(text="Other."), "Corrupted thought signature"
+    ),
+}
 ROWS = {
+    "interactions": INTERACTIONS,
     "openai": OPENAI,
     "anthropic": ANTHROPIC,
     "gemini": GEMINI,

@@ -137,11 +137,11 @@ class InputBuilder(BaseBuilder[CarriedFields]):
         self._steps.append(step | self._own(index))
         self._open.append((call, call_id, answer))
 
-    def _at_output(self, index: int) -> None:
-        """Outputs wait until someone else than the model speaks: parallel calls stand together."""
-
-    def _answer(self, _index: int) -> None:
+    def _answer(self, index: int) -> None:
         for call, call_id, answer in self._open:
+            if self._is_moved_up(answer, index):
+                where = self._entries[answer].where
+                self._diagnostics.repair(where, "a tool output was moved up to its call")
             output = self._views[answer]
             assert isinstance(output, OutputView)
             said: Any = output.output
