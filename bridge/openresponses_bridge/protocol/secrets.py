@@ -31,6 +31,7 @@ _SCHEMAS: Final = frozenset({"parameters", "schema", "inputschema", "outputschem
 _SCHEMA_KEYWORDS: Final = frozenset({"type", "properties", "$ref", "$defs", "anyOf", "oneOf", "allOf"})
 _SCHEMA_TYPES: Final = ("string", "object", "array", "number", "integer", "boolean", "null")
 _OPEN_TOOLS: Final = frozenset({"function", "custom"})  # have no secrets
+_SERVER: Final = "mcp_server"  # the type of a tool of Interactions
 _SCHEMES: Final = frozenset({"http", "https", "ws", "wss"})
 _LONGEST_SCHEME: Final = 32  # characters
 
@@ -56,7 +57,7 @@ def _plain(name: str) -> str:
 class NamedField:
     """The name of a field, which is examined once for all texts in its value, in lists and objects too."""
 
-    __slots__ = ("address", "fact", "maps", "schema", "secret", "server")
+    __slots__ = ("address", "fact", "maps", "schema", "secret", "server", "servers")
 
     def __init__(self, name: str, value: Any, fact: bool = False) -> None:
         plain = _plain(name)
@@ -68,6 +69,8 @@ class NamedField:
         """Texts in it are secrets."""
         self.server = plain == "serverurl"
         """It is the address of an MCP server, of which any part but the origin may be a key."""
+        self.servers = plain == "mcpservers"
+        """It lists MCP servers."""
         self.address = not fact and plain.removesuffix("s").endswith(("url", "uri"))
         """It is an address, or several."""
         self.schema = plain in _SCHEMAS and _is_schema(value)
@@ -80,7 +83,10 @@ class NamedField:
             return self
         is_shown = not self.secret or (name != "value" and within.keys() >= _PAIR)
         if is_shown or within.get("type") in _SCHEMA_TYPES or (name == "type" and not self.maps):
-            return NamedField(name, value, self.fact)
+            field = NamedField(name, value, self.fact)
+            if name == "url" and (self.servers or within.get("type") == _SERVER):
+                field.server = True
+            return field
         return _SECRET
 
 

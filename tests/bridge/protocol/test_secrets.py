@@ -48,6 +48,8 @@ SECRET = [{"domain": "d", "name": "n", "value": "v"}]
         ),
         (MCP | {"urls": ["https://u:x@h/p", "postgres://u:x@h"]}, MCP | {"urls": ["https://h"]}),
         (MCP | {"parameters": {"api_key": "x"}}, MCP | {"parameters": {}}),
+        (MCP | {"mcp_servers": [{"url": "h/x", "a": 1}]}, MCP | {"mcp_servers": [{"a": 1}]}),
+        (MCP | {"tool": {"type": "mcp_server", "url": "h/x"}}, MCP | {"tool": {"type": "mcp_server"}}),
     ],
 )
 def test_what_is_shown_of_a_tool(given: dict[str, Any], shown: dict[str, Any]) -> None:

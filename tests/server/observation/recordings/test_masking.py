@@ -156,6 +156,9 @@ def test_headers() -> None:
         ({"server_url": "https://h/mcp?v=1#x"}, {"server_url": f"https://h/{M}"}),
         ({"server_url": "https://h:8/"}, {"server_url": "https://h:8/"}),
         ({"server_url": "https://u:p/a@h"}, {"server_url": M}),
+        ({"type": "mcp_server", "url": "https://h/mcp"}, {"type": "mcp_server", "url": f"https://h/{M}"}),
+        ({"mcp_servers": [{"url": "https://h/mcp"}]}, {"mcp_servers": [{"url": f"https://h/{M}"}]}),
+        ({"sources": [{"url": "https://h/page"}]}, {"sources": [{"url": "https://h/page"}]}),
         (
             {"domain_secrets": [{"domain": "d", "name": "n", "value": "v"}]},
             {"domain_secrets": [{"domain": "d", "name": "n", "value": M}]},
