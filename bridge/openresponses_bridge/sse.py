@@ -1,8 +1,9 @@
 """Server-sent events: bytes to frames, incrementally, and frames to bytes.
 
-Follows the WHATWG "event stream" grammar (HTML, section 9.2), with three differences, as real servers send
+Follows the WHATWG "event stream" grammar (HTML, section 9.2), with four differences, as real servers send
 that: a last frame that lacks its blank line is delivered at the end and not dropped; a block without data
-that begins as a JSON object is the data itself; and one whose field is `error` is an event of that name.
+that begins as a JSON object is the data itself; one whose field is `error` is an event of that name; and
+where each line of data is an object or the end of the stream, each is a frame.
 Google reports an error in the second way, after the frames before it, llama.cpp's server in the third.
 
 A frame ends at a blank line, so with every line end turned to LF a frame is what lies between two
@@ -12,6 +13,7 @@ A frame ends at a blank line, so with every line end turned to LF a frame is wha
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 import msgspec
@@ -29,6 +31,7 @@ _CR: Final = 13
 _BOM: Final = b"\xef\xbb\xbf"
 _OBJECT: Final = b"{"
 _ERROR: Final = b"error"
+_WHOLE: Final = re.compile(rb"\{\s*\".*\}\s*|\[DONE\]")  # a line that is data by itself
 # More digits than any clock needs, and few enough for `int` to take without its own limit.
 _MAX_RETRY_DIGITS: Final = 18
 
@@ -118,8 +121,7 @@ class SSEDecoder:
         self._buffer.clear()
         self._at_start = True
         self._after_cr = False
-        frame = self._parse(tail) if tail else None
-        return [] if frame is None else [frame]
+        return self._parse(tail) if tail else []
 
     def _frames(self, pieces: list[bytes]) -> list[Frame]:
         frames = []
@@ -133,8 +135,8 @@ class SSEDecoder:
             head, _, rest = piece.partition(b"\n")
             if rest[:6] == b"data: " and head[:7] == b"event: " and _LF not in rest:
                 frames.append(Frame(head[7:].decode("utf-8", "replace"), rest[6:]))
-            elif (frame := self._parse(piece)) is not None:
-                frames.append(frame)
+            elif parsed := self._parse(piece):
+                frames += parsed
             else:
                 self.skipped += 1
         return frames
@@ -162,8 +164,9 @@ class SSEDecoder:
             return frames
         raise self._error
 
-    def _parse(self, piece: bytes) -> Frame | None:
-        """Read one frame line by line; None when it has no data and so is not dispatched."""
+    def _parse(self, piece: bytes) -> list[Frame]:
+        """Read one frame line by line, or several that no blank line divides; none when it has no data and so
+        is not dispatched."""
         event = b""
         lines: list[bytes] = []
         errors: list[bytes] = []
@@ -190,7 +193,12 @@ class SSEDecoder:
             event, lines = event or _ERROR, errors
         elif not lines and piece.lstrip(b"\n")[:1] == _OBJECT:
             lines.append(piece.strip(b"\n"))
-        return Frame(event.decode("utf-8", "replace"), b"\n".join(lines), id_, retry) if lines else None
+        if not lines:
+            return []
+        name = event.decode("utf-8", "replace")
+        if len(lines) > 1 and all(map(_WHOLE.fullmatch, lines)):
+            return [Frame(name, line, id_, retry) for line in lines]
+        return [Frame(name, b"\n".join(lines), id_, retry)]
 
     def _skip_bom(self, data: bytes) -> bytes:
         data = bytes(self._buffer) + data

@@ -24,7 +24,7 @@ from openresponses_bridge.sse import (
 
 def reference_frames(stream: bytes) -> tuple[list[Frame], str, int | None]:
     """The standard's algorithm over a whole stream: frames, last event id, reconnection time. A block without
-    data that begins with a brace is data."""
+    data that begins with a brace is data, and one whose lines of data are objects is a frame for each."""
     frames: list[Frame] = []
     last_id, last_retry = "", None
     event, id_, retry = "", None, None
@@ -34,7 +34,9 @@ def reference_frames(stream: bytes) -> tuple[list[Frame], str, int | None]:
         if line == b"":
             if not lines and block and block[0][:1] == b"{":
                 lines = block
-            if lines:
+            if all(line == b"[DONE]" or re.fullmatch(rb"\{\s*\".*\}\s*", line) for line in lines):
+                frames += [Frame(event, line, id_, retry) for line in lines]
+            elif lines:
                 frames.append(Frame(event, b"\n".join(lines), id_, retry))
             last_id = last_id if id_ is None else id_
             last_retry = last_retry if retry is None else retry
@@ -106,6 +108,7 @@ def test_byte_soup_equals_the_reference(stream: bytes, at: int) -> None:
     assert decode(cut(stream, [at])) == expected
 
 
+OBJECTS = (b'{"a":1}', b'{"b":2}', b"[DONE]")
 FRAME_CASES: list[tuple[str, bytes, list[Frame]]] = [
     ("one", b"data: a\n\n", [Frame("", b"a")]),
     ("named", b"event: x\ndata: a\n\n", [Frame("x", b"a")]),
@@ -131,6 +134,8 @@ FRAME_CASES: list[tuple[str, bytes, list[Frame]]] = [
     ("unterminated frame", b"event: x\ndata: a\n", [Frame("x", b"a")]),
     ("name that is not UTF-8", b"event: \xff\ndata: \xff\n\n", [Frame("\ufffd", b"\xff")]),
     ("colons in the value", b"data: a: b\n\n", [Frame("", b"a: b")]),
+    ("objects", b'data: {"a":1}\ndata: {"b":2}\ndata: [DONE]\n', [*map(Frame, [""] * 3, OBJECTS)]),
+    ("an object in two lines", b'data: {"a":\ndata: 1}\n\n', [Frame("", b'{"a":\n1}')]),
     ("empty", b"", []),
 ]  # fmt: skip
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -12,6 +13,9 @@ from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.protocol.unknown import OURS, Extensible
 
 MOST_TOKENS: Final = 10**12
+UNBOUNDED: Final = 2**63
+"""The most of a count that is bounded later."""
+_DIGITS: Final = re.compile(r"[0-9]{1,15}", re.ASCII)
 """More than any response has, and few enough that sums of them stay exact in every client's numbers."""
 
 # names of each count in the schema, Chat Completions and Anthropic; the first that is present counts
@@ -164,8 +168,9 @@ def _added(numbers: list[Any]) -> Any:
 
 
 def count_of(number: Any, most: int = MOST_TOKENS) -> int | None:
-    """A number as a count of tokens: whole (2.0 is), from 0 to `most`. None for anything else."""
-    if type(number) is float and number.is_integer():
+    """A number as a count of tokens: whole (2.0 is), from 0 to `most`; some servers write it as text. None
+    for anything else."""
+    if (type(number) is float and number.is_integer()) or (type(number) is str and _DIGITS.fullmatch(number)):
         number = int(number)
     return number if type(number) is int and 0 <= number <= most else None
 
@@ -279,8 +284,9 @@ def numbers_of(usage: Usage) -> dict[str, Any]:
 
 def _clamped(name: str, number: Any, diagnostics: Diagnostics) -> int:
     taken = nearest_count(number)
-    if count_of(number) is None:
-        diagnostics.repair(f"usage.{name}", f"can't be a count, taken as {taken}")
+    if count_of(number) is None or type(number) is str:
+        what = "is text" if count_of(number) is not None else "can't be a count"
+        diagnostics.repair(f"usage.{name}", f"{what}, taken as {taken}")
     return taken
 
 

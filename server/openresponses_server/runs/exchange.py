@@ -29,12 +29,11 @@ from openresponses_server.runs.client import Batch, Client, drop, failing
 from openresponses_server.runs.hosted_stream import EndHolder, Unsettled
 from openresponses_server.store.endings import RESTARTED
 from openresponses_server.store.persistence import ResponseSessionPersistenceTransformer
-from openresponses_server.upstreams.base import UpstreamReply
+from openresponses_server.upstreams.base import GZIP, UpstreamReply, packed
 from openresponses_server.upstreams.preamble import SHALLOW, Preamble, check_frame
 
 _INTERNAL = ErrorPayload("server_error", "internal_error", "The server failed.", None)
 _log = structlog.get_logger(__name__)
-_GZIP: Final = b"\x1f\x8b"  # the first bytes of it
 _FEW: Final = 4096  # bytes: more are a batch by themselves, and dearer as a part of one twice as long
 _EMPTY: Final = 128  # bytes that are added for a comment, or a frame without an event
 
@@ -570,9 +569,8 @@ class Exchange(Struct, eq=False):
         avoided by another request."""
         if self.stage is AnswerStage.SILENT:
             self.progress.answered_at = time.perf_counter()
-            if data[:2] == _GZIP:
-                what = "the upstream answered with gzip and no content-encoding that says so"
-                self.end(UpstreamError(502, what, code=UpstreamError.INVALID_RESPONSE, cause=what))
+            if data[:2] == GZIP:
+                self.end(packed())
                 return False
         elif self.stage is not AnswerStage.BUFFERING:
             return False  # nothing more of it is wanted

@@ -9,6 +9,7 @@ from typing import Final, Protocol
 
 from msgspec import Struct
 
+from openresponses_server.errors import UpstreamError
 from openresponses_server.http.client.upload import Upload
 from openresponses_server.http.flow import Content, Source
 from openresponses_server.settings import Timeouts
@@ -21,6 +22,9 @@ CONVERSATION_HEADER: Final = "openresponses-conversation"
 """The header of a request with the client's name for its conversation, for upstreams that keep
 conversations."""
 
+GZIP: Final = b"\x1f\x8b"
+"""The first bytes of what is packed by it."""
+
 UNNAMED: Final = "upstream"
 """The name of an upstream without a name in the settings."""
 
@@ -28,6 +32,12 @@ UNNAMED: Final = "upstream"
 def called(name: str) -> str:
     """The upstream's name in messages: `upstream` and its name, if it has one."""
     return UNNAMED if name == UNNAMED else f"upstream {name}"
+
+
+def packed() -> UpstreamError:
+    """The failure of an answer that is packed without saying so."""
+    what = "the upstream answered with gzip and no content-encoding that says so"
+    return UpstreamError(502, what, code=UpstreamError.INVALID_RESPONSE, cause=what)
 
 
 class UpstreamRequest(Struct, frozen=True):

@@ -30,12 +30,14 @@ from openresponses_server.upstreams.aws_signing import AwsSigner, Sign
 from openresponses_server.upstreams.base import (
     DRAIN_SECONDS,
     FAILURES,
+    GZIP,
     HttpClient,
     HttpClientFactory,
     HttpResponse,
     UpstreamReply,
     UpstreamRequest,
     called,
+    packed,
 )
 from openresponses_server.upstreams.catalog import ReportedModel, reported_models
 from openresponses_server.upstreams.dialects import FORWARDING, HttpDialect, KeyHeader, without_password
@@ -164,6 +166,8 @@ _FIELD: Final = b"data: "
 _END: Final = b"\n\n"
 # in JSON, a line end is white space between tokens, and never within a string
 _ONE_LINE: Final = bytes.maketrans(b"\r\n", b"  ")
+_BEGIN_STREAM: Final = (b"data:", b"event:", b": ")
+"""How a stream begins that has the content type of whole JSON."""
 
 Recognises = Callable[[Mapping[str, Any]], bool]
 
@@ -179,16 +183,21 @@ def is_whole_answer(body: bytes, recognises: Recognises) -> bool:
     return isinstance(first, dict) and recognises(first)
 
 
+def _is_stream(body: bytes) -> bool:
+    return body.removeprefix(_BOM).lstrip().startswith(_BEGIN_STREAM)
+
+
 class WholeReply:
-    """A whole answer as a stream of one frame."""
+    """A whole answer as a stream of one frame, or a stream under a wrong content type as it came."""
 
     whole = True
 
-    __slots__ = ("_begun", "_rest", "_sink", "losses")
+    __slots__ = ("_begun", "_is_stream", "_rest", "_sink", "losses")
 
     def __init__(self, begun: bytes, losses: str, rest: UpstreamReply | None) -> None:
         """`begun`: the bytes that were received; `rest`: the source of the others, None if there are none."""
-        self._begun = _FIELD + begun.removeprefix(_BOM).translate(_ONE_LINE)
+        self._is_stream = _is_stream(begun)
+        self._begun = begun if self._is_stream else _FIELD + begun.removeprefix(_BOM).translate(_ONE_LINE)
         self._rest = rest
         self._sink: Sink | None = None
         self.losses = losses
@@ -212,13 +221,13 @@ class WholeReply:
     def feed(self, data: bytes) -> None:
         """The next bytes of the answer."""
         if self._sink is not None:
-            self._sink.feed(data.translate(_ONE_LINE))
+            self._sink.feed(data if self._is_stream else data.translate(_ONE_LINE))
 
     def end(self, error: Exception | None) -> None:
         """The answer has ended."""
         sink, self._sink = self._sink, None
         if sink is not None:
-            if error is None:
+            if error is None and not self._is_stream:
                 sink.feed(_END)
             sink.end(error)
 
@@ -546,6 +555,10 @@ class HttpUpstream:
             if is_whole_answer(body, self._recognises):
                 return body
         meant = refused_in_band(self, request, body)
+        if meant is None and _is_stream(body):
+            return body
+        if body[:2] == GZIP:
+            raise packed()
         clean, wrong = cleaner(self, request), _non_stream_type(kind)
         raise meant or UpstreamError(
             502,

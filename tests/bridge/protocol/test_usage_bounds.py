@@ -33,7 +33,9 @@ def counted(given: Usage) -> tuple[Usage | None, list[str]]:
         (1e300, MOST_TOKENS),
         (1.5, 0),
         (True, 0),
-        ("9", 0),
+        ("9", 9),
+        ("-9", 0),
+        ("nine", 0),
         (None, 0),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from typing import Any
 
@@ -189,3 +190,16 @@ def test_one_that_streams_all_the_same_is_read_and_its_fallback_is_asked_in_its_
         assert said == ["Hi", "Ho"]
         asked = [(each.body["model"], each.body.get("stream", False)) for each in upstream.received]
         assert asked == [("m", False), ("m", False), ("other", True)]
+
+
+@pytest.mark.parametrize("streamed", [True, False])
+def test_a_stream_that_is_said_to_be_json_is_read_as_one(streamed: bool) -> None:
+    reply = answered("chat", *text("Hel", "lo"), headers=JSON, streamed=streamed)
+    response = reply.final if streamed else reply.json
+    assert (reply.status, response["status"], words_of(response)) == (200, "completed", "Hello")
+
+
+def test_a_whole_answer_that_is_packed_without_saying_so_is_named() -> None:
+    reply = answered("chat", gzip.compress(json.dumps(chat("Hello")).encode()), streamed=False)
+    assert reply.status == 502
+    assert "gzip" in reply.json["error"]["message"]

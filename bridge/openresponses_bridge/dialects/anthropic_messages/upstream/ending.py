@@ -7,7 +7,7 @@ from typing import Any, Final
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.dialects.base import TIER, object_in, other_fields
 from openresponses_bridge.emitter.failures import outcome
-from openresponses_bridge.protocol.usage import Usage
+from openresponses_bridge.protocol.usage import UNBOUNDED, Usage, count_of
 
 _WRITTEN = "cache_creation_input_tokens"
 _CACHE_READ = "cache_read_input_tokens"
@@ -29,7 +29,7 @@ class UsageCounter:
     def begin(self, usage: dict[str, Any]) -> Usage:
         """The usage at the beginning of a message. The input is counted; the output is not yet
         (`output_tokens` is one or a few), and its count is used only if no other follows."""
-        self._begun = _count(usage.get("output_tokens")) or 0
+        self._begun = count_of(usage.get("output_tokens"), UNBOUNDED) or 0
         return self.update(usage | {"output_tokens": None})
 
     def end(self) -> Usage | None:
@@ -52,7 +52,7 @@ class UsageCounter:
         return self._total()
 
     def _update_count(self, name: str, given: Any) -> None:
-        count = _count(given)
+        count = count_of(given, UNBOUNDED)
         if count is not None:
             self._now[name] = count
         elif given is not None:
@@ -77,10 +77,6 @@ class UsageCounter:
             reasoning_tokens=count("thinking"),
             cache_write_tokens=count(_WRITTEN),
         )
-
-
-def _count(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
 
 
 def counts_at_start(frame: dict[str, Any]) -> Usage | None:

@@ -17,6 +17,7 @@ from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.dialects.gemini.types import COUNTS, UsageMetadata, spelled, spelled_part
 from openresponses_bridge.errors import WireError
 from openresponses_bridge.protocol.codec import decode_frame
+from openresponses_bridge.protocol.usage import UNBOUNDED, count_of
 
 UNDECODABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
@@ -144,10 +145,9 @@ class LenientReader:
         names = zip(UsageMetadata.__struct_fields__, UsageMetadata.__struct_encode_fields__, strict=True)
         for field, name in names:
             value = given.get(name)
-            if type(value) is float and value.is_integer():
-                value = int(value)
-            if type(value) is int and value >= 0:
-                setattr(found, field, value)
+            count = count_of(value, UNBOUNDED)
+            if count is not None:
+                setattr(found, field, count)
             elif value is not None:
                 self._diagnostics.repair(f"usageMetadata.{name}", "can't be a count, left out")
         return found

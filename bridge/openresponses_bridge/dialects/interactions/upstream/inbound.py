@@ -24,7 +24,7 @@ from openresponses_bridge.errors import BridgeError, WireError
 from openresponses_bridge.protocol.codec import decode_frame, with_whole_characters
 from openresponses_bridge.protocol.events import Event
 from openresponses_bridge.protocol.response import ErrorPayload
-from openresponses_bridge.protocol.usage import Usage
+from openresponses_bridge.protocol.usage import UNBOUNDED, Usage, count_of
 from openresponses_bridge.seal import Sealer
 from openresponses_bridge.state import TERMINAL_PHASES
 
@@ -235,7 +235,8 @@ def is_whole(value: Mapping[str, Any]) -> bool:
 
 def _usage_of(usage: Json) -> Usage | None:
     """The counts, or as many of them as are whole numbers."""
-    counts = {name: usage[name] for name in t.COUNTS if _is_count(usage.get(name))}
+    found = {name: count_of(usage.get(name), UNBOUNDED) for name in t.COUNTS}
+    counts = {name: count for name, count in found.items() if count is not None}
     if not counts:
         return None
     read = counts.get("total_input_tokens", 0) + counts.get(_OF_TOOLS, 0)
@@ -248,10 +249,6 @@ def _usage_of(usage: Json) -> Usage | None:
         reasoning_tokens=thoughts,
         total_tokens=counts.get("total_tokens", read + written),
     )
-
-
-def _is_count(value: Any) -> bool:
-    return (type(value) is int and value >= 0) or (type(value) is float and value >= 0 and value.is_integer())
 
 
 def _model_in(data: bytes) -> str:
