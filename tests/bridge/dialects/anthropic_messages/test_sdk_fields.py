@@ -4,13 +4,16 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import get_args
 
 import pytest
 from anthropic.types import beta
 from anthropic.types import message_create_params as stable
 from anthropic.types.beta import beta_content_block_param
 from anthropic.types.beta import message_create_params as params
+from anthropic.types.shared import ErrorType
 
+from openresponses_bridge.dialects.anthropic_messages.client.ending import error_body
 from tests.support.messages_fields import (
     ANSWER_ROWS,
     NAMED,
@@ -50,3 +53,8 @@ def test_n1_each_field_of_an_answer_comes_back(from_stream: bool, to_stream: boo
     typed = TypedFields({}, {}, NAMED_OF_ANSWERS, whole=True)
     through = partial(answered, from_stream=from_stream, to_stream=to_stream)
     assert_none_is_silent(answers(typed.of(beta.BetaMessage)), through, ANSWER_ROWS, ours=OURS, fewest=700)
+
+
+@pytest.mark.parametrize("kind", get_args(ErrorType))
+def test_n1_each_type_of_an_error_comes_back(kind: str) -> None:
+    assert error_body(None, kind, "no")["error"] == {"type": kind, "message": "no"}

@@ -58,6 +58,9 @@ _OWN_TYPES = frozenset(
         "timeout_error",
         _API_ERROR,
         "overloaded_error",
+        "conflict_error",
+        "memory_path_conflict_error",
+        "memory_precondition_failed_error",
     }
 )
 _TYPE_OF_CODE: dict[str, str] = {
