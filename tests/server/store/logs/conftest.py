@@ -39,13 +39,14 @@ async def open_log(request: pytest.FixtureRequest) -> AsyncIterator[OpenLog]:
     logs: list[EventLog] = []
 
     def opened(**options: Any) -> EventLog:
+        chosen = {"linger": NEVER, **options}
         if request.param == "redis":
             url, prefix = request.getfixturevalue("redis_url"), request.getfixturevalue("prefix")
-            logs.append(RedisLog(url, prefix=prefix, timeout=NEVER, **options))
+            logs.append(RedisLog(url, prefix=prefix, timeout=NEVER, **chosen))
         elif request.param == "file":
-            logs.append(FileLog(request.getfixturevalue("tmp_path") / "logs", **options))
+            logs.append(FileLog(request.getfixturevalue("tmp_path") / "logs", **chosen))
         elif not logs or options:
-            logs.append(MemoryLog(**options))
+            logs.append(MemoryLog(**chosen))
         return logs[-1]
 
     if request.param == "redis":

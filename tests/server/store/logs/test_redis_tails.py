@@ -28,7 +28,7 @@ async def log(server: OwnRedis) -> AsyncIterator[RedisLog]:
     with redis.Redis.from_url(server.url) as admin:
         admin.flushall()
     await until(lambda: connections(server) == 0)  # those of the test before are closed
-    opened = RedisLog(server.url, timeout=NEVER)
+    opened = RedisLog(server.url, linger=NEVER, timeout=NEVER)
     yield opened
     await opened.shutdown()
 
