@@ -220,7 +220,8 @@ class Inbound(OnceBegun):
                 block, delta = self._blocks.get(frame.index), frame.delta
                 if block is not None and delta is not None:
                     events = block.feed(delta)
-                    if len(events) == 1 and template.enabled and isinstance(block, AppendingBlock):
+                    learns = len(events) == 1 and template.enabled
+                    if learns and isinstance(block, AppendingBlock) and hasattr(delta, block.field):
                         template.learn(data, event, self._position, _string_of(delta, block))
                     return events
             said = _SAYS.get(type(frame))

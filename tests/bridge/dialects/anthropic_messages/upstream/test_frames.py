@@ -129,10 +129,11 @@ def test_stops_of_unknown_blocks_and_blocks_without_type_do_nothing():
 def test_a_delta_in_the_wrong_block_is_sent_all_the_same(kind):
     wrong = "text_delta" if kind != "text" else "thinking_delta"
     block = opened(0, kind, id="t1", name="f", data="d", text="", thinking="", input={})
-    fed = run(start(), block, delta(0, wrong, text="x", thinking="x"), closed(0), stop())
+    said_twice = [delta(0, wrong, text="x", thinking="x")] * 2
+    fed = run(start(), block, *said_twice, closed(0), stop())
     assert f"{kind}.{'TextDelta' if kind != 'text' else 'ThinkingDelta'}" in fed.notes("repair")
     said = [part["text"] for item in fed.output for part in item.get("content") or ()]
-    assert "x" in said
+    assert "xx" in said
 
 
 def test_lone_surrogates_outside_of_deltas_become_replacement_characters():
