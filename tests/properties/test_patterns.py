@@ -103,6 +103,14 @@ ROWS: dict[str, tuple[Any, ...]] = {
     "bridge/openresponses_bridge/dialects/base/think_tags.py:_SPACE": ("match", " ", "\n"),
     "bridge/openresponses_bridge/emitter/citing.py:_BEGINNING": ("search", "http", "https:/", "h"),
     "bridge/openresponses_bridge/emitter/citing.py:_END": ("search", "a", "."),
+    "bridge/openresponses_bridge/protocol/usage.py:DIGITS": ("fullmatch", "1"),
+    "bridge/openresponses_bridge/sse.py:_WHOLE": (
+        "fullmatch",
+        ("{", " ", ""),
+        ('{"', "}", ""),
+        ('{"', "} ", "a"),
+        ('{"', "a", ""),
+    ),
     "bridge/openresponses_bridge/protocol/ids.py:_LEGAL": ("fullmatch", "a", ("", "a", "!")),
     "bridge/openresponses_bridge/protocol/ids.py:_UUID": ("fullmatch", "0", "0-", ("00000000-", "0000-", "")),
     "bridge/openresponses_bridge/dialects/codex/errors.py:_INCOMPLETE": (

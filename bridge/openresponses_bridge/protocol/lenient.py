@@ -7,7 +7,6 @@ text in place of parts, drops what can't be read, and records each repair: other
 
 from __future__ import annotations
 
-import re
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -16,6 +15,7 @@ from openresponses_bridge.errors import WireError
 from openresponses_bridge.protocol import vocabulary
 from openresponses_bridge.protocol.fields import Field, fields_of
 from openresponses_bridge.protocol.unknown import EXTRA
+from openresponses_bridge.protocol.usage import DIGITS
 from openresponses_bridge.protocol.vocabulary import Slot
 
 
@@ -66,7 +66,6 @@ Mode = Strict | Repairing
 Kind = Slot | type[Any]  # what a place may hold: one of several structs by `type`, or one struct
 MISSING = "required and missing"
 _EXACT = 2.0**53  # beyond that a float is not exact, and infinity is not a number
-_DIGITS: Final = re.compile(r"[0-9]{1,15}", re.ASCII)
 
 
 def build(kind: Kind, value: Any, mode: Mode, path: str = "$") -> Any:
@@ -187,7 +186,7 @@ def _field(child: Slot | None, field: Field, raw: Any, mode: Mode, path: str) ->
         if type(raw) is float and field.takes_int and abs(raw) <= _EXACT:
             # servers send times with a fraction, and counts such as 3.0
             return int(raw) if raw.is_integer() or field.name.endswith("_at") else ABSENT
-        if type(raw) is str and field.takes_int and _DIGITS.fullmatch(raw):
+        if type(raw) is str and field.takes_int and DIGITS.fullmatch(raw):
             return int(raw)
     return ABSENT
 

@@ -13,10 +13,11 @@ from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.protocol.unknown import OURS, Extensible
 
 MOST_TOKENS: Final = 10**12
+"""More than any response has, and few enough that sums of them stay exact in every client's numbers."""
 UNBOUNDED: Final = 2**63
 """The most of a count that is bounded later."""
-_DIGITS: Final = re.compile(r"[0-9]{1,15}", re.ASCII)
-"""More than any response has, and few enough that sums of them stay exact in every client's numbers."""
+DIGITS: Final = re.compile(r"[0-9]{1,15}")
+"""A number that a server writes as text: few enough digits to stay exact in every client's numbers."""
 
 # names of each count in the schema, Chat Completions and Anthropic; the first that is present counts
 _INPUT: Final = ("input_tokens", "prompt_tokens")
@@ -170,7 +171,7 @@ def _added(numbers: list[Any]) -> Any:
 def count_of(number: Any, most: int = MOST_TOKENS) -> int | None:
     """A number as a count of tokens: whole (2.0 is), from 0 to `most`; some servers write it as text. None
     for anything else."""
-    if (type(number) is float and number.is_integer()) or (type(number) is str and _DIGITS.fullmatch(number)):
+    if (type(number) is float and number.is_integer()) or (type(number) is str and DIGITS.fullmatch(number)):
         number = int(number)
     return number if type(number) is int and 0 <= number <= most else None
 
