@@ -504,6 +504,7 @@ def test_they_are_in_the_metrics(upstream: SocketUpstream) -> None:
     assert 'openresponses_bridge_upstream_websockets{upstream="up"} 0.0' in sent
 
 
+@pytest.mark.no_cover
 def test_a_thousand_random_schedules(upstream: SocketUpstream) -> None:
     """Each turn is cut, reset, closed, refused or whole at random: an answer is that of its own turn, and no
     request is made twice after a part of an answer was sent."""
@@ -549,6 +550,7 @@ def test_a_thousand_random_schedules(upstream: SocketUpstream) -> None:
     assert max(plans.values()) == 1
 
 
+@pytest.mark.no_cover
 def test_the_corpus_is_that_over_http(upstream: SocketUpstream) -> None:
     """Each stream of the corpus that is of events, cut where it has no end."""
     ends = {"response.completed", "response.failed", "response.incomplete", "error"}
