@@ -128,6 +128,7 @@ def test_capture_of_no_known_dialect_is_2() -> None:
         "codex",
         "vscode",
         "bedrock",
+        "bedrock-invoke",
         "anthropic",
         "responses",
         "copilot",

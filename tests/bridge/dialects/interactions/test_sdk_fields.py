@@ -25,6 +25,7 @@ ANSWER_ROWS = {
     "environment.env": SECRET,
     "environment.network.allowlist.credential": SECRET,
     "tools.headers": SECRET,
+    "tools.url": "the address of an MCP server, any part of which but the origin may be a key",
     "tools.exa_ai_search_config.api_key": SECRET,
     "tools.parallel_ai_search_config.api_key": SECRET,
     "errors": "of an answer that failed, as its error",
