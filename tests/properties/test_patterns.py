@@ -103,6 +103,7 @@ ROWS: dict[str, tuple[Any, ...]] = {
     "bridge/openresponses_bridge/dialects/base/think_tags.py:_SPACE": ("match", " ", "\n"),
     "bridge/openresponses_bridge/emitter/citing.py:_BEGINNING": ("search", "http", "https:/", "h"),
     "bridge/openresponses_bridge/emitter/citing.py:_END": ("search", "a", "."),
+    "bridge/openresponses_bridge/dialects/responses/items.py:_NO_BEGINNING": ("match", " "),
     "bridge/openresponses_bridge/protocol/usage.py:DIGITS": ("fullmatch", "1"),
     "bridge/openresponses_bridge/sse.py:_WHOLE": (
         "fullmatch",

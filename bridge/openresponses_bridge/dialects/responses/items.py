@@ -6,12 +6,14 @@ deltas is not used.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
 from msgspec import UNSET, structs
 
+from openresponses_bridge.calls.json_text import decodes
 from openresponses_bridge.calls.streamed_arguments import is_placeholder
 from openresponses_bridge.dialects.responses.agents import AgentTurns
 from openresponses_bridge.dialects.responses.text import TextFeeder, kind_of, text_of
@@ -24,6 +26,8 @@ from openresponses_bridge.protocol.ids import prefix_of
 from openresponses_bridge.protocol.unknown import UnknownEvent, UnknownItem
 
 AnyCall = it.FunctionCall | it.CustomToolCall
+_NO_BEGINNING: Final = re.compile(r"\s*[\w\"',:}\]]")
+"""Of a text that no function's arguments begin with."""
 
 
 class CallFeeder:
@@ -33,6 +37,7 @@ class CallFeeder:
         self._machine = machine
         self._diagnostics = machine.diagnostics
         self._texts = texts
+        self._headless: dict[int, tuple[Track, list[str]]] = {}  # deltas that wait, by slot
 
     def open(self, track: Track, item: AnyCall, out: list[Event]) -> None:
         """Open the call with the facts of its `added` event. A payload in it waits, since deltas may repeat
@@ -67,11 +72,36 @@ class CallFeeder:
             elif not pending.startswith(delta):
                 delta = pending + delta
         if (said := track.payload) is None:
-            said = track.payload = track.part("call", 0)
+            if isinstance(track.item, it.FunctionCall) and self._waits(track, delta):
+                return
+            said = track.begin_payload()
         said.recent.append(delta)
         if len(said.recent) >= MANY:
             said.count()
         out += self._machine.tool_call(track.slot, None, None, delta)
+
+    def _waits(self, track: Track, delta: str) -> bool:
+        """Keep a delta that no arguments begin with, and those behind it: the whole arguments may have the
+        beginning."""
+        _, waiting = self._headless.get(track.slot, (track, []))
+        if not waiting and not _NO_BEGINNING.match(delta):
+            return False
+        waiting.append(delta)
+        self._headless[track.slot] = track, waiting
+        return True
+
+    def _let_go(self, track: Track, whole: str, out: list[Event]) -> None:
+        """Send the deltas that wait, unless they are the end of the whole arguments."""
+        _, waiting = self._headless.pop(track.slot, (track, []))
+        text = "".join(waiting)
+        if text and (text == whole or not (whole.endswith(text) and decodes(whole))):
+            track.begin_payload()
+            self.feed(track, text, out)
+
+    def let_all_go(self, out: list[Event]) -> None:
+        """Send what waits of calls that nothing has ended."""
+        for track, _ in list(self._headless.values()):
+            self._let_go(track, "", out)
 
     def payload_done(self, track: Track, whole: str, out: list[Event]) -> None:
         """Feed the whole payload and seal the call at once, since clients run calls on this event."""
@@ -94,6 +124,7 @@ class CallFeeder:
 
     def end(self, track: Track, cut: bool, out: list[Event]) -> None:
         """End the call. `cut`: the response ended before it, whether or not its payload looks whole."""
+        self._let_go(track, "", out)
         if track.named:
             out += self._machine.tool_call_done(track.slot, cut=cut)
 
@@ -104,11 +135,13 @@ class CallFeeder:
         return track.differs("call", [_payload(item)])
 
     def _missing(self, track: Track, whole: str, out: list[Event]) -> None:
+        self._let_go(track, whole, out)
         said = track.sent.get(("call", 0))
         rest = whole if said is None else said.rest(whole)
         if rest:
             self._diagnostics.repair("call done", "held more than its deltas, the rest was sent")
             track.pending = ""
+            track.begin_payload()
             self.feed(track, rest, out)
         elif rest is None and whole:
             self._diagnostics.warning("call done", "differs from its deltas, which are kept")
@@ -292,6 +325,7 @@ class ItemFeeder:
         if output:
             for track in self._tracks.left_out():
                 self._diagnostics.warning("response.output", f"leaves out a {track.kind} that was streamed")
+        self._calls.let_all_go(out)
         if status != "failed":
             self._texts.finish(out)
         if status == "incomplete":

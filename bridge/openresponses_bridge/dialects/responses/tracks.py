@@ -204,6 +204,11 @@ class Track:
         ended.parts.add((kind, found))
         return found
 
+    def begin_payload(self) -> SentText:
+        """Return the sent text of a call's arguments or input."""
+        self.payload = self.part("call", 0)
+        return self.payload
+
     def part(self, kind: str, index: int) -> SentText:
         """Return the sent text of a part; begins it with its first delta."""
         said = self.sent.get((kind, index))

@@ -19,6 +19,7 @@ from openresponses_bridge.decoder import (
     LanguageModelToolResultPart,
     Part,
 )
+from openresponses_bridge.decoder.tool_calls import tool_input
 from openresponses_bridge.dialects.vscode.types import ChatMessage, ChatRequest, ChatTool, Role, ToolMode
 from openresponses_bridge.errors import InvalidRequestError
 from openresponses_bridge.protocol.codec import request_object
@@ -208,10 +209,12 @@ def _bytes(data: Any) -> bytes:
 
 
 def _call(value: dict[str, Any], _: str) -> Part:
-    given = value.get("input")
-    return LanguageModelToolCallPart(
-        _string(value, "callId"), _string(value, "name"), given if isinstance(given, dict) else {}
-    )
+    given = value.get("input") or {}
+    if isinstance(given, str):  # the JSON of it, from some providers
+        given = tool_input(given).value
+    if not isinstance(given, dict):
+        raise TypeError("input is not an object")
+    return LanguageModelToolCallPart(_string(value, "callId"), _string(value, "name"), given)
 
 
 def _result(value: dict[str, Any], path: str) -> Part:

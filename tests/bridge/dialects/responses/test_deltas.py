@@ -138,8 +138,8 @@ STREAMS: dict[str, tuple[list[Json], list[str], list[str]]] = {
         ],
     ),
     "another call's id": (
-        [added(call()), argue("{"), added(call(id="b"), 1), argue("}", id="b")],
-        ["0{", "1}"],
+        [added(call()), argue("{"), added(call(id="b"), 1), argue("{", id="b")],
+        ["0{", "1{"],
         ["repair: tool_call.id: given to two calls, made unique", OF_CALL],
     ),
     "arguments for a message": (

@@ -364,6 +364,38 @@ def test_arguments_that_differ_at_the_end_are_not_believed() -> None:
     assert "call done: differs from its deltas, which are kept" in fed.notes("warning")
 
 
+@pytest.mark.parametrize("by", ["arguments", "item", "output"])
+@pytest.mark.parametrize("deltas", [['":1}'], ["a", '":1}'], ["}"]])
+def test_deltas_that_lack_their_beginning_wait_for_the_whole(deltas: list[str], by: str) -> None:
+    sent = {
+        "arguments": whole("function_call_arguments", "arguments", '{"a":1}', id="fc_u"),
+        "item": done(call('{"a":1}')),
+        "output": ended("completed", call('{"a":1}')),
+    }
+    order = list(sent)
+    frames = [created(), added(call()), *(argue(each) for each in deltas)]
+    fed = CheckedResponses([*frames, *(sent[each] for each in order[order.index(by) :])])
+    assert fed.calls == [("call_u", "look", '{"a":1}')]
+    assert f"call done: {REST}" in fed.repairs
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        [done(call("")), ended()],
+        [done(call('look 7"')), ended()],
+        [done(call('{"b":2}')), ended()],
+        [ended()],
+        [ended("incomplete", call("", status="incomplete"))],
+        [ended("incomplete")],
+        [ended("failed")],
+    ],
+)
+def test_deltas_that_no_whole_arguments_end_with_are_sent_as_they_came(end: list[Json]) -> None:
+    fed = CheckedResponses([created(), added(call()), argue("look "), argue('7"'), *end])
+    assert fed.calls == [("call_u", "look", 'look 7"')]
+
+
 HALF = (
     b'{"type":"response.output_text.delta","item_id":"msg_u","output_index":0,"content_index":0,"delta":"%s"}'
 )
