@@ -74,7 +74,8 @@ class Outbound:
 
     def _metrics(self, cause: Event | None) -> Json:
         counts = {theirs: self._usage[ours] for ours, theirs in _COUNTS.items() if ours in self._usage}
-        assert isinstance(cause, ev.ResponseCompleted | ev.ResponseIncomplete), "a message ends with them"
+        # the event of a failure too, when its response, of another server, has no status that says so
+        assert isinstance(cause, ev.ResponseCompleted | ev.ResponseIncomplete | ev.ResponseFailed)
         return {**counts, "invocationLatency": latency(cause.response)}
 
 
