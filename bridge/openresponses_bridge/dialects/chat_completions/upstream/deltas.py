@@ -93,6 +93,7 @@ class DeltaReader:
         "_think",
         "audio",
         "has_output",
+        "has_text",
         "refused",
         "repeated",
         "sources",
@@ -104,6 +105,7 @@ class DeltaReader:
         self._machine = machine
         self.has_output = False
         """The answer has some content so far, whether or not the machine shows it already."""
+        self.has_text = False
         self._sealer = sealer
         self._details: KeptDetails | None = None
         self._extra: dict[str, Any] | None = None  # of the message
@@ -152,8 +154,10 @@ class DeltaReader:
         if content:
             if calls or raw:
                 return None
-            if not self.has_output:
-                self.has_output, self._first_text = True, content
+            if not self.has_text:
+                self.has_text = True
+                if not self.has_output:
+                    self.has_output, self._first_text = True, content
             return self._buffered_text(content) if self._buffers else self._machine.text(content)
         if raw:
             if calls or self._repeated is not None:
@@ -287,6 +291,7 @@ class DeltaReader:
         audio = delta.audio if delta.audio and any(delta.audio.values()) else None
         said = delta.content or delta.refusal or delta.images or audio
         self.has_output = bool(self.has_output or events or said)
+        self.has_text = self.has_text or bool(delta.content)
         if delta.extra_content and delta.extra_content != _THOUGHT:
             self._extra = delta.extra_content
         if isinstance(delta.content, str):

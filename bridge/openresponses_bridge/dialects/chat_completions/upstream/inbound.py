@@ -352,13 +352,12 @@ class Inbound(OnceBegun):
 
     def _join_others(self, others: dict[int, list[ChatChoice]], events: list[Event]) -> None:
         """Another choice belongs to the answer if it has the text or the calls, and the first has none."""
-        has_calls = self._deltas.has_calls
+        has_calls, has_text = self._deltas.has_calls, self._deltas.has_text
         for number, other in sorted(others.items()):
             parts = [part for each in other if (part := each.delta or each.message) is not None]
             called = any(part.tool_calls or part.function_call for part in parts)
             said = any(part.content for part in parts)
-            has_text = said and bool(text_of_messages(self.own_output))
-            if (called and has_calls) or has_text or not (called or said):
+            if (called and has_calls) or (said and has_text) or not (called or said):
                 self.diagnostics.loss("choices", f"choice {number} of n, only the first is kept")
             else:
                 self._join_other(other, events)
