@@ -44,9 +44,6 @@ def extension_type(kind: str) -> str:
     return name if EXTENSION.fullmatch(name) else OPENAI_SLUG + name
 
 
-_DIGITS = 20  # more than any count has
-
-
 def wrong_argument(call: str, what: str) -> StreamStateError:
     """The error for an argument that can't be used."""
     return StreamStateError(StreamStateError.INVALID_ARGUMENT, f"{call}: {what}", call=call)
@@ -153,7 +150,7 @@ def usage_of(usage: Usage | Mapping[str, Any] | None, diagnostics: Diagnostics) 
     if usage and NAMES.isdisjoint(usage):
         raise wrong_argument("usage", f"none of these names token counts: {', '.join(map(str, usage))}")
     given = {name: number for name, number in counts_in(usage).items() if number is not None}
-    counts = {name: _count(name, _from_digits(number)) for name, number in given.items()}
+    counts = {name: _count(name, number) for name, number in given.items()}
     counts = {"input_tokens": 0, "output_tokens": 0, **counts}
     return within_bounds(Usage.of(**counts, estimated=usage.get("estimated") is True), diagnostics)
 
@@ -162,11 +159,6 @@ def _is_plain(usage: Usage) -> bool:
     """Return True if the usage is sent as it is: empty optional fields, and rounds, would be left out."""
     estimated, written = usage.estimated, usage.input_tokens_details.cache_write_tokens
     return written != 0 and (estimated is True or estimated is UNSET) and usage.rounds is UNSET
-
-
-def _from_digits(number: object) -> object:
-    digits = isinstance(number, str) and len(number) < _DIGITS and number.isascii() and number.isdigit()
-    return int(str(number)) if digits else number
 
 
 def _count(name: str, number: object) -> int:

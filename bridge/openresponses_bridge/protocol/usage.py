@@ -165,7 +165,8 @@ def _detail(details: Any, names: tuple[str, ...]) -> Any:
 
 def _added(numbers: list[Any]) -> Any:
     """The sum; when one of the numbers can't be a count, that one, so that the check of counts reports it."""
-    return next((each for each in numbers if count_of(each) is None), None) or sum(numbers)
+    counts = [count_of(each) for each in numbers]
+    return numbers[counts.index(None)] if None in counts else sum(filter(None, counts))
 
 
 def count_of(number: Any, most: int = MOST_TOKENS) -> int | None:

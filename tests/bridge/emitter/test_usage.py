@@ -76,7 +76,7 @@ def test_what_is_no_count_is_refused_and_changes_nothing(place: str, number: str
 @pytest.mark.parametrize(
     "place", ["input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens", "total_tokens"]
 )
-@pytest.mark.parametrize("number", [-1, 10**13, 1.5, True, "3", None], ids=str)
+@pytest.mark.parametrize("number", [-1, 10**13, 1.5, True, "many", None], ids=str)
 def test_a_struct_with_what_is_no_count_is_refused_too(place: str, number: Any) -> None:
     counts = {"input_tokens": 5, "output_tokens": 5, "total_tokens": 10, place: number}
     if place == "total_tokens" and number is None:
@@ -91,6 +91,24 @@ def test_a_struct_with_what_is_no_count_is_refused_too(place: str, number: Any) 
 def test_an_object_in_no_spelling_we_know_is_refused(given: dict[str, Any]) -> None:
     with pytest.raises(StreamStateError, match="none of these names token counts: "):
         Run()("usage", given)
+
+
+@pytest.mark.parametrize(
+    ("given", "taken"),
+    [
+        (
+            {"input_tokens": "3", "cache_read_input_tokens": "4", "output_tokens": "2"},
+            Usage.of(7, 2, cached_tokens=4),
+        ),
+        (Usage.of(5, 3, cached_tokens="1", total_tokens=8), Usage.of(5, 3, cached_tokens=1)),  # type: ignore[arg-type]
+    ],
+)
+def test_counts_may_be_text(given: Any, taken: Usage) -> None:
+    """Alone, and where they are added, as Anthropic's are."""
+    run = Run()
+    run("usage", given)
+    run("finish")
+    assert run.machine.snapshot.usage == taken
 
 
 @pytest.mark.parametrize(
