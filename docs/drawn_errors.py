@@ -117,15 +117,17 @@ def _made(call: ast.Call, module: str) -> Raised | None:
     return Raised(code, written, _words(given.get("message")))
 
 
-def _failed(call: ast.Call, module: str) -> Raised | None:
-    """What a response fails with here, if the code can be read. The status is that of an answer of which
-    nothing has been sent."""
+def _failed(call: ast.Call, module: str) -> Iterator[Raised]:
+    """What a response fails with here, where the code can be read, or both of a choice. The status is that of
+    an answer of which nothing has been sent."""
     place = _FAILURES.get(call.func.id) if isinstance(call.func, ast.Name) else None
     given = [] if place is None else call.args[place : place + 2]
-    code = _code(given[0], module) if len(given) == 2 else None
-    if code is None or not code.replace("_", "").isalpha():
-        return None
-    return Raised(code, str(http_failure(ResponseError(code, "")).http_status), _words(given[1]))
+    if len(given) < 2:
+        return
+    named = [given[0].body, given[0].orelse] if isinstance(given[0], ast.IfExp) else given[:1]
+    for code in (_code(each, module) for each in named):
+        if code is not None and code.replace("_", "").isalpha():
+            yield Raised(code, str(http_failure(ResponseError(code, "")).http_status), _words(given[1]))
 
 
 def _by_status() -> Iterator[Raised]:
@@ -142,7 +144,7 @@ def everything() -> list[Raised]:
     named = re.compile(rf"\b(?:{'|'.join([*classes(), *_FAILURES])})\(")
     for name, tree in modules(named):
         for call in _calls(tree):
-            made |= {each for each in (_made(call, name), _failed(call, name)) if each}
+            made |= {each for each in (_made(call, name), *_failed(call, name)) if each}
     for kind in classes().values():
         made |= {Raised(code, _status_of(kind), "") for code in _codes(kind)}
     return sorted(made)

@@ -98,8 +98,10 @@ def cut_after(frames: int) -> ErrorPayload:
 
 def unreadable(frame: int, error: BridgeError) -> ErrorPayload:
     """The failure of a stream whose frame of this number can't be decoded."""
-    code = INVALID_JSON if error.code == WireError.INVALID_JSON else INVALID_SHAPE
-    return failure(code, f"frame {frame} of the upstream's stream: {error.message}")
+    return failure(
+        INVALID_JSON if error.code == WireError.INVALID_JSON else INVALID_SHAPE,
+        f"frame {frame} of the upstream's stream: {error.message}",
+    )
 
 
 # Wrong token counts are repaired with a note, so that they lose no answer.
