@@ -410,6 +410,8 @@ def test_a_bearer_key_over_tls(
         stranger = made(address, verify=str(authority.file))
         with pytest.raises(stranger.exceptions.AccessDeniedException, match="not valid"):
             stranger.converse(modelId="demo", messages=HELLO)
+        for client in (aws, stranger):  # an idle one answers no end of TLS, for which the server waits
+            client.close()
 
 
 def test_another_key_can_not_open_reasoning(upstream: ScriptedUpstream) -> None:

@@ -148,7 +148,8 @@ def test_s8_who_leaves_in_a_later_round_pays_all_of_them(
     log_as_in_production(log)
     prices = {"m": Price(input=1e6, output=1e6)}  # a dollar for each token
     limits = Limits(tokens_per_minute_per_key=5000)
-    with reading(upstream, tmp_path, prices=prices, limits=limits, api_keys=[hashed("one")]) as base:
+    more = {"prices": prices, "limits": limits, "api_keys": [hashed("one")]}
+    with reading(upstream, tmp_path, keep_alive=0.1, **more) as base:
         asked = {"model": "m", "input": "x", "stream": True, "store": False}
         with opened(base, "POST", "/v1/responses", asked, ONE) as reply:
             data = b""
