@@ -5,13 +5,44 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 from collections.abc import Iterable, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from openresponses_bridge.dialects.bedrock_converse import EventStreamDecoder
+from openresponses_server.settings import Settings, UpstreamSettings
+from tests.support.serving import PATIENT, serving
+from tests.support.upstream import ScriptedUpstream
+
+
+def leave_environment(patch: pytest.MonkeyPatch, folder: Path, *prefixes: str) -> None:
+    """Have the SDKs find nothing of this machine's own: no variables that begin so, no files of Amazon's."""
+    for name in [each for each in os.environ if each.startswith(prefixes)]:
+        patch.delenv(name)
+    patch.setenv("AWS_CONFIG_FILE", str(folder / "config"))
+    patch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(folder / "credentials"))
+    patch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+
+
+@contextmanager
+def serving_each(upstream: ScriptedUpstream, models: dict[str, list[str]]) -> Iterator[str]:
+    """A server over one upstream of each of these dialects, with its models."""
+    upstreams = [
+        UpstreamSettings(
+            name=dialect,
+            url=upstream.url.removesuffix("/v1") if dialect == "bedrock" else upstream.url,
+            dialect=dialect,
+            models=named,
+            api_key="key-of-the-upstream",
+        )
+        for dialect, named in models.items()
+    ]
+    with serving(Settings(upstreams=upstreams, timeouts=PATIENT, keep_alive=0.1)) as base:
+        yield base
 
 
 def client_of(base: str, **options: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Iterable
 from typing import Any
 
@@ -10,6 +11,7 @@ from openresponses_bridge.corpus.foreign import SILENT
 from openresponses_bridge.corpus.scripts import Step
 from openresponses_bridge.dialects.bedrock_converse import encode_event
 from openresponses_bridge.dialects.bedrock_converse.event_stream import MEDIA_TYPE
+from tests.support.upstream import Script
 
 Json = dict[str, Any]
 HEADERS = {"content-type": MEDIA_TYPE}
@@ -142,3 +144,21 @@ def events_of(steps: Iterable[Step]) -> list[Json]:
         elif verb not in SILENT and verb != "summary":
             getattr(writer, verb)(*facts)
     return writer.sent
+
+
+def played(dialect: str, steps: list[Any]) -> Script:
+    """An upstream's script with these steps of `dialect_scripts`; of Converse as messages."""
+    if dialect != "bedrock":
+        return Script(steps)
+    events = [json.loads(bytes(step).partition(b"data: ")[2]) for step in steps]
+    return Script(messages(events), headers=HEADERS)
+
+
+def pieces_of(data: bytes, seed: int) -> list[bytes]:
+    """The bytes in pieces, some of which cut the head of a message."""
+    source, at, found = random.Random(seed), 0, []
+    while at < len(data):
+        size = source.choice((1, 2, 11, 12, 13, 100, 4096))
+        found.append(data[at : at + size])
+        at += size
+    return found

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
@@ -23,9 +22,18 @@ from openresponses_server.settings import Settings, UpstreamSettings
 from openresponses_server.settings.files import hashed
 from tests.support import converse
 from tests.support import dialect_scripts as scripts
-from tests.support.bedrock_client import client_of, message_of, streamed, text_in, with_header
+from tests.support.bedrock_client import (
+    client_of,
+    leave_environment,
+    message_of,
+    serving_each,
+    streamed,
+    text_in,
+    with_header,
+)
 from tests.support.certificates import Authority
-from tests.support.serving import PATIENT, Reply, call, serving, serving_app
+from tests.support.converse import played
+from tests.support.serving import Reply, call, serving, serving_app
 from tests.support.strict_converse import KEY, SECRET
 from tests.support.strict_sessions import strict_bedrock
 from tests.support.strict_upstreams import Asked, Said
@@ -55,28 +63,13 @@ CLAUDE = "eu.anthropic.claude-sonnet-4-5-20250929-v1:0"
 
 @pytest.fixture(autouse=True)
 def _environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Nothing of this machine's own."""
-    for name in [each for each in os.environ if each.startswith("AWS_")]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
-    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
-    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    leave_environment(monkeypatch, tmp_path, "AWS_")
 
 
 @pytest.fixture(scope="module")
 def each(upstream: ScriptedUpstream) -> Iterator[str]:
     """A server over one upstream of each dialect: `chat-1`, …, `bedrock-1`."""
-    upstreams = [
-        UpstreamSettings(
-            name=dialect,
-            url=upstream.url.removesuffix("/v1") if dialect == "bedrock" else upstream.url,
-            dialect=dialect,
-            models=[f"{dialect}-*"],
-            api_key="key-of-the-upstream",
-        )
-        for dialect in DIALECTS
-    ]
-    with serving(Settings(upstreams=upstreams, timeouts=PATIENT, keep_alive=0.1)) as base:
+    with serving_each(upstream, {dialect: [f"{dialect}-*"] for dialect in DIALECTS}) as base:
         yield base
 
 
@@ -98,14 +91,6 @@ def aws(demo: str) -> Iterator[Any]:
         patch.delenv("AWS_BEARER_TOKEN_BEDROCK", raising=False)
         with closing(client_of(demo)) as client:
             yield client
-
-
-def played(dialect: str, steps: list[Any]) -> Script:
-    """A script with these steps; of Converse as messages."""
-    if dialect != "bedrock":
-        return Script(steps)
-    events = [json.loads(bytes(step).partition(b"data: ")[2]) for step in steps]
-    return Script(converse.messages(events), headers=converse.HEADERS)
 
 
 def events_in(reply: Reply) -> list[Json]:

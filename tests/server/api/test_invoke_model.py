@@ -6,7 +6,6 @@ from __future__ import annotations
 import base64
 import http.client
 import json
-import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from functools import partial
@@ -17,14 +16,21 @@ from urllib.parse import urlsplit
 import anthropic
 import pytest
 
-from openresponses_server.settings import Settings, UpstreamSettings
+from openresponses_server.settings import Settings
 from openresponses_server.settings.files import hashed
 from tests.support import anthropic as frames
-from tests.support import converse
 from tests.support import dialect_scripts as scripts
 from tests.support.anthropic import add_up
-from tests.support.bedrock_client import chunks, client_of, invoked, with_header
-from tests.support.serving import PATIENT, Reply, call, serving
+from tests.support.bedrock_client import (
+    chunks,
+    client_of,
+    invoked,
+    leave_environment,
+    serving_each,
+    with_header,
+)
+from tests.support.converse import played
+from tests.support.serving import Reply, call, serving
 from tests.support.upstream import CUT, JSON, Script, ScriptedUpstream, contains, refusal
 
 botocore = pytest.importorskip("botocore")
@@ -44,28 +50,15 @@ CLAUDE = "us.anthropic.claude-sonnet-4-5-20250929-v1:0"
 
 @pytest.fixture(autouse=True)
 def _environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Nothing of this machine's own."""
-    for name in [each for each in os.environ if each.startswith(("AWS_", "ANTHROPIC_"))]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
-    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
-    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    leave_environment(monkeypatch, tmp_path, "AWS_", "ANTHROPIC_")
 
 
 @pytest.fixture(scope="module")
 def each(upstream: ScriptedUpstream) -> Iterator[str]:
     """A server over one upstream of each dialect: `chat-1`, …, `bedrock-1`; Claude is Anthropic's."""
-    upstreams = [
-        UpstreamSettings(
-            name=dialect,
-            url=upstream.url.removesuffix("/v1") if dialect == "bedrock" else upstream.url,
-            dialect=dialect,
-            models=[f"{dialect}-*", *(["*anthropic.claude*", "claude/*"] if dialect == "anthropic" else [])],
-            api_key="key-of-the-upstream",
-        )
-        for dialect in DIALECTS
-    ]
-    with serving(Settings(upstreams=upstreams, timeouts=PATIENT, keep_alive=0.1)) as base:
+    models = {dialect: [f"{dialect}-*"] for dialect in DIALECTS}
+    models["anthropic"] += ["*anthropic.claude*", "claude/*"]
+    with serving_each(upstream, models) as base:
         yield base
 
 
@@ -85,14 +78,6 @@ def clients() -> Iterator[Callable[..., anthropic.AnthropicBedrock]]:
             return made.enter_context(anthropic.AnthropicBedrock(**given))
 
         yield make
-
-
-def played(dialect: str, steps: list[Any]) -> Script:
-    """A script with these steps; of Converse as messages."""
-    if dialect != "bedrock":
-        return Script(steps)
-    events = [json.loads(bytes(step).partition(b"data: ")[2]) for step in steps]
-    return Script(converse.messages(events), headers=converse.HEADERS)
 
 
 def post(base: str, call_: str = "invoke", body: Any = None, model: str = "demo", **headers: str) -> Reply:

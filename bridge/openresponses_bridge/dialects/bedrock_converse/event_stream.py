@@ -8,7 +8,7 @@ than `MAX_MESSAGE_BYTES` is waited for.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 from zlib import crc32
 
@@ -179,16 +179,11 @@ class FramesOfMessages:
 
     def feed(self, data: bytes) -> bytes:
         """Return the frames of the messages that these bytes complete. Raises WireError."""
-        return frames_of(self._messages.feed(data))
+        return b"".join(map(_frame, self._messages.feed(data)))
 
     def close(self) -> None:
         """The stream has ended. Raises WireError if it was cut."""
         self._messages.close()
-
-
-def frames_of(messages: Iterable[Message]) -> bytes:
-    """Encode messages as server-sent events."""
-    return b"".join(map(_frame, messages))
 
 
 def _frame(message: Message) -> bytes:

@@ -16,9 +16,8 @@ from openresponses_bridge.dialects.anthropic_messages.client.outbound import Out
 from openresponses_bridge.dialects.bedrock_converse.client.ending import latency
 from openresponses_bridge.dialects.bedrock_converse.client.errors import exception
 from openresponses_bridge.dialects.bedrock_converse.event_stream import (
-    EventStreamDecoder,
+    FramesOfMessages,
     encode_event,
-    frames_of,
 )
 from openresponses_bridge.dialects.bedrock_invoke.inbound import CHUNK
 from openresponses_bridge.protocol import events as ev
@@ -86,7 +85,7 @@ def encode_events(events: Iterable[Json]) -> bytes:
 
 def encode_sse(events: Iterable[Json]) -> bytes:
     """Events → server-sent events, as they stand in a capture."""
-    return frames_of(EventStreamDecoder().feed(encode_events(events)))
+    return FramesOfMessages().feed(encode_events(events))
 
 
 def _message(event: Json) -> bytes:

@@ -3,7 +3,6 @@ botocore and by our own upstream's half, however the bytes are cut."""
 
 from __future__ import annotations
 
-import random
 from typing import Any
 
 import pytest
@@ -32,6 +31,7 @@ from openresponses_bridge.protocol.events import Event
 from openresponses_bridge.seal import Sealer
 from openresponses_bridge.sse import SSEDecoder
 from openresponses_bridge.testing import RandomStream, streams
+from tests.support.converse import pieces_of
 from tests.support.machines import machine
 from tests.support.scale import FACTOR
 from tests.support.strict_converse import service_model
@@ -288,15 +288,6 @@ def events_of(stream: RandomStream) -> tuple[ResponseStreamStateMachine, list[Ev
     inbound = responses.Inbound(made)
     frames = (decoder := SSEDecoder()).feed(stream.body) + decoder.close()
     return made, [event for frame in frames for event in inbound.feed(frame.data)] + inbound.close()
-
-
-def pieces_of(data: bytes, seed: int) -> list[bytes]:
-    source, at, found = random.Random(seed), 0, []
-    while at < len(data):
-        size = source.choice((1, 2, 11, 12, 13, 100, 4096))
-        found.append(data[at : at + size])
-        at += size
-    return found
 
 
 @given(streams(), st.integers(0, 1000))

@@ -4,7 +4,6 @@ bytes are cut, and nothing else is taken for it."""
 from __future__ import annotations
 
 import json
-import random
 from base64 import b64decode, b64encode
 from collections.abc import Callable
 from typing import Any
@@ -27,6 +26,7 @@ from openresponses_bridge.protocol.events import Event
 from openresponses_bridge.seal import Sealer
 from openresponses_bridge.sse import SSEDecoder
 from openresponses_bridge.testing import RandomStream, streams
+from tests.support.converse import pieces_of
 from tests.support.machines import machine
 from tests.support.messages_fields import NAMED, bodies
 from tests.support.scale import FACTOR
@@ -206,15 +206,6 @@ def of_a_text() -> list[Event]:
 
 def within(payload: bytes) -> Json:
     found: Json = json.loads(b64decode(json.loads(payload)["bytes"], validate=True))
-    return found
-
-
-def pieces_of(data: bytes, seed: int) -> list[bytes]:
-    source, at, found = random.Random(seed), 0, []
-    while at < len(data):
-        size = source.choice((1, 2, 11, 12, 13, 100, 4096))
-        found.append(data[at : at + size])
-        at += size
     return found
 
 

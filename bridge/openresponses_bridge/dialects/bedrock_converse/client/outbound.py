@@ -25,9 +25,8 @@ from openresponses_bridge.dialects.bedrock_converse.client import ending
 from openresponses_bridge.dialects.bedrock_converse.client.blocks import BlockWriter
 from openresponses_bridge.dialects.bedrock_converse.client.errors import exception
 from openresponses_bridge.dialects.bedrock_converse.event_stream import (
-    EventStreamDecoder,
+    FramesOfMessages,
     encode_event,
-    frames_of,
 )
 from openresponses_bridge.dialects.bedrock_converse.reasoning import open_citation, open_reasoning
 from openresponses_bridge.dialects.bedrock_converse.types import (
@@ -344,7 +343,7 @@ def encode_events(events: Iterable[Json]) -> bytes:
 
 def encode_sse(events: Iterable[Json]) -> bytes:
     """Events → server-sent events, as they stand in a capture."""
-    return frames_of(EventStreamDecoder().feed(encode_events(events)))
+    return FramesOfMessages().feed(encode_events(events))
 
 
 def _message(event: Json) -> bytes:
