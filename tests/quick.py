@@ -23,7 +23,7 @@ SECONDS: Final = 40.0
 """What a run may take on each core, by the times of the runs before."""
 _UNKNOWN: Final = 2.0  # seconds of a file that was not run yet
 _TIMES: Final = REPOSITORY / ".venv" / ".quick.json"
-_MIRRORED: Final = {
+MIRRORED: Final = {
     "bridge/openresponses_agent": "tests/agent",
     "bridge/openresponses_bridge": "tests/bridge",
     "server/openresponses_cli": "tests/cli",
@@ -92,15 +92,15 @@ def tests_of(changed: str) -> list[str]:
         return [*found, *LIBRARY]
     if path.is_relative_to("tests"):
         own = path.name.startswith("test_") and path.suffix == ".py" and (REPOSITORY / path).exists()
-        return [*found, changed] if own else found or _nearest(path.parent)
+        return [*found, changed] if own else found or nearest(path.parent)
     if path.is_relative_to("snapshots"):
         return [*found, *_snapshots_of(path)]
-    for package, tests in _MIRRORED.items():
+    for package, tests in MIRRORED.items():
         if path.is_relative_to(package):
             place = tests / path.parent.relative_to(package)
             named = _named(place, path.stem.lstrip("_"))
             return (
-                [*named, *found] if named or (found and path.suffix != ".py") else [*found, *_nearest(place)]
+                [*named, *found] if named or (found and path.suffix != ".py") else [*found, *nearest(place)]
             )
     return [*found, *_readers_of(path)] if path.suffix == ".md" else found
 
@@ -163,7 +163,7 @@ def _named(place: Path, stem: str) -> list[str]:
     return sorted(str(place / each.name) for each in (REPOSITORY / place).glob(f"test_*{stem}*.py"))
 
 
-def _nearest(place: Path) -> list[str]:
+def nearest(place: Path) -> list[str]:
     """The folder, or files named after it, or the one around it that is there; of the whole server, its own
     files are none."""
     while not (REPOSITORY / place).is_dir():
