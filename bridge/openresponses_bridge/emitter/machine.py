@@ -314,12 +314,13 @@ class ResponseStreamStateMachine:
 
     def tool_call_done(self, index: int, *, cut: bool = False) -> list[Event]:
         """The call at `index` is whole. Arguments that end before their JSON does are cut (law E7), and
-        `cut` says that upstream knows them to be."""
+        `cut` says that upstream knows them to be. A call that is cut before it has a name is left out, with a
+        loss, and the response is incomplete."""
         self.require("tool_call_done")
         block = self._blocks.calls.get(index_of("tool_call_done", index))
         if block is None:
             raise wrong_argument("tool_call_done", f"there is no tool call at index {index}")
-        if not block.upstream_name:
+        if not (block.upstream_name or cut):
             raise nameless("tool_call_done", index)
         return self._blocks.end_call(index, cut)
 

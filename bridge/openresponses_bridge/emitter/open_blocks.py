@@ -8,6 +8,7 @@ here the index decides, except that another id on a busy index is another call (
 from __future__ import annotations
 
 from operator import attrgetter
+from typing import Final
 
 from msgspec import UNSET, Struct, UnsetType
 
@@ -25,6 +26,8 @@ from openresponses_bridge.protocol.items import Item, MessagePhase, ReasoningIte
 from openresponses_bridge.protocol.unknown import Extra
 from openresponses_bridge.state import BlockState, Wire
 from openresponses_bridge.text import repair_surrogates
+
+NAMELESS: Final = "never got a name"
 
 
 class OpenBlocks(Struct, eq=False):
@@ -122,7 +125,7 @@ class OpenBlocks(Struct, eq=False):
         events: list[Event] = []
         block = self.calls.get(index)
         if block is None or is_another(block.upstream_id, block.upstream_name, block.ended, call_id, name):
-            if block is not None and not block.upstream_name:
+            if block is not None and not (block.upstream_name or block.ended):
                 raise nameless("tool_call", index)
             if self.grown_open or self.grown_waiting:
                 events += self.release()
@@ -191,7 +194,19 @@ class OpenBlocks(Struct, eq=False):
     def end_call(self, index: int, cut: bool) -> list[Event]:
         """The upstream says that this call is whole, or cut."""
         block = self.calls[index]
-        return [] if block.ended else self._end_call(block, stopped=not cut, abandoned=cut)
+        if block.ended:
+            return []
+        if not block.upstream_name:
+            self._end_nameless(block)
+            return []
+        return self._end_call(block, stopped=not cut, abandoned=cut)
+
+    def _end_nameless(self, block: ToolCallBlock) -> None:
+        """End a call that was cut before it had a name: nothing can be shown of it but that it was cut."""
+        del self.waiting[block.index]
+        block.end_whole()
+        self.cut = INCOMPLETE_TOOL_CALL
+        self.diagnostics.loss("tool_call", NAMELESS)
 
     def release(self, *, waiting_only: bool = False) -> list[Event]:
         """End the calls that are whole, in order; with `waiting_only`, only those that are not announced yet.
@@ -302,7 +317,7 @@ class OpenBlocks(Struct, eq=False):
         be shown at all."""
         held = sorted((each for each in self.waiting.values() if each.waits), key=attrgetter("number_begun"))
         if len(held) < len(self.waiting):
-            self.diagnostics.loss("tool_call", "never got a name")
+            self.diagnostics.loss("tool_call", NAMELESS)
         whole = [block for block in held if not block.ends_cut(stopped, abandoned)]
         cut = [block for block in held if block.ends_cut(stopped, abandoned)]
         events = self.close_open() if whole or (held and stopped) else []

@@ -134,6 +134,7 @@ class StopFilter(StreamFilter):
         self._given = 0
         self._shown = 0
         self._waiting: deque[tuple[int, LogProb]] = deque()
+        self._named: dict[int, bool] = {}  # of the calls before the sequence, by index
 
     @property
     def stopped(self) -> bool:
@@ -143,7 +144,11 @@ class StopFilter(StreamFilter):
     def end(self) -> list[Event]:
         """End the response that is `stopped`."""
         self._ending = True
-        return super().finish(STOP_SEQUENCE)
+        events: list[Event] = []
+        for index, named in self._named.items():
+            if not named:  # its name would have come behind the sequence
+                events += super().tool_call_done(index, cut=True)
+        return events + super().finish(STOP_SEQUENCE)
 
     def text(self, delta: str, logprobs: Sequence[LogProb | Mapping[str, Any]] | None = None) -> list[Event]:
         if self._matched:
@@ -230,7 +235,10 @@ class StopFilter(StreamFilter):
     ) -> list[Event]:
         if self._matched:
             return []
-        return self._flush() + super().tool_call(index, id, name, arguments, type, namespace)
+        events = self._flush() + super().tool_call(index, id, name, arguments, type, namespace)
+        if name or index not in self._named:
+            self._named[index] = bool(name)
+        return events
 
     def tool_call_done(self, index: int, *, cut: bool = False) -> list[Event]:
         return [] if self._matched else super().tool_call_done(index, cut=cut)

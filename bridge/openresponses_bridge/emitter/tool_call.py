@@ -443,7 +443,7 @@ class ToolCallBlock(OpenItem):
         return Closing(events, item, self.cut)
 
     def end_whole(self) -> None:
-        """The call was announced and closed at once, as the item that it was restored to."""
+        """The call gets nothing more: it was sent at once, as what it was restored to, or was left out."""
         self.arguments = ARGUMENTS[self.arguments]["done"]
         self._release()
 

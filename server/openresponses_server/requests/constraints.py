@@ -221,9 +221,12 @@ class ConstrainedStream(StreamFilter):
 
     def tool_call_done(self, index: int, *, cut: bool = False) -> list[Event]:
         self.require("tool_call_done")
-        if self._calls.end(index) is not FragmentVerdict.PASS:
+        verdict, events = self._calls.end(index), []
+        if verdict is FragmentVerdict.DROP:
             return []
-        return super().tool_call_done(index, cut=cut)
+        for each in self._waiting.pop(index, ()):  # it ends without a name, which the machine reports
+            events += super().tool_call(index, *each)
+        return events + super().tool_call_done(index, cut=cut)
 
     def item(self, item: Item | Mapping[str, Any]) -> list[Event]:
         self.require("item")

@@ -251,7 +251,14 @@ class FormattedStream(ItemHoldingFilter):
     def tool_call_done(self, index: int, *, cut: bool = False) -> list[Event]:
         self.require("tool_call_done")
         call = self._calls.get(index)
-        return [] if call is not None and call.ours else super().tool_call_done(index, cut=cut)
+        if call is None:
+            return super().tool_call_done(index, cut=cut)
+        return [] if call.ours else self._pass_on(index, call) + super().tool_call_done(index, cut=cut)
+
+    def _pass_on(self, index: int, call: _Call) -> list[Event]:
+        """Pass on what waits of a call that ends without a name."""
+        waiting, call.waiting = call.waiting, []
+        return [event for each in waiting for event in super(FormattedStream, self).tool_call(index, *each)]
 
     def _is_answer(self, upstream_name: str) -> bool:
         identity = self._identities.resolve(upstream_name)
@@ -294,8 +301,7 @@ class FormattedStream(ItemHoldingFilter):
         self.require("finish")
         events: list[Event] = []
         for index, call in self._calls.items():
-            for each in call.waiting:
-                events += super().tool_call(index, *each)
+            events += self._pass_on(index, call)
         if self._plan.schema is None:
             return events + super().finish(reason, incomplete=incomplete)
         if self._answering is not None and not self._size:

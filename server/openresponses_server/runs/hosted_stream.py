@@ -226,10 +226,17 @@ class HostedStream(ItemHoldingFilter):
     def tool_call_done(self, index: int, *, cut: bool = False) -> list[Event]:
         self.require("tool_call_done")
         call = self._calls.get(index)
-        if call is None or call.name is None:
+        if call is None:
             return super().tool_call_done(index, cut=cut)
+        if call.name is None:
+            return self._pass_on(index, call) + super().tool_call_done(index, cut=cut)
         call.done = True
         return []
+
+    def _pass_on(self, index: int, call: _KeptCall) -> list[Event]:
+        """Pass on what waits of a call that ends without a name."""
+        waiting, call.waiting = call.waiting, []
+        return [event for each in waiting for event in super(HostedStream, self).tool_call(index, *each)]
 
     def item_extra(self, extra: Extra, index: int | None = None) -> list[Event]:
         call = None if index is None else self._calls.get(index)
@@ -267,8 +274,7 @@ class HostedStream(ItemHoldingFilter):
         self.require("finish")
         events: list[Event] = []
         for index, call in self._calls.items():
-            for each in call.waiting:
-                events += super().tool_call(index, *each)
+            events += self._pass_on(index, call)
         kept, self._kept = self._kept, []
         cut = incomplete or outcome(reason or self._deferred)[0] is not None
         if not kept or cut or reason == STOP_SEQUENCE:

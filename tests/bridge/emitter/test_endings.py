@@ -239,6 +239,23 @@ def test_e7_a_call_that_never_got_a_name_stops_finish(wire: str) -> None:
     assert [item["type"] for item in run.output] == ["message", "function_call"]
 
 
+@pytest.mark.parametrize(
+    ("reason", "given"), [("stop", "incomplete_tool_call"), ("length", "max_output_tokens")]
+)
+def test_e7_a_call_that_is_cut_before_it_has_a_name_is_left_out(wire: str, reason: str, given: str) -> None:
+    run = Run(wire)
+    run("text", "a")
+    run("tool_call", 3, "c", None, "{")
+    for _ in range(2):
+        assert run.machine.tool_call_done(3, cut=True) == []
+    assert run("tool_call", 3, arguments="}") == []
+    run("tool_call", 3, "d", "f", "{}")
+    run("finish", reason)
+    assert [item["type"] for item in run.output] == ["message", "function_call"]
+    assert run.terminal["incomplete_details"] == {"reason": given}
+    assert run.notes("loss") == ["tool_call", "tool_call.arguments"]
+
+
 @pytest.mark.parametrize("end", [("cancel",), ("fail", "down"), ("finish", "cancelled")])
 def test_e8_a_nameless_call_does_not_stop_an_end_that_is_not_finish(wire: str, end: tuple[str, ...]) -> None:
     run = Run(wire)

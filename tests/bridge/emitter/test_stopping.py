@@ -48,6 +48,18 @@ class Stopped(Run):
         return self.machine.snapshot.stop_sequence
 
 
+def test_e7_a_call_whose_name_would_come_behind_the_sequence_is_left_out() -> None:
+    run = Stopped("stop")
+    run("tool_call", 0, "a", None, "{}")
+    run("tool_call", 1, "b", "f", "{}")
+    run("text", "Now stop here")
+    assert run("tool_call", 0, None, "late") == []
+    run("finish", "tool_calls")
+    assert (run.said, run.met) == ("Now ", UNSET)
+    assert run.terminal["incomplete_details"] == {"reason": "incomplete_tool_call"}
+    assert [item["type"] for item in run.output] == ["function_call", "message"]
+
+
 @settings(deadline=None)
 @given(STOPS, st.lists(st.text("abc\U0001f600", max_size=6), max_size=8))
 def test_any_pieces_give_what_the_whole_text_gives(stops: list[str], pieces: list[str]) -> None:

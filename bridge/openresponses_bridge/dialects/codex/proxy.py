@@ -55,10 +55,7 @@ class ProxyCalls:
         events = self._announce(change.call, change.arguments)
         for call in self._calls.drain_completed_calls():
             self.ended += 1
-            if call.name:
-                events += self._machine.tool_call_done(call.index)
-            else:
-                self._machine.diagnostics.loss("tool_call", "an item without a name")
+            events += self._machine.tool_call_done(call.index, cut=not call.name)
         return events
 
     def _announce(self, call: AggregatedCall, arguments: str) -> list[Event]:

@@ -152,32 +152,37 @@ class IncomingCalls:
     def begin(self, facts: dict[str, Any]) -> list[Event]:
         """Announce a call. A call without an id waits, since the id may still come."""
         call = self._find(facts)
-        return self._machine.tool_call(call.index, call.call_id, call.name) if call and call.call_id else []
+        return self._machine.tool_call(call.index, call.call_id, call.name) if call.call_id else []
 
     def update(self, facts: dict[str, Any]) -> list[Event]:
         """Accept all arguments received so far; what is new of them is sent."""
         call = self._find(facts)
-        return [] if call is None or call.done else self._emit_rest(call, _arguments(facts.get("arguments")))
+        return [] if call.done else self._emit_rest(call, _arguments(facts.get("arguments")))
 
     def finish(self, facts: dict[str, Any]) -> list[Event]:
         """Finish a whole call; a repeated one is ignored."""
         call = self._find(facts)
-        if call is None or call.done:
+        if call.done:
             return []
         call.done = True
         events = self._emit_rest(call, _arguments(facts.get("arguments")))
-        return events + self._machine.tool_call_done(call.index)
+        return events + self._machine.tool_call_done(call.index, cut=not call.name)
 
-    def _find(self, facts: dict[str, Any]) -> _Call | None:
+    def end_nameless(self) -> list[Event]:
+        """End the calls that have got no name."""
+        nameless = [call.index for call in self._calls if not (call.name or call.done)]
+        events = [event for index in nameless for event in self._machine.tool_call(index)]
+        return events + [
+            event for index in nameless for event in self._machine.tool_call_done(index, cut=True)
+        ]
+
+    def _find(self, facts: dict[str, Any]) -> _Call:
         call_id, name = _text(facts.get("id")), _text(facts.get("name"))
         for call in self._calls:
             same = call.call_id == call_id if call.call_id and call_id else call.name == name
             if same and not (call.done and not call_id):
-                call.call_id = call.call_id or call_id
+                call.call_id, call.name = call.call_id or call_id, call.name or name
                 return call
-        if not name:
-            self._diagnostics.loss("tool_calls", "a call without a name")
-            return None
         call = _Call(len(self._calls), call_id, name)
         self._calls.append(call)
         return call
@@ -242,7 +247,7 @@ class Inbound(BaseInbound):
         events = self._machine.start() if self._machine.phase is _IDLE else []
         if self._machine.phase is not _IN_PROGRESS:
             return events
-        return events + (self._machine.finish("stop") if self._whole else self._machine.fail(_CUT))
+        return events + (self._finish("stop") if self._whole else self._machine.fail(_CUT))
 
     def _read(self, data: bytes) -> list[Event]:
         try:
@@ -355,7 +360,10 @@ class Inbound(BaseInbound):
             return self._machine.fail(_CUT)
         if reason == FinishedCompletionReason.SERVER_ERROR:
             return self._machine.fail(failure_of(frame.get("error")))
-        return self._machine.finish("stop" if reason == FinishedCompletionReason.CLIENT_DONE else reason)
+        return self._finish("stop" if reason == FinishedCompletionReason.CLIENT_DONE else reason)
+
+    def _finish(self, reason: str) -> list[Event]:
+        return self._calls.end_nameless() + self._machine.finish(reason)
 
 
 _FieldReader = Callable[[Inbound, dict[str, Any]], list[Event]]

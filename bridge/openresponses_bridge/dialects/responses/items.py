@@ -125,8 +125,9 @@ class CallFeeder:
     def end(self, track: Track, cut: bool, out: list[Event]) -> None:
         """End the call. `cut`: the response ended before it, whether or not its payload looks whole."""
         self._let_go(track, "", out)
-        if track.named:
-            out += self._machine.tool_call_done(track.slot, cut=cut)
+        if not track.named:
+            out += self._machine.tool_call(track.slot)
+        out += self._machine.tool_call_done(track.slot, cut=cut or not track.named)
 
     def differs(self, track: Track, item: AnyCall) -> bool:
         """Return True if the call is not the one that was sent."""
@@ -328,6 +329,8 @@ class ItemFeeder:
         self._calls.let_all_go(out)
         if status != "failed":
             self._texts.finish(out)
+            for track in self._tracks.nameless_calls():
+                self._calls.end(track, True, out)
         if status == "incomplete":
             for track in self._tracks.unfinished_calls():
                 self._calls.end(track, True, out)

@@ -221,15 +221,11 @@ class Inbound(BaseInbound):
 
     def _call(self, part: LanguageModelToolCallPart) -> list[Event]:
         self._thinking = None
-        if not part.name:
-            self._machine.diagnostics.loss("tool_call", "a call without a name")
-            return []
         index, self._calls = self._calls, self._calls + 1
         arguments = arguments_of(part)
         call_id = call_id_of(part.call_id, self._prefix)
-        return self._machine.tool_call(index, call_id, part.name, arguments) + self._machine.tool_call_done(
-            index
-        )
+        events = self._machine.tool_call(index, call_id, part.name, arguments)
+        return events + self._machine.tool_call_done(index, cut=not part.name)
 
     def _data(self, part: LanguageModelDataPart) -> list[Event]:
         mark = _MARKS.get(part.mime_type)

@@ -190,10 +190,12 @@ def test_legacy_function_calls_have_no_ids_and_are_each_a_call() -> None:
 
 def test_a_call_without_a_name_is_lost_and_reported() -> None:
     stream = fed(whole({"id": "call_a", "arguments": "{}"}), delta(copilotToolCalls="x"))
-    assert stream.output == []
-    assert stream.notes("loss") == ["tool_calls: a call without a name"]
+    assert (stream.status, stream.output) == ("incomplete", [])
+    assert stream.notes("loss") == ["tool_call: never got a name"]
     nameless = fed(delta(beginToolCalls=[{"id": "a"}]), grown("{}", "b", ""), implied_end=True)
-    assert nameless.output == []
+    assert (nameless.status, nameless.output) == ("incomplete", [])
+    later = fed(delta(beginToolCalls=[{"id": "a"}]), grown("{}", "a", "find"), implied_end=True)
+    assert (later.status, [name for _, name, _ in calls_of(later)]) == ("completed", ["find"])
 
 
 def test_case_25_a_call_cut_short_is_incomplete() -> None:

@@ -54,7 +54,7 @@ def test_a_call_without_a_name_is_a_loss_and_no_call() -> None:
     nameless = {"type": "LanguageModelToolCallPart", "callId": "gw-call_b", "name": "", "input": {"a": 1}}
     stream = fed(LanguageModelToolCallPart("gw-call_a", "find", {}), nameless, text("Done."))
     assert [item.type for item in stream.response.output] == ["function_call", "message"]
-    assert stream.notes("loss") == ["tool_call: a call without a name"]
+    assert (stream.status, stream.notes("loss")) == ("incomplete", ["tool_call: never got a name"])
 
 
 def test_thinking_blocks_keep_their_ids_and_encrypted_forms() -> None:

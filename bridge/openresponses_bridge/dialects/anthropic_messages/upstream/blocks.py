@@ -39,7 +39,6 @@ class MessageContext:
         "diagnostics",
         "has_output",
         "machine",
-        "nameless",
         "position",
         "sealer",
         "searches",
@@ -54,7 +53,6 @@ class MessageContext:
         self.position = 0  # length of the text so far, in code points
         self.calls = 0
         self.has_output = False  # a block that has some content has ended, or one that always has
-        self.nameless = False  # a call had no name, and was left out
         self.searches: dict[str, dict[str, Any]] = {}  # id → the call of a search whose results are to come
         # the call that ended without arguments: the next block shows whether it had none or was cut (law E6)
         self.undecided: int | None = None
@@ -387,9 +385,8 @@ class ToolUseBlock:
 
     def begin(self) -> list[Event]:
         if not self._named:
-            self._context.nameless = True
-            self._context.diagnostics.loss("tool_use", "a call without a name")
-            return []
+            machine = self._context.machine
+            return machine.tool_call(self._index) + machine.tool_call_done(self._index, cut=True)
         own, _ = bounded_fields(other_fields(self._block, _OF_A_CALL))
         if own:
             self._context.machine.expect_item("", extra={NATIVE: {t.DIALECT: own}})

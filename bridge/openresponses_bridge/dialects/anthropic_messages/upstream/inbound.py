@@ -41,7 +41,6 @@ from openresponses_bridge.dialects.base import (
     payload_of,
     unread,
 )
-from openresponses_bridge.emitter.failures import INCOMPLETE_TOOL_CALL
 from openresponses_bridge.emitter.stream import ResponseStream
 from openresponses_bridge.errors import BridgeError, WireError
 from openresponses_bridge.protocol.codec import decode_frame, encode, with_whole_characters
@@ -404,10 +403,7 @@ class Inbound(OnceBegun):
                 events += self._machine.stop_sequence(self._stop_state.sequence)
             if (usage := self._usage.end()) is not None:
                 self._report(usage)
-            if self._context.nameless and self._stop_state.whole:
-                events += self._machine.finish(INCOMPLETE_TOOL_CALL, incomplete=True)
-            else:
-                events += self._machine.finish(self._stop_state.reason)
+            events += self._machine.finish(self._stop_state.reason)
         except BridgeError as error:
             return events + self._fail(error)
         self._mark_ended()

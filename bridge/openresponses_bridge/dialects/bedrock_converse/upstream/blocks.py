@@ -22,7 +22,7 @@ _TOOL_USE, _TEXT, _CITATION = "toolUse", "text", "citation"
 class MessageContext:
     """What the blocks of one message share."""
 
-    __slots__ = ("calls", "has_output", "machine", "nameless", "position", "sealer", "undecided", "unsigned")
+    __slots__ = ("calls", "has_output", "machine", "position", "sealer", "undecided", "unsigned")
 
     def __init__(self, machine: ResponseStream, sealer: Sealer) -> None:
         self.machine = machine
@@ -30,7 +30,6 @@ class MessageContext:
         self.position = 0  # length of the text so far, in code points
         self.calls = 0
         self.has_output = False
-        self.nameless = False  # a call had no name, and was left out
         # the call that ended without arguments: the next block shows whether it had none or was cut (law E6)
         self.undecided: int | None = None
         self.unsigned = False  # reasoning ended without its signature, so that its item is still open
@@ -188,9 +187,8 @@ class CallBlock:
         """Begin with the fields of the call; of a whole answer they have its input, too."""
         name, call_id = start.get("name"), start.get("toolUseId")
         if not isinstance(name, str) or not name:
-            self._context.nameless = True
-            self._context.machine.diagnostics.loss("toolUse", "a call without a name")
-            return []
+            machine = self._context.machine
+            return machine.tool_call(self._index) + machine.tool_call_done(self._index, cut=True)
         self._named = True
         self._given = start.get("input")
         own = call_id if isinstance(call_id, str) and call_id else None

@@ -26,7 +26,6 @@ from openresponses_bridge.dialects.bedrock_converse.upstream.blocks import (
     TextBlock,
 )
 from openresponses_bridge.dialects.bedrock_converse.upstream.ending import Ending, usage_of
-from openresponses_bridge.emitter.failures import INCOMPLETE_TOOL_CALL
 from openresponses_bridge.emitter.stream import ResponseStream
 from openresponses_bridge.errors import BridgeError, WireError
 from openresponses_bridge.protocol.codec import decode_frame, with_whole_characters
@@ -213,10 +212,7 @@ class Inbound(OnceBegun):
             if ending.sequence:
                 events += self._machine.stop_sequence(ending.sequence)
             self._report()
-            cut = context.nameless and ending.is_whole
-            events += self._machine.finish(
-                INCOMPLETE_TOOL_CALL if cut else ending.reason or _END_TURN, incomplete=cut
-            )
+            events += self._machine.finish(ending.reason or _END_TURN)
         except BridgeError as error:
             return events + self._fail(error)
         self._mark_ended()

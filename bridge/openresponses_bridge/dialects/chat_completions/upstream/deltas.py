@@ -272,6 +272,11 @@ class DeltaReader:
             return []
         return self._machine.reasoning_encrypted(sealed)
 
+    def end_nameless(self) -> list[Event]:
+        """End the calls that have got no name."""
+        nameless = () if self._resolved is None else self._resolved.nameless()
+        return [event for slot in nameless for event in self._machine.tool_call_done(slot, cut=True)]
+
     def close(self) -> list[Event]:
         """End the deltas: nothing more comes."""
         if not (self._buffers or self._extra):

@@ -435,6 +435,7 @@ class Inbound(OnceBegun):
             if self._deltas.refused:
                 said = msgspec.to_builtins(self._deltas.refused)
                 self._machine.native(CHAT, {CHOICE: {REFUSED_TOKENS: said}})
+            events += self._deltas.end_nameless()
             events += self._machine.finish(finish.reason)
             self._mark_ended()
         except BridgeError as error:

@@ -337,6 +337,10 @@ class ToolCallResolver:
         call = self._by_index.get(index)
         return None if call is None else call.slot
 
+    def nameless(self) -> list[int]:
+        """The slots of the calls that have got no name."""
+        return [call.slot for call in self._calls if not call.name]
+
     def id_of(self, slot: int) -> str:
         """The upstream's id of a call; empty when it gave none."""
         return self._calls[slot].id

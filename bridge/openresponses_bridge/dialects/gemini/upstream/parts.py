@@ -221,10 +221,8 @@ class PartReader:
         events = self._before_item(partial.signature, call_id)
         index, self._calls = self._calls, self._calls + 1
         begun = self._machine.tool_call(index, call_id or None, name or None, arguments)
-        events += begun + self._keep(begun, own)
-        if name:  # the finish reports that it never got one
-            events += self._machine.tool_call_done(index, cut=not whole or partial.arguments.malformed)
-        return events
+        cut = not (name and whole) or partial.arguments.malformed
+        return events + begun + self._keep(begun, own) + self._machine.tool_call_done(index, cut=cut)
 
     def _word(self, given: dict[str, Any], field: str) -> str:
         found = given.get(field)

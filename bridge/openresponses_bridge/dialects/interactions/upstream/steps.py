@@ -329,7 +329,7 @@ class _Call(_Step):
             given = self._given
             text = given if isinstance(given, str) else encode(given).decode()
             events = self._machine.tool_call(self._number, arguments=text)
-        return events + (self._machine.tool_call_done(self._number) if self._named else [])
+        return events + self._machine.tool_call_done(self._number, cut=not self._named)
 
 
 class _Hosted(_Step):

@@ -70,4 +70,7 @@ def test_e7_a_call_without_a_name_is_left_out_alone(name: Any) -> None:
         ("message", "completed"),
         ("function_call", "completed"),
     ]
-    assert notes == ["loss tool_use: a call without a name"]
+    assert notes == [
+        "loss tool_call: never got a name",
+        "warning finish_reason: 'tool_use', ended as incomplete_tool_call",
+    ]

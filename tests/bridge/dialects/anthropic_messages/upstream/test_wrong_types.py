@@ -60,7 +60,7 @@ def test_content_of_another_type_is_a_loss_by_name(case: str) -> None:
 def test_a_call_whose_name_is_not_a_text_has_none() -> None:
     machine = fed([{"type": "tool_use", "id": "toolu_1", "name": 7, "input": {}}])
     assert machine.snapshot.status == "incomplete"
-    assert "loss: tool_use: a call without a name" in map(str, machine.diagnostics)
+    assert "loss: tool_call: never got a name" in map(str, machine.diagnostics)
 
 
 @pytest.mark.parametrize("kind", ["", ":", "a b:c\nd", "é", "x" * 5000, "a:b:c", "\ud800", "openai:x"])

@@ -40,8 +40,7 @@ def step(index: int, started: dict[str, Any], *deltas: dict[str, Any]) -> list[b
     ]
 
 
-def test_what_was_said_before_an_end_that_fails_is_sent() -> None:
-    """A call without a name can't end, and what ended before it has its numbers."""
+def test_a_call_whose_step_never_began_is_left_out_alone() -> None:
     response = read(
         created(),
         event("step.start", index=0, step=CALL),
@@ -49,7 +48,7 @@ def test_what_was_said_before_an_end_that_fails_is_sent() -> None:
         event("step.stop", index=2),
         completed("requires_action"),
     )
-    assert (response.status, [item.type for item in response.output]) == ("failed", ["function_call"])
+    assert (response.status, [item.type for item in response.output]) == ("incomplete", ["function_call"])
 
 
 def text(value: str) -> dict[str, Any]:
@@ -225,7 +224,8 @@ def test_cut_behind_each_event(kept: int) -> None:
 
 @pytest.mark.parametrize("at", range(len(GOOD) - 1))
 def test_without_each_event(at: int) -> None:
-    assert read(*GOOD[:at], *GOOD[at + 1 :]).status in ("completed", "failed")
+    expected = "incomplete" if b"step.start" in GOOD[at] and b"function_call" in GOOD[at] else "completed"
+    assert read(*GOOD[:at], *GOOD[at + 1 :]).status == expected
 
 
 @pytest.mark.parametrize("at", range(len(GOOD)))
@@ -237,7 +237,7 @@ def test_each_event_twice(at: int) -> None:
 @pytest.mark.parametrize("at", range(len(GOOD) - 1))
 def test_two_events_in_the_other_order(at: int) -> None:
     swapped = [*GOOD[:at], GOOD[at + 1], GOOD[at], *GOOD[at + 2 :]]
-    assert read(*swapped).status in ("completed", "failed")
+    assert read(*swapped).status in ("completed", "incomplete")
 
 
 def test_nothing_follows_the_end() -> None:
