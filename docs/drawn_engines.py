@@ -37,17 +37,18 @@ def engines_page() -> str:
     lines = [
         "# Engines",
         "",
-        "For operators: which engine does what behind this server.",
+        "For operators: which features work with which engine behind this server.",
         "",
-        "Drawn by `make docs` from what `make engines ARGS=--table` last came to: real engines with a tiny",
-        "model that answers by keyword, behind this server. Each case is asked over Responses, Chat",
-        "Completions, Messages and VS Code's interface, whole and streamed; the answers have to be the same,",
-        "and every stream valid on both wires. [upstreams.md](upstreams.md) has the profiles.",
+        "`make docs` generates this page from the last results of `make engines ARGS=--table`, which runs",
+        "real engines with a tiny model that answers by keyword. Each case is requested over Responses, Chat",
+        "Completions, Messages and VS Code's interface, whole and streamed. The answers have to be the same,",
+        "and every stream has to be valid on both wires. [upstreams.md](upstreams.md) has the profiles.",
         "",
         *(f"- {name} {engine.version}" for name, engine in results.engines.items()),
         "",
-        "*reported*: not done, and every answer that lacks it says so, in `openresponses-losses` or as an",
-        "error. *no*: the engine does something else, see below. *–*: it can't be asked.",
+        "*reported* means that the engine can't do it and that every affected answer says so, in",
+        "`openresponses-losses` or as an error. *no* means that the engine does something else, as listed",
+        "below. *–* means that the case can't be requested.",
         "",
         "| case | " + " | ".join(f"{name}, {_DIALECTS[dialect]}" for name, dialect in places) + " |",
         "| --- |" + " --- |" * len(places),
@@ -68,8 +69,10 @@ def engines_page() -> str:
     if results.random:
         counted = [f"{_DIALECTS[dialect]}: {_counts(counts)}" for dialect, counts in results.random.items()]
         lines += [
-            "A model with random weights in llama.cpp, with every character that it sent compared with what",
-            f"arrived. {'; '.join(counted)}.",
+            "Random answers: a model with random weights in llama.cpp. Its output is compared, character by",
+            "character, with what arrives at the client.",
+            "",
+            *(f"- {each}" for each in counted),
         ]
     return "\n".join(lines).rstrip() + "\n"
 

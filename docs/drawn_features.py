@@ -218,8 +218,8 @@ def feature_lines() -> list[str]:
     lines = [
         "## Features of several APIs",
         "",
-        "Each row is a feature that several APIs have; each cell says where it arrives, at upstreams with",
-        "their usual options. Drawn by translating such a request.",
+        "Each row is a feature that several APIs have; each cell says how it arrives at upstreams with their",
+        "default options. The table comes from translating such a request.",
         "",
         "| feature | from | " + " | ".join(f"at {title}" for title in CLIENTS.values()) + " |",
         "| --- | --- |" + " --- |" * len(CLIENTS),
