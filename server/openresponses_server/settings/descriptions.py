@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import ast
 import inspect
+from collections.abc import Mapping
+from functools import cache
 from itertools import pairwise
 from textwrap import dedent
 
 from msgspec import Struct
 
 
-def described(kind: type[Struct]) -> dict[str, str]:
+@cache
+def described(kind: type[Struct]) -> Mapping[str, str]:
     """Return the explanation of each field: the string below its declaration, here or in what it derives
-    from. KeyError names a field without one."""
+    from. KeyError names a field without one. Kept, since Python parses a whole module to find one class."""
     (base,) = kind.__bases__
     (declared,) = ast.parse(dedent(inspect.getsource(kind))).body
     assert isinstance(declared, ast.ClassDef)
-    found = {} if base is Struct else described(base)
+    found = {} if base is Struct else dict(described(base))
     found |= {
         field.target.id: " ".join(below.value.value.split())
         for field, below in pairwise(declared.body)

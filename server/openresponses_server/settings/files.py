@@ -11,6 +11,7 @@ import tomllib
 from collections.abc import Collection, Iterable, Iterator, Sequence, Set
 from contextlib import contextmanager
 from difflib import get_close_matches
+from functools import cache
 from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Final, Literal, TypeVar, Union, get_args, get_origin
@@ -280,7 +281,7 @@ def _usable(value: Any, kind: Any, at: str, mistakes: Mistakes) -> Any:
     for of in _alternatives(kind):
         left = value
         if isinstance(value, dict) and isinstance(of, type) and issubclass(of, msgspec.Struct):
-            fields = {field.encode_name: field.type for field in msgspec.structs.fields(of)}
+            fields = _types_of(of)
             for name in value:
                 if name not in fields:
                     meant = did_you_mean(name, fields)
@@ -302,6 +303,13 @@ def _usable(value: Any, kind: Any, at: str, mistakes: Mistakes) -> Any:
         return left if _is_usable(left, kind) else _DROPPED
     mistakes.add(_wrong_value(wrong, value, kind, at))
     return _DROPPED
+
+
+@cache
+def _types_of(kind: type[msgspec.Struct]) -> dict[str, Any]:
+    """The types of a struct's fields, by their names in files. Kept, since msgspec evaluates each annotation
+    anew."""
+    return {field.encode_name: field.type for field in msgspec.structs.fields(kind)}
 
 
 def _without_dropped(

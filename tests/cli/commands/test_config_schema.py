@@ -6,6 +6,7 @@ import math
 import re
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -34,11 +35,15 @@ def _pattern(_validator: Any, pattern: str, value: Any, _schema: Any) -> Iterato
 
 
 Validator = jsonschema.validators.extend(jsonschema.Draft7Validator, {"pattern": _pattern})
-SCHEMAS = {kind: Validator(schema_of(kind)) for kind in FORMATS}
+
+
+@cache
+def validator(kind: Kind) -> Any:
+    return Validator(schema_of(kind))
 
 
 def wrong(fields: Any, kind: Kind = "config") -> list[str]:
-    return [f"{each.json_path}: {each.message}" for each in SCHEMAS[kind].iter_errors(fields)]
+    return [f"{each.json_path}: {each.message}" for each in validator(kind).iter_errors(fields)]
 
 
 def accepts(fields: dict[str, Any]) -> bool:
@@ -201,7 +206,7 @@ def test_the_schema_and_the_server_agree(number: int, monkeypatch: pytest.Monkey
         if name in LATER:
             continue
         fields = wrap({**needed, name: value})
-        expected, found = accepts(fields), not wrong(fields)
+        expected, found = accepts(fields), validator("config").is_valid(fields)
         # what only the server knows, and numbers that no schema tells from others
         unseen = "${" in str(value) or (isinstance(value, float) and (math.isnan(value) or value == 2))
         assert found or not expected, f"the server takes {name} = {value!r}: {wrong(fields)}"
