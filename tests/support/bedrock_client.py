@@ -8,6 +8,7 @@ import json
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,7 @@ def client_of(base: str, **options: Any) -> Any:
     and else signs its requests."""
     session = pytest.importorskip("botocore.session").get_session()
     config = pytest.importorskip("botocore.config").Config
+    session.register_component("data_loader", _loader())
     session.set_credentials("AKIAIOSFODNN7EXAMPLE", "a/secret+of/forty+characters/for+the/tests")
     once = config(retries={"total_max_attempts": 1}, read_timeout=60, connect_timeout=60)
     return session.create_client(
@@ -59,6 +61,12 @@ def client_of(base: str, **options: Any) -> Any:
         config=once,
         **options,
     )
+
+
+@cache
+def _loader() -> Any:
+    """What reads botocore's descriptions of services, a megabyte of JSON, which it keeps."""
+    return pytest.importorskip("botocore.loaders").create_loader()
 
 
 def with_header(client: Any, name: str, value: str) -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from itertools import count, pairwise, zip_longest
 from typing import Any, ClassVar, NamedTuple
 
@@ -802,9 +803,15 @@ class Interactions(Provider):
         return [*sent, b"event: done\n" + DONE]
 
 
+@cache
+def _paths_in_list() -> list[list[str]]:
+    """The paths of google-genai's fields in requests."""
+    return [path.split(".") for path in fields_in_list()["requests"]]
+
+
 def _names_in_list(place: int, *within: str, but: str = "") -> frozenset[str]:
-    """The names at this place of the paths of google-genai's fields, of those that begin so."""
-    paths = [path.split(".") for path in fields_in_list()["requests"]]
+    """The names at this place of those paths that begin so."""
+    paths = _paths_in_list()
     found = (path[place] for path in paths if len(path) > place and path[: len(within)] == [*within])
     return frozenset(name for name in found if name and name != but)
 
