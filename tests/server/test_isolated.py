@@ -28,7 +28,7 @@ from openresponses_cli.commands.cli import main
 from openresponses_server.settings import Settings
 from tests.support.agents import MODEL, scripted
 from tests.support.loops import Answer
-from tests.support.processes import base_of
+from tests.support.processes import base_of, with_tables
 from tests.support.serving import call, respond, serving
 from tests.support.shared import REPOSITORY
 from tests.support.upstream import Script, ScriptedUpstream, text
@@ -137,6 +137,7 @@ def test_as_a_module_of_a_folder_that_is_filled_later(filled: Path, config: str,
     """`python -m` itself looks into the working directory, before there is a line of ours; not after that."""
     here = tmp_path / "empty"
     here.mkdir()
+    with_tables(tmp_path / "data")
     flags = ("--port", "0", "--workers", "2", "--config", config)
     with served(here, sys.executable, "-m", "openresponses_server", "serve", *flags) as base:
         for module in filled.glob("*.py"):

@@ -8,12 +8,35 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from tests.support.shared import REPOSITORY
 
 SERVE = (sys.executable, "-m", "openresponses_server", "serve", "--port", "0")
 _PIPE = 1024 * 1024  # bytes; as much as Linux gives a user
+
+
+def with_tables(data: Path) -> Path:
+    """This data folder with the database that a server makes in one, if it has none: to make its tables takes
+    a process, as long as the server itself takes to start."""
+    file = data / "openresponses-bridge" / "sessions.sqlite3"
+    if not file.exists():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(_tables())
+    return data
+
+
+@cache
+def _tables() -> bytes:
+    from openresponses_server.store.sql.locations import database_url
+    from openresponses_server.store.sql.migrate import upgrade
+
+    with TemporaryDirectory() as folder:
+        file = Path(folder, "sessions.sqlite3")
+        upgrade(database_url(f"sqlite:///{file}"))
+        return file.read_bytes()
 
 
 @contextmanager
@@ -23,10 +46,11 @@ def started(
     errors: int = subprocess.PIPE,
     environment: Mapping[str, str] | None = None,
 ) -> Iterator[subprocess.Popen[str]]:
-    """The process, ended with all its workers even after a failure. `folder` is its user's data folder, and
-    `errors` is where its log goes, as `subprocess` has it: a pipe that nobody reads stops it when full, which
-    the usual 64 KiB are after eight seconds in which a test asks `/readyz`.
+    """The process, ended with all its workers even after a failure. `folder` is its user's data folder, which
+    `with_tables` gets ready, and `errors` is where its log goes, as `subprocess` has it: a pipe that nobody
+    reads stops it when full, which the usual 64 KiB are after eight seconds in which a test asks `/readyz`.
     `environment` has variables beside those of this process."""
+    own = {"XDG_DATA_HOME": str(with_tables(folder))} if folder else {}
     process = subprocess.Popen(
         [*SERVE, *flags],
         cwd=REPOSITORY,
@@ -34,7 +58,7 @@ def started(
         stderr=errors,
         pipesize=_PIPE,
         text=True,
-        env={**os.environ, **({"XDG_DATA_HOME": str(folder)} if folder else {}), **(environment or {})},
+        env={**os.environ, **own, **(environment or {})},
     )
     with process:
         try:

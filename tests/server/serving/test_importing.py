@@ -14,7 +14,7 @@ import pytest
 from starlette.routing import Route
 
 from openresponses_server.api.app import _ROUTES
-from tests.support.processes import base_of
+from tests.support.processes import base_of, with_tables
 from tests.support.serving import call, ready
 from tests.support.shared import REPOSITORY
 from tests.support.upstream import ScriptedUpstream
@@ -99,8 +99,7 @@ def test_no_request_imports_anything(
     flags = ["--upstream", upstream.url] if upstream_at else []
     address, _, in_order = store.partition(" ")
     if in_order:
-        with served(tmp_path, "--store", address):
-            pass
+        with_tables(tmp_path)
     with served(tmp_path, "--store", address, *flags) as server:
         ready(server.base)
         before = len(server.imported())

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.processes import base_of, children, ended, started
+from tests.support.processes import base_of, children, ended, started, with_tables
 from tests.support.serving import call, respond
 from tests.support.shared import REPOSITORY
 from tests.support.waiting import wait_until
@@ -114,7 +114,7 @@ def socket_activated(listener: socket.socket, folder: Path, *flags: str) -> Iter
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, "XDG_DATA_HOME": str(folder)},
+        env={**os.environ, "XDG_DATA_HOME": str(with_tables(folder))},
     ) as process:
         try:
             yield process
