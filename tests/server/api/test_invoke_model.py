@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import anthropic
 import pytest
 
 from openresponses_server.settings import Settings
 from openresponses_server.settings.files import hashed
 from tests.support import anthropic as frames
 from tests.support import dialect_scripts as scripts
+from tests.support import sdks
 from tests.support.anthropic import add_up
 from tests.support.bedrock_client import (
     chunks,
@@ -69,13 +69,13 @@ def aws(each: str) -> Iterator[Any]:
 
 
 @pytest.fixture
-def clients() -> Iterator[Callable[..., anthropic.AnthropicBedrock]]:
+def clients() -> Iterator[Callable[..., sdks.anthropic.AnthropicBedrock]]:
     """Makes clients of Anthropic's SDK, which are closed when the test is over."""
     with ExitStack() as made:
 
-        def make(base: str, key: str = "none") -> anthropic.AnthropicBedrock:
+        def make(base: str, key: str = "none") -> sdks.anthropic.AnthropicBedrock:
             given = {"base_url": base, "aws_region": "us-east-1", "api_key": key, "max_retries": 0}
-            return made.enter_context(anthropic.AnthropicBedrock(**given))
+            return made.enter_context(sdks.anthropic.AnthropicBedrock(**given))
 
         yield make
 
@@ -316,7 +316,7 @@ def test_keys_are_bearers(clients: Callable[..., Any], locked: str) -> None:
         assert json.loads(known.invoke_model(modelId="demo", body=json.dumps(BODY))["body"].read())["content"]
     asked: Json = {"model": "demo", "max_tokens": 64, "messages": HELLO}
     assert clients(locked, "key-2").messages.create(**asked).content[0].text == "You said: Hello"
-    with pytest.raises(anthropic.AuthenticationError):
+    with pytest.raises(sdks.anthropic.AuthenticationError):
         clients(locked, "key-3").messages.create(**asked)
     refused = post(locked)
     assert (refused.status, refused.headers["x-amzn-errortype"]) == (401, "AccessDeniedException")
@@ -398,7 +398,7 @@ def test_a_stream_that_breaks_raises(
     with pytest.raises(exceptions.ClientError, match="ModelErrorException"):
         ask(aws, "chat-1", stream=False)
     stream = clients(each).messages.stream(model="chat-1", max_tokens=64, messages=HELLO)
-    with stream as events, pytest.raises(anthropic.APIError, match="modelStreamErrorException"):
+    with stream as events, pytest.raises(sdks.anthropic.APIError, match="modelStreamErrorException"):
         list(events)
 
 
