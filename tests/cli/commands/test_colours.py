@@ -72,7 +72,7 @@ SHOWS: dict[str, Callable[[str], list[str]]] = {
     "agent.py": lambda _base: ["agent", "hi"],
     "chat.py": lambda base: ["chat", "--server", base, "--model", "demo", "hi"],
     "conform.py": lambda base: ["conform", base, "--model", "demo", "--only", "transport"],
-    "corpus_checking.py": lambda _base: ["corpus", "check", "reports"],
+    "corpus_checking.py": lambda _base: ["corpus", "check", "reports", "--wire", "openai", "--only", "text"],
     "demo.py": lambda _base: ["demo"],
     "inspect.py": _inspect,
     "responses.py": _show,

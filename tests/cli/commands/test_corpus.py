@@ -47,10 +47,16 @@ def stream(base: str, id: str) -> bytes:
 
 
 # ── a stranger's decoder ───────────────────────────────────────────────────────────────────────────────────
-def reports(base: str, faults: Collection[str] = ()) -> str:
+@pytest.fixture(scope="module")
+def streams(base: str) -> dict[str, bytes]:
+    """Each case, read once from where they are served."""
+    return {id: stream(base, id) for id in IDS}
+
+
+def reports(streams: dict[str, bytes], faults: Collection[str] = ()) -> str:
     lines = []
-    for id in IDS:
-        said = decoded(stream(base, id), faults)
+    for id, data in streams.items():
+        said = decoded(data, faults)
         calls = [{name: item.get(name) for name in ("call_id", "name")} for item in said["calls"]]
         for each, item in zip(calls, said["calls"], strict=True):
             each["arguments"] = item.get("arguments", item.get("input"))
@@ -58,8 +64,8 @@ def reports(base: str, faults: Collection[str] = ()) -> str:
     return "\n".join(lines)
 
 
-def test_a_strangers_decoder_without_faults_passes(base: str) -> None:
-    done = run("check", stdin=reports(base))
+def test_a_strangers_decoder_without_faults_passes(streams: dict[str, bytes]) -> None:
+    done = run("check", stdin=reports(streams))
     assert (done.output, done.exit_code) == (f"{len(IDS)} cases, 0 differ, 0 faults\n", 0)
 
 
@@ -71,8 +77,8 @@ NAMED = {
 
 
 @pytest.mark.parametrize("faults", [*([each] for each in NAMED), list(NAMED)], ids=" and ".join)
-def test_each_fault_of_a_strangers_decoder_is_named(base: str, faults: list[str]) -> None:
-    done = run("check", "--json", stdin=reports(base, faults))
+def test_each_fault_of_a_strangers_decoder_is_named(streams: dict[str, bytes], faults: list[str]) -> None:
+    done = run("check", "--json", stdin=reports(streams, faults))
     found = [json.loads(line) for line in done.output.splitlines()]
     assert done.exit_code == 1
     assert {each["asks"] for each in found} == {NAMED[fault] for fault in faults}
