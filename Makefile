@@ -1,6 +1,6 @@
-# Every target sets up .venv by itself; all that a machine needs is Python >= 3.11 and make.
+# Every target creates .venv if it is missing; the machine needs only Python >= 3.11 and make.
 #   make serve ARGS="--port 9000"      make test PYTEST_ARGS=tests/bridge/test_sse.py      make test PYTHON=python3.13
-# With DEPENDENCIES=oldest all of it has the oldest versions that bridge and server allow, in an environment of its own.
+# DEPENDENCIES=oldest uses the oldest versions that bridge and server allow, in a separate environment.
 
 PYTHON ?= python3
 DEPENDENCIES ?= pinned
@@ -17,26 +17,26 @@ AUDIT := $(VENV)/.audit
 DOCS := $(VENV)/.docs
 DEPLOY := $(VENV)/.deploy
 PINS := pyproject.toml bridge/pyproject.toml server/pyproject.toml constraints.txt
-# Those of the library, and those through the server by which alone parts of it are tried.
+# The library's tests, and tests of the server and command line that alone cover some of the library's code.
 TRACED_TESTS := tests/bridge tests/agent tests/conformance \
     $(addprefix tests/server/,api/test_interactions.py observation test_backend.py test_responses.py) \
     $(addprefix tests/server/upstreams/,test_bedrock.py test_codex.py test_socket_requests.py test_sockets.py) \
     $(addprefix tests/cli/commands/,test_cli_validate.py test_conform.py test_inspect.py) \
     $(addprefix tests/properties/,test_fed_alike.py test_hostile_requests.py test_hostile_values.py)
 SERVER_TESTS := tests/server tests/cli
-# None of these belongs to a whole run: real clients and real engines.
+# Tests with real clients and real engines, which are not part of a whole run.
 OTHER_TARGETS := tests/clients tests/engines
 PYTEST := $(BIN)/python -m pytest --dist worksteal --durations 5
 CORES = $(shell getconf _NPROCESSORS_ONLN)
-# Tests of servers wait for more than half of their time.
+# Tests of servers spend more than half of their time waiting.
 TWICE_THE_CORES = $(shell echo $$(( $(CORES) * 2 )))
 UV := $(BIN)/uv pip install --quiet --python $(BIN)/python
 PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check --constraint constraints.txt
-# Both distributions as they are here; for the tests with all that the server works with, since each store is held to one contract.
+# Both distributions, editable. The tests need every extra: one contract is tested against each store.
 DISTRIBUTIONS := --editable bridge --editable server
 WITH_EXTRAS := --editable 'bridge[testing]' --editable 'server[bedrock,mcp,oidc,otel,postgres,redis,tokenizers]'
 
-# Some containers set it: each server that a test starts would compile the project again.
+# Some containers set this variable; then each server that a test starts would compile the project again.
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: serve test test-traced test-server test-others quick packages snapshots terminals bench load check chaos audit fuzz docs docs-test docs-version man deploy manifests workflows release-dry extension-publish machine install clients engines vscode browser screenshots clean
@@ -45,12 +45,12 @@ unexport PYTHONDONTWRITEBYTECODE
 serve: $(RUNTIME)
 	$(BIN)/openresponses-bridge serve $(ARGS)
 
-# Side by side: the tests that have to cover the library (pyproject.toml), those of the server, and all else, which
-# being traced would slow down and which waits for half of its time. In two runs, since each worker collects all the
-# tests of its run. Those of real clients and engines are not collected. A part of the tests, that PYTEST_ARGS names,
-# is not measured.
-# In a fresh clone all is compiled before, its assertions rewritten, by two processes: each of the workers would
-# do it by itself, since all of them read the same file at the same time.
+# Three runs in parallel: the tests that measure the coverage of the library (pyproject.toml), the tests of the server, and
+# all others. The last two are not traced, which would slow them down, and wait for half of their time; they are separate
+# since each worker collects all tests of its run. Tests of real clients and engines are not collected. With PYTEST_ARGS,
+# coverage is not measured.
+# In a fresh clone two processes first compile all tests and rewrite their assertions; otherwise every worker would do so,
+# since all of them import the same files at the same time.
 test: $(TEST)
 ifeq ($(strip $(PYTEST_ARGS)),)
 	@test -d tests/server/__pycache__ || { \
@@ -62,8 +62,8 @@ else
 	$(PYTEST) -n auto $(PYTEST_ARGS)
 endif
 
-# In one process, since workers would take a third more for handing out thousands of short tests. Its output comes
-# in one piece, among that of the server's, as that of the others does.
+# In one process: distributing thousands of short tests to workers would take a third longer. The output is printed at
+# the end in one piece, so that it is not mixed with that of the server's tests; the same goes for test-others.
 test-traced: $(TEST)
 	@$(PYTEST) -n 0 $(TRACED_TESTS) --cov >$(VENV)/traced.log 2>&1; code=$$?; cat $(VENV)/traced.log; exit $$code
 
@@ -74,21 +74,21 @@ test-others: $(TEST)
 	@$(PYTEST) -n $(CORES) $(patsubst %,--ignore=%,$(TRACED_TESTS) $(SERVER_TESTS) $(OTHER_TARGETS)) \
 	    >$(VENV)/others.log 2>&1; code=$$?; cat $(VENV)/others.log; exit $$code
 
-# In about a minute: the tests of what differs from main, and what those miss; with ALL=1, or when nothing differs, those of
-# the library. It says what it chose, what it left out for its time, and what no test covers.
+# Runs, in about a minute, the tests of the code that differs from main; with ALL=1, or if nothing differs, the library's.
+# Reports the tests that it chose, those that it left out because of their time, and the changed code that no test covers.
 quick: $(TEST)
 	HYPOTHESIS_PROFILE=quick $(PYTEST) -n auto -q -p tests.quick $$($(BIN)/python -m tests.quick $(if $(ALL),all))
 
-# The distributions in empty environments, with every Python that is here; says which were not found.
+# Installs the distributions into empty environments with every installed Python; reports versions that were not found.
 packages: $(TEST)
 	$(BIN)/python -m pytest -m packages -n 2 -rs --durations 5 $(PYTEST_ARGS) tests/packaging
 
-# Rewrites what differs, writes what is missing, deletes what no test names. See CONTRIBUTING.md.
+# Rewrites snapshots that differ, creates missing ones, deletes those that no test names. See CONTRIBUTING.md.
 snapshots: $(TEST)
 	$(BIN)/python -m pytest -q --snapshot-update $(PYTEST_ARGS) $$(find tests -name 'test_snapshots*.py')
 	@git status --short snapshots 2>/dev/null || true
 
-# Sessions in a terminal as docs/images/terminal-*.svg; that of Codex with the one from `make clients`.
+# Records terminal sessions as docs/images/terminal-*.svg; Codex is the one that `make clients` installed.
 terminals: $(TEST)
 	$(BIN)/python -m tests.terminals $(ARGS)
 
@@ -105,81 +105,82 @@ check: $(TEST)
 	$(BIN)/python .ci/shape.py
 	@find bridge server -name '*.py' -exec wc -l {} + | awk '$$1 > 600 && $$2 != "total" {print $$2 ": " $$1 " lines: is it two subjects?"}'
 
-# Ten minutes of upstreams that fail in every way under 200 clients, with two workers and Redis.
+# Runs 200 clients against two workers with Redis for ten minutes, while the upstreams fail in every way.
 chaos: $(TEST)
 	$(BIN)/python -m pytest -q -s -m slow tests/faults/test_routes_chaos.py
 
-# Known vulnerabilities in what is pinned: ADVISORIES=FOLDER is a copy of PyPA's advisory database, asked before the index
-# and OSV. Where none of them knows, the last line says that nothing was checked.
+# Looks for known vulnerabilities of the pinned versions: in the copy of PyPA's advisory database at ADVISORIES=FOLDER, else
+# in the index, else in OSV. If none of them can be read, the last line says that nothing was checked.
 audit: $(AUDIT)
 	$(BIN)/python .ci/audit.py
 
-# Leans on two workers for ten minutes, or as ARGS says; see docs/capacity.md.
+# Loads two workers for ten minutes, or as ARGS says; see docs/capacity.md.
 load: $(TEST)
 	$(BIN)/python -m tests.load $(ARGS)
 
-# Coverage-guided, each target in turn:  make fuzz ARGS="--seconds 60 --target sse"
+# Fuzzes each target in turn, guided by coverage:  make fuzz ARGS="--seconds 60 --target sse"
 fuzz: $(FUZZ)
 	$(BIN)/python -m tests.fuzz $(ARGS)
 
-# Draws what is drawn and builds the site into build/site; a link that leads nowhere fails it.
+# Generates the drawn parts of the pages and builds the site into build/site; a broken link is an error.
 docs: $(DOCS)
 	$(BIN)/python docs/generate.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --config-file docs/site/mkdocs.yml
 
-# The site, and the tests of its parts; the pages themselves are opened by `make browser`.
+# Builds the site and tests its parts; `make browser` opens the pages.
 docs-test: docs $(TEST)
 	$(BIN)/python -m pytest -q -m docs $(PYTEST_ARGS) tests/test_site.py
 
-# Adds the site of VERSION to the branch gh-pages, which has a folder for each version; ALIAS=latest is another name of it.
-# PUSH=--push sends the branch away.
+# Adds the site of VERSION to the branch gh-pages, which has a folder for each version; ALIAS=latest adds a second name.
+# PUSH=--push pushes the branch.
 docs-version: $(DOCS)
 	$(BIN)/python docs/generate.py
 	PATH="$(CURDIR)/$(BIN):$$PATH" NO_MKDOCS_2_WARNING=1 $(BIN)/mike --quiet deploy --config-file docs/site/mkdocs.yml --update-aliases $(PUSH) $(VERSION) $(ALIAS)
 
-# What deploys it: linted, held to schemas, the image's steps run in a Debian made for that (root, debootstrap), and the
-# proxies that are installed (nginx, caddy, haproxy) before a server.
+# Checks the deployment files: lints them, validates them against their schemas, runs the image's steps in a temporary Debian
+# system (needs root and debootstrap), and runs each installed proxy (nginx, caddy, haproxy) in front of a server.
 deploy: $(DEPLOY)
 	$(BIN)/python -m pytest -m deploy -rs --durations 5 $(PYTEST_ARGS) tests/packaging/test_chart.py tests/packaging/test_container.py \
 	    tests/packaging/test_proxies.py
 
-# The pages of the manual in server/man, one for each command: man -l server/man/openresponses-bridge.1 shows one.
+# Generates the manual pages in server/man, one per command: man -l server/man/openresponses-bridge.1 shows one.
 man: $(TEST)
 	$(BIN)/python docs/drawn_manual.py
 
-# Draws docs/deploy/kubernetes.yaml from the chart of Helm.
+# Generates docs/deploy/kubernetes.yaml from the Helm chart.
 manifests: $(DEPLOY)
 	$(BIN)/python -m tests.support.charts
 
-# The workflows: linted, and each of their steps a target of this file with no more rights than it needs.
+# Lints the workflows, and checks that each of their steps is a target of this file with no more rights than it needs.
 workflows: $(DEPLOY)
 	$(BIN)/python -m pytest -q -m "deploy or not deploy" $(PYTEST_ARGS) tests/packaging/test_workflows.py tests/packaging/test_release.py
 
-# What a release publishes, without publishing it: packages in dist, what they bring along, notes and extension in build/release.
+# Builds what a release publishes: packages in dist; their bills of materials, notes and extension in build/release.
 release-dry: $(DEPLOY)
 	$(BIN)/python .ci/release.py
 
-# Publishes that extension in the marketplace of VS Code and in Open VSX, with the tokens VSCE_PAT and OVSX_PAT of both.
+# Publishes that extension in VS Code's marketplace and in Open VSX, with the tokens VSCE_PAT and OVSX_PAT.
 extension-publish:
 	@test -n "$$VSCE_PAT" && test -n "$$OVSX_PAT" || { echo "VSCE_PAT and OVSX_PAT are not both set: nothing is published" >&2; exit 1; }
 	npx --yes @vscode/vsce@4.1.0 publish --packagePath build/release/*.vsix
 	npx --yes ovsx@1.4.0 publish build/release/*.vsix
 
-# What a Debian machine needs beside Python and make: FOR="base services bench browser deploy load", or some of these.
+# Installs what a Debian machine lacks besides Python and make: FOR="base services bench browser deploy load", or some of these.
 machine:
 	.ci/machine $(FOR)
 
 install: $(TEST)
 
-# Real clients; what they warn of is their own affair. Those on Node.js go into tests/clients/.node.
+# Tests with real clients, whose own warnings are ignored. Clients on Node.js are installed into tests/clients/.node.
 clients: $(CLIENTS)
 	$(BIN)/python -m pytest -m clients -rs -o filterwarnings=default --disable-warnings --durations 5 $(PYTEST_ARGS)
 
-# Real engines with a tiny model, built from the registries into the user's cache; ARGS=--table also writes docs/engines.json.
+# Tests with real engines and a tiny model, built from registries into the user's cache; ARGS=--table also writes
+# docs/engines.json.
 engines: $(TEST)
 	$(BIN)/python -m tests.engines $(ARGS) $(PYTEST_ARGS)
 
-# The inspector's page and the site in Chromium (apt), with axe-core (npm); screenshots also rewrites docs/images.
+# Tests the inspector's page and the site in Chromium (apt) with axe-core (npm); screenshots also rewrites docs/images.
 browser: $(TEST)
 	$(PIP_INSTALL) --only-binary :all: --group browser
 	test -d build/site || $(MAKE) docs
@@ -191,7 +192,7 @@ screenshots: $(TEST)
 	    --screenshot=server/openresponses_server/vscode/extension/icon.png file://$(CURDIR)/server/openresponses_server/api/inspector/icon.svg
 	SCREENSHOTS=$(CURDIR)/docs/images $(BIN)/python -m pytest -m vscode -rs $(PYTEST_ARGS) tests/clients/vscode/test_choices.py
 
-# The extension in a real VS Code extension host, which npm and apt bring into tests/clients/.vscode-host.
+# Tests the extension in a real VS Code extension host, which npm and apt install into tests/clients/.vscode-host.
 vscode: $(TEST)
 	$(BIN)/python -m pytest -m vscode -rs --durations 5 $(PYTEST_ARGS) tests/clients/vscode
 
@@ -205,7 +206,7 @@ $(VENV)/.created:
 	$(PYTHON) -m venv $(VENV)
 	@touch $@
 
-# Groups of pyproject.toml are known to pip since 25.1: the one that Python brings may be older.
+# pip supports groups of pyproject.toml since 25.1; the pip that comes with Python may be older.
 $(VENV)/.pip: | $(VENV)/.created
 	$(PIP_INSTALL) 'pip>=25.1'
 	@touch $@
@@ -214,7 +215,7 @@ $(RUNTIME): $(PINS) | $(VENV)/.pip
 	$(PIP_INSTALL) $(DISTRIBUTIONS)
 	@touch $@
 
-# What the tests need includes what serving needs, so both stamps are set.
+# The tests' requirements include those of the server, so both stamps are set.
 $(TEST): $(PINS) | $(VENV)/.pip
 ifeq ($(DEPENDENCIES),oldest)
 	$(PIP_INSTALL) uv
@@ -234,7 +235,7 @@ $(AUDIT): $(PINS) | $(VENV)/.pip
 	$(PIP_INSTALL) --group audit
 	@touch $@
 
-# Drawing imports the server, so that it can serve then too.
+# Generating the pages imports the server, so this environment can also serve.
 $(DOCS): $(PINS) | $(VENV)/.pip
 	$(PIP_INSTALL) --only-binary :all: $(DISTRIBUTIONS) --group docs
 	@touch $(RUNTIME) $@

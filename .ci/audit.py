@@ -1,10 +1,10 @@
-"""Are there known vulnerabilities in what `constraints.txt` pins?  `python .ci/audit.py`
+"""Checks the versions in `constraints.txt` for known vulnerabilities.  `python .ci/audit.py`
 
-Exit 1 when there is one; 0 when there is none, or when nobody could say so: the last line then says that
-nothing was checked, and why. Those are asked in turn: a copy of PyPA's advisory database, where the variable
-ADVISORIES names its folder; the package index; OSV. A mirror of the index often lists packages without their
-vulnerabilities, and would find every pin in order. So a release that is known to be vulnerable is asked for
-first: who does not know that one is not believed.
+The exit code is 1 if there is one, and 0 if there is none or if no service could be asked; then the last
+line says that nothing was checked, and why. The services are tried in turn: a copy of PyPA's advisory
+database, if the variable ADVISORIES names its folder; the package index; OSV. A mirror of the index often
+lists packages without their vulnerabilities, and would report none. So each service is first asked about a
+release that is known to be vulnerable, and is not used if it does not know that one.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PINS: Final = Path(__file__).parent.parent / "constraints.txt"
 TOOL: Final = (sys.executable, "-m", "pip_audit")
 SERVICES: Final = ("pypi", "osv")
 KNOWN: Final = "jinja2==2.4.1"  # CVE-2014-1402 and others
-SECONDS: Final = 150.0  # for each question
+SECONDS: Final = 150.0  # for each request
 _OPTIONS: Final = ("--no-deps", "--disable-pip", "--progress-spinner=off", "--timeout=10", "--format=json")
 _MODIFIED: Final = re.compile(rb"^modified: *['\"]?(\d{4}-\d\d-\d\d)", re.MULTILINE)
 
@@ -42,7 +42,7 @@ class Unanswered(Exception):
 def main(
     tool: Sequence[str] = TOOL, pins: Path = PINS, seconds: float = SECONDS, advisories: str | None = None
 ) -> int:
-    """Print what is known of the pins; return the exit code."""
+    """Print the known vulnerabilities of the pins; return the exit code."""
     services: dict[str, Callable[[Path], Answer]] = {}
     if advisories:
         folder = Path(advisories)
@@ -117,7 +117,7 @@ def looked_up(advisories: Path, requirements: Path) -> Answer:
 def _affects(path: Path, name: str, version: Version) -> bool:
     import yaml
 
-    advisory = yaml.load(path.read_bytes(), Loader=yaml.BaseLoader)  # no value but text: 1.10 is a version
+    advisory = yaml.load(path.read_bytes(), Loader=yaml.BaseLoader)  # every value is text: 1.10 is a version
     return "withdrawn" not in advisory and any(
         any(_version(each) == version for each in affected.get("versions", ()))
         or any(_within(version, each) for each in _ranges(affected))
@@ -159,7 +159,7 @@ def _as_of(advisories: Path) -> str:
 
 
 def vulnerable(dependencies: Answer) -> list[str]:
-    """A line for each that is."""
+    """A line for each vulnerable requirement."""
     return [
         f"{each['name']} {each['version']}: {', '.join(bad['id'] for bad in each['vulns'])}"
         for each in dependencies

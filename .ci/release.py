@@ -1,9 +1,9 @@
-"""Makes all that a release publishes, and publishes nothing: `python .ci/release.py`, as `make release-dry`.
+"""Builds everything that a release publishes, without publishing it: `python .ci/release.py`.
 
-The packages of both distributions come into dist/, are checked as an index does, and each is installed in an
-empty environment; the list of what the server brings along (CycloneDX), the notes of CHANGELOG.md and the
-extension of VS Code come into build/release/. On a tag of GitHub the tag has to be the version, and the
-changes have to have it; elsewhere the notes are those of what is not released.
+It puts the packages of both distributions into dist/, checks them as an index does, and installs each into an
+empty environment. The server's bill of materials (CycloneDX), the notes from CHANGELOG.md and the VS Code
+extension go into build/release/. On a GitHub tag, the tag has to equal the version, and the changes have to
+contain it; elsewhere the notes are those of the unreleased changes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ROOT: Final = Path(__file__).parent.parent
 DIST: Final = ROOT / "dist"
 MADE: Final = ROOT / "build" / "release"
 ROOTS: Final = ("bridge", "server")  # the folders of the distributions, the library first
-SHARED: Final = {  # what a source package has beside its folder, so that its tests are there too
+SHARED: Final = {  # files that a source package gets in addition to its folder, so that it contains its tests
     "bridge": ("snapshots", "tests/conftest.py", "tests/support", "tests/agent", "tests/bridge"),
     "server": ("snapshots", "tests"),
 }

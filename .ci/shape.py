@@ -1,7 +1,7 @@
-"""The shape of the code, for `make check`: its longest functions, its widest constructors, what a run keeps
-beside its stages, and the way of a plain request from file to file.  `python .ci/shape.py`
+"""Reports the shape of the code, for `make check`: its longest functions and widest constructors, the state
+of a run besides its stages, and the path of a plain request from file to file.  `python .ci/shape.py`
 
-It reports and never fails: tests/server/test_call_budget.py has the limits of what things cost.
+It never fails: tests/server/test_call_budget.py has the limits on costs.
 """
 
 from __future__ import annotations
