@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Any, Final, NamedTuple
 
+from openresponses_bridge.calls.argument_names import ARGUMENT_NAMES
+
 CALL_TYPES: Final = frozenset({"function_call", "custom_tool_call"})
 """The types of items that are calls of the client's tools."""
 
@@ -60,7 +62,7 @@ def read_notification(notification: Mapping[str, Any]) -> ToolCallNotification |
     text = (
         _text(body, "delta", "arguments_delta")
         if kind is NotificationKind.DELTA
-        else _text(body, "arguments", "input")
+        else _text(body, *ARGUMENT_NAMES)
     )
     # a bare `id` may be either of the two
     return ToolCallNotification(kind, _index(body), item_id or bare, call_id or bare, text=text)
@@ -85,7 +87,7 @@ def _of_item(kind: NotificationKind, body: Mapping[str, Any]) -> ToolCallNotific
         _text(item, "id"),
         _text(item, "call_id"),
         _text(item, "name") or nested,
-        _text(item, "arguments", "input"),
+        _text(item, *ARGUMENT_NAMES),
         _text(item, "namespace"),
         item_type == "custom_tool_call",
     )

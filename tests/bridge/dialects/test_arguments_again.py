@@ -14,6 +14,7 @@ from openresponses_bridge.dialects.interactions import Inbound as InteractionsIn
 from openresponses_bridge.dialects.responses import Inbound as ResponsesInbound
 from openresponses_bridge.protocol.items import FunctionCall
 from tests.support import anthropic, chat, converse, gemini
+from tests.support.calling import ARGUMENTS, CALLING, with_arguments_as
 from tests.support.checked_inbound import CheckedInbound
 
 HEAD = {"id": "resp_1", "object": "response", "created_at": 1, "model": "m", "output": []}
@@ -128,6 +129,38 @@ def test_n4_arguments_that_are_not_json_are_never_sent_without_a_diagnostic(dial
     fed = CheckedInbound(build, frames('{"a"', " 1}"))
     assert fed.status == "completed"  # they are the model's own words (law E7)
     assert "tool_call.arguments: not JSON, sent as they are" in fed.notes("warning")
+
+
+@pytest.mark.parametrize("whole", [False, True], ids=["streamed", "whole"])
+@pytest.mark.parametrize("field", ["arguments", "input", "args", "parameters"])
+@pytest.mark.parametrize("dialect", sorted(CALLING))
+def test_n4_arguments_under_the_name_of_another_api_are_the_calls(
+    dialect: str, field: str, whole: bool
+) -> None:
+    build, frames = CALLING[dialect]
+    fed = CheckedInbound(build, with_arguments_as(field, frames({"name": "find"}, whole, "")))
+    calls = [item for item in fed.output if item["type"] == "function_call"]
+    assert [(call["name"], call["arguments"]) for call in calls] == [("find", ARGUMENTS), ("look", ARGUMENTS)]
+    assert fed.status == "completed"
+
+
+@pytest.mark.parametrize("field", ["input", "args", "parameters"])
+def test_n4_pieces_under_the_name_of_another_api_are_the_calls(field: str) -> None:
+    pieces = [{"name": "look", field: ""}, {field: '{"a"'}, {field: ":1}"}]
+    fragments = [{"index": 0, "id": "call_1", "function": each} for each in pieces]
+    fed = CheckedInbound(ChatInbound, [*map(chat.calls, fragments), chat.chunk("tool_calls"), chat.DONE])
+    assert [(item["name"], item["arguments"]) for item in fed.output] == [("look", ARGUMENTS)]
+    older = [chat.chunk(function_call=each) for each in pieces]
+    fed = CheckedInbound(ChatInbound, [*older, chat.chunk("function_call"), chat.DONE])
+    assert [(item["name"], item["arguments"]) for item in fed.output] == [("look", ARGUMENTS)]
+
+
+def test_n4_an_object_in_the_place_of_the_arguments_gives_way_to_those_under_another_name() -> None:
+    given = {"name": "look", "arguments": "{}", "parameters": {"a": 1}}
+    whole = chat.completion("tool_calls", content=None, tool_calls=[{"id": "call_1", "function": given}])
+    fed = CheckedInbound(ChatInbound, [whole])
+    assert [item["arguments"] for item in fed.output] == [ARGUMENTS]
+    assert "tool_call.arguments: came as parameters" in fed.notes("repair")
 
 
 @pytest.mark.parametrize("done", [None, '{"a":1}', {"a": 1}])

@@ -15,10 +15,14 @@ from openresponses_bridge.protocol.unknown import EXTRA, Extra
 
 
 class ChatFunction(Struct, omit_defaults=True, gc=False):
-    """A function call or a fragment of one. Some servers send `arguments` parsed already."""
+    """A function call or a fragment of one. Some servers send `arguments` parsed already, or under the name
+    that another API has for them."""
 
     name: str | None = None
     arguments: str | dict[str, Any] | list[Any] | None = None
+    input: str | dict[str, Any] | None = None
+    args: str | dict[str, Any] | None = None
+    parameters: str | dict[str, Any] | None = None
 
 
 class ChatCustom(Struct, omit_defaults=True, gc=False):

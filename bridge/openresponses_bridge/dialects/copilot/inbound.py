@@ -12,6 +12,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
+from openresponses_bridge.calls.argument_names import name_of_arguments
 from openresponses_bridge.dialects.base import (
     CUT,
     INVALID_JSON,
@@ -157,7 +158,7 @@ class IncomingCalls:
     def update(self, facts: dict[str, Any]) -> list[Event]:
         """Accept all arguments received so far; what is new of them is sent."""
         call = self._find(facts)
-        return [] if call.done else self._emit_rest(call, _arguments(facts.get("arguments")))
+        return [] if call.done else self._emit_rest(call, self._arguments(facts))
 
     def finish(self, facts: dict[str, Any]) -> list[Event]:
         """Finish a whole call; a repeated one is ignored."""
@@ -165,7 +166,7 @@ class IncomingCalls:
         if call.done:
             return []
         call.done = True
-        events = self._emit_rest(call, _arguments(facts.get("arguments")))
+        events = self._emit_rest(call, self._arguments(facts))
         return events + self._machine.tool_call_done(call.index, cut=not call.name)
 
     def end_nameless(self) -> list[Event]:
@@ -187,6 +188,11 @@ class IncomingCalls:
         self._calls.append(call)
         return call
 
+    def _arguments(self, facts: dict[str, Any]) -> str:
+        """The arguments of a call, which may be parsed already."""
+        given = facts.get(name_of_arguments(facts, "arguments", self._diagnostics))
+        return encode(given).decode() if isinstance(given, dict) else _text(given)
+
     def _emit_rest(self, call: _Call, arguments: str) -> list[Event]:
         rest = ""
         if arguments.startswith(call.sent):
@@ -199,11 +205,6 @@ class IncomingCalls:
 
 def _text(value: Any) -> str:
     return value if isinstance(value, str) else ""
-
-
-def _arguments(value: Any) -> str:
-    """The arguments of a call, which may be parsed already."""
-    return encode(value).decode() if isinstance(value, dict) else _text(value)
 
 
 _IDLE, _IN_PROGRESS = ResponseStreamPhase.IDLE, ResponseStreamPhase.IN_PROGRESS

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from msgspec import UNSET, structs
 
+from openresponses_bridge.calls.argument_names import name_of_arguments
 from openresponses_bridge.calls.json_text import decodes
 from openresponses_bridge.calls.streamed_arguments import is_placeholder
 from openresponses_bridge.dialects.responses.agents import AgentTurns
@@ -21,6 +22,7 @@ from openresponses_bridge.dialects.responses.tracks import CALLS, MANY, Track, T
 from openresponses_bridge.emitter.stream import ResponseStream
 from openresponses_bridge.protocol import events as ev
 from openresponses_bridge.protocol import items as it
+from openresponses_bridge.protocol.codec import encode
 from openresponses_bridge.protocol.events import Event
 from openresponses_bridge.protocol.ids import prefix_of
 from openresponses_bridge.protocol.unknown import UnknownEvent, UnknownItem
@@ -42,7 +44,7 @@ class CallFeeder:
     def open(self, track: Track, item: AnyCall, out: list[Event]) -> None:
         """Open the call with the facts of its `added` event. A payload in it waits, since deltas may repeat
         it."""
-        track.pending = _payload(item)
+        track.pending = self._payload(item)
         self._identify(track, item, out)
 
     def _identify(self, track: Track, item: AnyCall, out: list[Event]) -> None:
@@ -117,7 +119,7 @@ class CallFeeder:
                 if getattr(item, field) not in ("", UNSET, getattr(begun, field)):
                     self._diagnostics.warning("call done", f"has another {field}, the first is kept")
         self._identify(track, item, out)
-        self._missing(track, _payload(item) or track.pending, out)
+        self._missing(track, self._payload(item) or track.pending, out)
         if track.named and item.extra and item.extra != track.reported:
             track.reported = item.extra
             out += self._machine.item_extra(item.extra, track.slot)
@@ -133,7 +135,15 @@ class CallFeeder:
         """Return True if the call is not the one that was sent."""
         if isinstance(track.item, it.FunctionCall | it.CustomToolCall) and item.name != track.item.name:
             return True
-        return track.differs("call", [_payload(item)])
+        return track.differs("call", [self._payload(item)])
+
+    def _payload(self, item: AnyCall) -> str:
+        own = "input" if isinstance(item, it.CustomToolCall) else "arguments"
+        said: str = getattr(item, own)
+        if said or not item.extra:
+            return said
+        found = item.extra.get(name_of_arguments(item.extra, own, self._diagnostics), "")
+        return found if isinstance(found, str) else encode(found).decode()
 
     def _missing(self, track: Track, whole: str, out: list[Event]) -> None:
         self._let_go(track, whole, out)
@@ -146,10 +156,6 @@ class CallFeeder:
             self.feed(track, rest, out)
         elif rest is None and whole:
             self._diagnostics.warning("call done", "differs from its deltas, which are kept")
-
-
-def _payload(item: AnyCall) -> str:
-    return item.input if isinstance(item, it.CustomToolCall) else item.arguments
 
 
 OF_OBJECTS: Final = (

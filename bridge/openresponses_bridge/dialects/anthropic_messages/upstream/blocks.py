@@ -11,6 +11,7 @@ from typing import Any, Final, Protocol
 import msgspec
 from msgspec import UNSET
 
+from openresponses_bridge.calls.argument_names import name_of_arguments
 from openresponses_bridge.calls.json_text import JsonState, json_state
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.dialects.anthropic_messages import search
@@ -371,7 +372,7 @@ class ToolUseBlock:
     """A call of one of the client's tools. Its input comes in deltas; some servers send it whole at the
     start."""
 
-    __slots__ = ("_block", "_context", "_fragments", "_index", "_named")
+    __slots__ = ("_block", "_context", "_fragments", "_index", "_input", "_named")
     field: Final = "partial_json"
 
     def __init__(self, context: MessageContext, block: dict[str, Any]) -> None:
@@ -379,6 +380,7 @@ class ToolUseBlock:
         self._block = block
         self._index = context.calls
         self._fragments = False
+        self._input = "input"
         self._named = bool(context.text_of(block, "name"))
         context.calls += 1
         context.position = 0
@@ -387,7 +389,8 @@ class ToolUseBlock:
         if not self._named:
             machine = self._context.machine
             return machine.tool_call(self._index) + machine.tool_call_done(self._index, cut=True)
-        own, _ = bounded_fields(other_fields(self._block, _OF_A_CALL))
+        self._input = name_of_arguments(self._block, self._input, self._context.diagnostics)
+        own, _ = bounded_fields(other_fields(self._block, {*_OF_A_CALL, self._input}))
         if own:
             self._context.machine.expect_item("", extra={NATIVE: {t.DIALECT: own}})
         call_id = self._context.text_of(self._block, "id")
@@ -410,7 +413,7 @@ class ToolUseBlock:
             return []
         if self._fragments:
             return machine.tool_call_done(self._index)
-        given = self._block.get("input")
+        given = self._block.get(self._input)
         if given:
             whole = given if isinstance(given, str) else msgspec.json.encode(given).decode()
             return machine.tool_call(self._index, arguments=whole) + machine.tool_call_done(self._index)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 from typing import Any, Protocol
 
+from openresponses_bridge.calls.argument_names import name_of_arguments
 from openresponses_bridge.dialects.base import extension
 from openresponses_bridge.dialects.bedrock_converse.reasoning import seal_citation, seal_reasoning
 from openresponses_bridge.dialects.bedrock_converse.types import REASONING, REASONING_TEXT, REDACTED, SLUG
@@ -190,12 +191,15 @@ class CallBlock:
             machine = self._context.machine
             return machine.tool_call(self._index) + machine.tool_call_done(self._index, cut=True)
         self._named = True
-        self._given = start.get("input")
+        self._given = self._input_of(start)
         own = call_id if isinstance(call_id, str) and call_id else None
         return self._context.machine.tool_call(self._index, own, name)
 
+    def _input_of(self, given: dict[str, Any]) -> Any:
+        return given.get(name_of_arguments(given, "input", self._context.machine.diagnostics))
+
     def feed(self, kind: str, value: Any) -> list[Event]:
-        given = value.get("input") if kind == _TOOL_USE and isinstance(value, dict) else None
+        given = self._input_of(value) if kind == _TOOL_USE and isinstance(value, dict) else None
         if given is not None and not isinstance(given, str):
             given = encode(given).decode()  # servers of others send it parsed
         if given is None:

@@ -10,6 +10,8 @@ from functools import partial
 from io import StringIO
 from typing import Any, Final
 
+from msgspec import structs
+
 from openresponses_bridge.calls.identity import ToolIdentityMap
 from openresponses_bridge.dialects.base import FrameString, Piece, ThinkTags
 from openresponses_bridge.dialects.chat_completions.carried import (
@@ -324,11 +326,11 @@ class DeltaReader:
         once more."""
         if has_others or (self.has_calls and not self._legacy):
             self._diagnostics.ignored("function_call", "beside tool calls")
-        elif call.name or call.arguments:
+        elif any(structs.astuple(call)):
             named = None if call.name == self._legacy else call.name  # with its arguments it may come again
             self._legacy = self._legacy or call.name or ""
             events += self.flush()
-            again = ChatFunction(named, call.arguments)
+            again = structs.replace(call, name=named)
             events += self.call(ChatToolCall(LEGACY_INDEX, function=again))
 
     def _mirrors(self, call: ChatToolCall) -> bool:

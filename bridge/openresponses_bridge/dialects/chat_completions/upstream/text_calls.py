@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final, NamedTuple
 
+from openresponses_bridge.calls.argument_names import ARGUMENT_NAMES
 from openresponses_bridge.calls.identity import ToolIdentityMap
 from openresponses_bridge.dialects.chat_completions.options import TextCallFormat
 from openresponses_bridge.errors import WireError
@@ -111,7 +112,7 @@ def _hermes(body: str) -> list[TextCall] | None:
     value = _json(body)
     if not isinstance(value, dict) or not isinstance(value.get("name"), str):
         return None
-    arguments = value.get("arguments", value.get("parameters", {}))
+    arguments: Any = next((value[name] for name in ARGUMENT_NAMES if name in value), {})
     if isinstance(arguments, str):
         arguments = _json(arguments)
     return None if not isinstance(arguments, dict) else [_call(value["name"], arguments)]

@@ -15,6 +15,9 @@ import re
 from io import StringIO
 from typing import NamedTuple
 
+from msgspec import structs
+
+from openresponses_bridge.calls.argument_names import name_of_arguments
 from openresponses_bridge.calls.json_text import JsonState, Nesting, json_state, same_json
 from openresponses_bridge.calls.streamed_arguments import is_placeholder
 from openresponses_bridge.diagnostics import Diagnostics
@@ -191,7 +194,11 @@ class ToolCallResolver:
             return custom.name or "", custom.input or "", "custom"
         function = fragment.function or _NO_FUNCTION
         kind = "custom" if fragment.type == "custom" else "function"
-        arguments = "" if function.arguments is None else function.arguments
+        given = function.arguments
+        if not given or given == "{}":
+            fields = structs.asdict(function)
+            given = fields[name_of_arguments(fields, "arguments", self._diagnostics)]
+        arguments = "" if given is None else given
         if not isinstance(arguments, str):
             self._repair("arguments were parsed already, written as JSON text again")
             arguments = codec.encode(arguments).decode()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from openresponses_bridge.calls.argument_names import name_of_arguments
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.dialects.base import extension, other_fields
 from openresponses_bridge.dialects.gemini.signatures import Signed, seal_signatures
@@ -214,10 +215,11 @@ class PartReader:
         if partial is None:
             return []
         given = partial.fields
-        rest = {field: value for field, value in given.items() if field not in _OF_A_CALL}
+        args = "args" if "partialArgs" in given else name_of_arguments(given, "args", self.diagnostics)
+        rest = {field: value for field, value in given.items() if field not in {*_OF_A_CALL, args}}
         own = partial.own | ({"functionCall": rest} if rest else {})
         call_id, name = self._word(given, "id"), self._word(given, "name")
-        arguments = self._arguments(given, partial.arguments)
+        arguments = self._arguments(given.get(args), partial.arguments)
         events = self._before_item(partial.signature, call_id)
         index, self._calls = self._calls, self._calls + 1
         begun = self._machine.tool_call(index, call_id or None, name or None, arguments)
@@ -231,8 +233,7 @@ class PartReader:
             return ""
         return found or ""
 
-    def _arguments(self, given: dict[str, Any], pieces: PartialArguments) -> str:
-        whole = given.get("args")
+    def _arguments(self, whole: Any, pieces: PartialArguments) -> str:
         if isinstance(whole, str):
             self.diagnostics.repair("functionCall.args", "a text, taken as what it says")
             return whole

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final
 from weakref import proxy
 
+from openresponses_bridge.calls.argument_names import name_of_arguments
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.dialects.base import object_in, other_fields
 from openresponses_bridge.dialects.interactions import types as t
@@ -295,7 +296,7 @@ class _Call(_Step):
         self._named = self._streamed = False
 
     def begin(self, step: Json) -> list[Event]:
-        self._given = step.get("arguments")
+        self._given = self._arguments_in(step)
         call_id, name = self._word(step, "id"), self._word(step, "name")
         self._named = name is not None
         events: list[Event] = []
@@ -303,6 +304,9 @@ class _Call(_Step):
             sealed = seal_signature(self._reader._sealer, signature, CALL)
             events = self._machine.reasoning_encrypted(sealed) + self._machine.block_done()
         return events + self._machine.tool_call(self._number, call_id, name)
+
+    def _arguments_in(self, given: Json) -> Any:
+        return given.get(name_of_arguments(given, "arguments", self._reader.diagnostics))
 
     def _word(self, step: Json, field: str) -> str | None:
         found = step.get(field)
@@ -312,9 +316,9 @@ class _Call(_Step):
         return found or None
 
     def add(self, delta: Json) -> list[Event]:
-        piece = delta.get("arguments")
         if delta.get("type") != "arguments_delta":
             return self._lose(delta)
+        piece = self._arguments_in(delta)
         if isinstance(piece, dict):
             self._reader.diagnostics.repair("arguments_delta", "an object, taken as JSON text")
             piece = encode(piece).decode()
