@@ -19,6 +19,7 @@ from openresponses_bridge.seal import Sealer, SealError
 
 USAGE: Final = "usage"
 CHOICE: Final = "choice"
+FINISH_REASON: Final = "finish_reason"
 """Where `Response.native` has what an answer says of its counts and of its choice; beside them are fields of
 the body by their own names."""
 MESSAGE: Final = "message"

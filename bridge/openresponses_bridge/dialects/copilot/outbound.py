@@ -47,11 +47,10 @@ from openresponses_bridge.protocol.usage import Usage
 
 AGENT = "openai"
 
-# why a response is incomplete → Copilot's reason; any other is an error to it, and drops the text
+# why a response is incomplete → Copilot's reason, else LENGTH with a loss: Copilot takes any other for an
+# error, and drops the text
 _INCOMPLETE = {
     "max_output_tokens": FinishedCompletionReason.LENGTH,
-    "incomplete_tool_call": FinishedCompletionReason.LENGTH,
-    "incomplete_item": FinishedCompletionReason.LENGTH,
     "content_filter": FinishedCompletionReason.CONTENT_FILTER,
     "cancelled": FinishedCompletionReason.CLIENT_TRIMMED,
 }
@@ -80,19 +79,30 @@ def usage_of(usage: Usage | None) -> dict[str, Any] | None:
     return counts
 
 
-def reason_of(response: Response, called: FinishedCompletionReason | None) -> FinishedCompletionReason:
+def reason_of(
+    response: Response, called: FinishedCompletionReason | None, diagnostics: Diagnostics
+) -> FinishedCompletionReason:
     """`called` or stop for a completed response, else the reason it is not."""
     if response.status == "completed":
         return called or FinishedCompletionReason.STOP
     if response.status == "cancelled":
         return FinishedCompletionReason.CLIENT_TRIMMED
+    if response.status == "failed":
+        return FinishedCompletionReason.SERVER_ERROR
     details = response.incomplete_details
     reason = details.reason if details is not None else ""
-    return _INCOMPLETE.get(reason, FinishedCompletionReason.SERVER_ERROR)
+    if reason not in _INCOMPLETE:
+        diagnostics.loss("reason", f"incomplete for {reason[:64] or 'no reason'}, reported as length")
+    return _INCOMPLETE.get(reason, FinishedCompletionReason.LENGTH)
 
 
 def completion_of(
-    response: Response, pieces: list[str], index: int, calls: list[ToolCall], legacy: bool
+    response: Response,
+    pieces: list[str],
+    index: int,
+    calls: list[ToolCall],
+    legacy: bool,
+    diagnostics: Diagnostics,
 ) -> FinishedCompletion:
     """The completion of a response that ended, with its whole calls; with `legacy` the first one as
     `function_call`."""
@@ -102,7 +112,7 @@ def completion_of(
     called = FinishedCompletionReason.FUNCTION_CALL if legacy else FinishedCompletionReason.TOOL_CALLS
     return FinishedCompletion(
         Solution(list(pieces), []),
-        reason_of(response, called if given else None),
+        reason_of(response, called if given else None, diagnostics),
         RequestId(response.id, response.created_at),
         index,
         usage_of(response.usage),
@@ -398,7 +408,9 @@ class Outbound:
         return self._chunk(copilot_tool_calls=calls, stateful_marker=marker)
 
     def _completion(self, response: Response) -> FinishedCompletion:
-        return completion_of(response, self._text.pieces, self._index, self._calls.all(), self._legacy)
+        return completion_of(
+            response, self._text.pieces, self._index, self._calls.all(), self._legacy, self.diagnostics
+        )
 
 
 _HANDLERS: Final[dict[type[Any], Callable[[Outbound, Any], list[Chunk]]]] = {

@@ -218,7 +218,7 @@ def test_case_25_a_cut_call_is_never_handed_over(run: Run, reason: str) -> None:
     sent = Sent(run)
     assert sent.deltas[-1] == {"text": ""}
     assert sent.completion["reason"] == "length"
-    assert sent.losses == ["tool_calls"]
+    assert sent.losses == ["tool_calls", *(["reason"] if reason == "stop" else [])]
 
 
 def test_call_that_only_the_completed_response_holds_is_handed_over_once(run: Run) -> None:
@@ -326,12 +326,15 @@ def test_case_29_every_ending_has_its_reason(wire: str, reason: str, expected: s
     assert sent.deltas[-1] == {"text": ""}
 
 
-def test_unknown_incomplete_reason_is_an_error_to_copilot(run: Run) -> None:
+def test_any_other_incomplete_reason_is_a_length_with_a_loss(run: Run) -> None:
+    """Copilot takes its other reasons for errors, and drops the text."""
     run("finish", "length")
     terminal = run.events[-1]
     assert isinstance(terminal, ev.ResponseIncomplete)
     odd = ev.ResponseIncomplete(2, replace(terminal.response, incomplete_details=None))
-    assert as_dict(Outbound().feed(odd)[-1])["reason"] == "error"
+    outbound = Outbound()
+    assert as_dict(outbound.feed(odd)[-1])["reason"] == "length"
+    assert [case.where for case in outbound.diagnostics.of("loss")] == ["reason"]
 
 
 def test_an_error_is_reported_once_though_the_failed_response_repeats_it(run: Run) -> None:

@@ -36,6 +36,7 @@ from openresponses_bridge.dialects.chat_completions.carried import (
     AUDIO,
     AUDIO_DELTA,
     CHOICE,
+    FINISH_REASON,
     MESSAGE,
     REFUSED_TOKENS,
     USAGE,
@@ -68,6 +69,7 @@ from openresponses_bridge.dialects.chat_completions.types import (
     CompletionTokensDetails,
     PromptTokensDetails,
 )
+from openresponses_bridge.emitter.failures import outcome
 from openresponses_bridge.protocol import events as ev
 from openresponses_bridge.protocol import items as it
 from openresponses_bridge.protocol.content import LogProb, UrlCitation
@@ -207,6 +209,9 @@ def finish_reason(
     reason = response.incomplete_details.reason if response.incomplete_details else ""
     if "cancelled" in (response.status, reason):
         return None, CANCELLED
+    own = object_in(native_of(response, CHAT), CHOICE).get(FINISH_REASON)
+    if isinstance(own, str) and outcome(own)[0] == reason:
+        return own, None  # a word of the upstream's own, which speaks this API too
     if reason not in _INCOMPLETE:
         diagnostics.loss("finish_reason", f"incomplete for {reason[:64] or 'no reason'}, reported as length")
     return _INCOMPLETE.get(reason, "length"), None
@@ -563,6 +568,7 @@ class Outbound:
         native = native_of(response, CHAT)
         said = dict(object_in(native, CHOICE))
         refused = said.pop(REFUSED_TOKENS, None)
+        said.pop(FINISH_REASON, None)
         (choice,) = chunk.choices
         if message := object_in(native, MESSAGE):
             choice = replace(choice, delta=message)

@@ -29,7 +29,11 @@ from openresponses_bridge.dialects.base import (
     payload_of,
     unread,
 )
-from openresponses_bridge.dialects.chat_completions.carried import CHOICE, REFUSED_TOKENS
+from openresponses_bridge.dialects.chat_completions.carried import (
+    CHOICE,
+    FINISH_REASON,
+    REFUSED_TOKENS,
+)
 from openresponses_bridge.dialects.chat_completions.options import DEFAULT_OPTIONS, ChatOptions
 from openresponses_bridge.dialects.chat_completions.types import (
     ChatChoice,
@@ -432,9 +436,8 @@ class Inbound(OnceBegun):
                 self._report_usage(self._usage)
             if self._deltas.sources is not None or self._deltas.audio is not None:
                 self._send_behind(finish.reason, events)
-            if self._deltas.refused:
-                said = msgspec.to_builtins(self._deltas.refused)
-                self._machine.native(CHAT, {CHOICE: {REFUSED_TOKENS: said}})
+            if said := self._said_at_end(finish.reason):
+                self._machine.native(CHAT, {CHOICE: said})
             events += self._deltas.end_nameless()
             events += self._machine.finish(finish.reason)
             self._mark_ended()
@@ -442,6 +445,15 @@ class Inbound(OnceBegun):
             # the machine refused what the frames amount to: that is the upstream's failure
             events += self._fail(error)
         return events
+
+    def _said_at_end(self, reason: str | None) -> dict[str, Any]:
+        """What the end of the choice says that only clients of this API know."""
+        said: dict[str, Any] = {}
+        if self._deltas.refused:
+            said[REFUSED_TOKENS] = msgspec.to_builtins(self._deltas.refused)
+        if not outcome(reason)[1]:
+            said[FINISH_REASON] = reason
+        return said
 
     def _send_behind(self, reason: str | None, events: list[Event]) -> None:
         """Send what stands behind all else; behind what was cut nothing may stand."""
