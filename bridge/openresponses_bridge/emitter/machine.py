@@ -49,6 +49,7 @@ from openresponses_bridge.errors import StreamStateError
 from openresponses_bridge.protocol.codec import item_from
 from openresponses_bridge.protocol.content import Annotation, LogProb
 from openresponses_bridge.protocol.events import Event, FunctionCallArgumentsDelta, OutputTextDelta
+from openresponses_bridge.protocol.hosted import PROGRESS_EVENTS
 from openresponses_bridge.protocol.items import Item, MessagePhase
 from openresponses_bridge.protocol.lenient import Repair
 from openresponses_bridge.protocol.request import CreateResponse
@@ -359,8 +360,7 @@ class ResponseStreamStateMachine:
         if not kind or kind in EVENTS.structs:
             raise wrong_argument("item_event", f"{type!r} does not report progress of an item")
         where = {"item_id": block.item_id, "output_index": block.output_index}
-        kind = kind if kind in self._wire.progress else extension_type(kind)
-        return [self._extension(kind, {**fields_of("item_event", fields), **where})]
+        return [self._extension(self._known_type(kind), {**fields_of("item_event", fields), **where})]
 
     def item(self, item: Item | Mapping[str, Any]) -> list[Event]:
         """A whole item at once: the same events as if it had been streamed."""
@@ -368,11 +368,17 @@ class ResponseStreamStateMachine:
         return self._blocks.item(self._item("item", item))
 
     def extension_event(self, type: str, fields: Mapping[str, Any]) -> list[Event]:
-        """An event of an extension, `slug:name` (specification, "Extensions")."""
+        """An event of an extension, `slug:name` (specification, "Extensions"), or one of OpenAI's that is of
+        no item, such as `response.audio.delta`, with a slug where the wire does not have it (law E10)."""
         self.require("extension_event")
-        if not EXTENSION.fullmatch(text_of("extension_event", type)):
+        if type in PROGRESS_EVENTS:
+            type = self._known_type(type)
+        elif not EXTENSION.fullmatch(text_of("extension_event", type)):
             raise wrong_argument("extension_event", f"an extension's type is slug:name, not {type!r}")
         return [self._extension(type, fields_of("extension_event", fields))]
+
+    def _known_type(self, type: str) -> str:
+        return type if type in self._wire.progress else extension_type(type)
 
     def usage(self, usage: Usage | Mapping[str, Any]) -> list[Event]:
         """Token counts, which only the terminal event carries. The last report counts; counts that it leaves

@@ -40,6 +40,7 @@ from openresponses_bridge.protocol.codec import (
     with_unknown_fields,
 )
 from openresponses_bridge.protocol.events import Event
+from openresponses_bridge.protocol.hosted import PROGRESS_EVENTS
 from openresponses_bridge.protocol.lenient import MISSING, Repair
 from openresponses_bridge.protocol.response import PROTOCOL, ErrorPayload, Response
 from openresponses_bridge.protocol.unknown import UnknownEvent
@@ -403,15 +404,21 @@ class Inbound(BaseInbound):
             self._extension(event, out)
 
     def _extension(self, event: UnknownEvent, out: list[Event]) -> None:
-        if ":" in event.type and self.machine.phase is _IN_PROGRESS:
+        is_of_response = event.type in PROGRESS_EVENTS and not event.raw.get("item_id")
+        if (is_of_response or ":" in event.type) and self.machine.phase is _IN_PROGRESS:
             try:
                 out += self.machine.extension_event(event.type, event.raw)
                 return
             except BridgeError:
                 pass  # a name that no extension can have
-        self.diagnostics.ignored(event.type or "event", "unknown event")
+        says = event.type.startswith("response.") and event.raw.keys() - _PLACES
+        self.diagnostics.record("loss" if says else "ignored", event.type or "event", "unknown event")
 
 
+_PLACES: Final = frozenset(
+    {"type", "sequence_number", "event_id", "item_id", "output_index", "content_index", "obfuscation"}
+)
+"""The fields of an event that say where it belongs, and nothing of the answer."""
 _WITHOUT_OBJECTS: Final = {kind: feed for kind, feed in HANDLERS.items() if kind not in OF_OBJECTS}
 _HANDLERS: Final[dict[type[Any], Callable[[Inbound, Any, list[Event]], None]]] = {
     **dict.fromkeys(_BEGINNINGS, lambda _inbound, _event, _out: None),

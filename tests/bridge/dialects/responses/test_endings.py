@@ -298,6 +298,23 @@ def test_progress_is_found_by_id_where_the_index_is_missing() -> None:
     assert len(fed.extensions(STEPS[0])) == 1
 
 
+@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize("kind", ["response.audio.delta", "response.audio.transcript.done"])
+def test_events_of_openai_that_are_of_no_item_pass(kind: str, wire: str) -> None:
+    fed = CheckedResponses([created(), {"type": kind, "delta": "UklG"}, ended()], wire)
+    slug = {"openresponses": "openai:", "openai": ""}[wire]
+    assert fed.extensions(slug + kind) == [{"delta": "UklG"}]
+    assert fed.notes("loss") == []
+
+
+def test_an_unknown_event_of_the_response_that_says_something_is_a_loss_once() -> None:
+    unknown = {"type": "response.video.delta", "output_index": 0, "delta": "AAAA"}
+    late = {"type": "response.code_interpreter_call_code.delta", "item_id": "ci_9", "delta": "1+1"}
+    fed = CheckedResponses([created(), *[unknown, late] * 3, ended()])
+    lost = [case for case in fed.inbound.diagnostics if case.kind == "loss"]
+    assert [(case.where, case.times) for case in lost] == [(unknown["type"], 3), (late["type"], 3)]
+
+
 def test_progress_of_nothing_is_ignored() -> None:
     step = {"type": STEPS[0], "output_index": 3, "item_id": "ws_9"}
     fed = CheckedResponses([created(), step, ended()], "openai")
