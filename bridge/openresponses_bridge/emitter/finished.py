@@ -3,6 +3,7 @@ then makes both whole and streamed answers, and a stream that was cut can be clo
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Container, Iterator
 from itertools import count
 from typing import Any
@@ -82,19 +83,29 @@ def _item(index: int, item: it.Item) -> Iterator[_Draft]:
 
 def _part(part: ct.ContentPart, place: tuple[str, int, int]) -> Iterator[_Draft]:
     if isinstance(part, ct.OutputTextContent):
-        sent, size = 0, len(part.text)
+        sent, size, tokens = 0, len(part.text), deque(part.logprobs or ())
         for number, annotation in enumerate(part.annotations):
-            end = 0 if part.logprobs else _end_of(annotation)
+            end = _end_of(annotation)
             if sent < size and (end > sent or not sent):  # the text that it cites stands before it
                 until = end if 0 < end < size else size
-                yield ev.OutputTextDelta, (*place, part.text[sent:until], part.logprobs)
+                said = _tokens_of(tokens, until - sent if until < size else None)
+                yield ev.OutputTextDelta, (*place, part.text[sent:until], said)
                 sent = until
             yield ev.OutputTextAnnotationAdded, (*place, number, annotation)
         if sent < size:
-            yield ev.OutputTextDelta, (*place, part.text[sent:], part.logprobs)
+            yield ev.OutputTextDelta, (*place, part.text[sent:], _tokens_of(tokens, None))
     elif isinstance(part, ct.RefusalContent) and part.refusal:
         yield ev.RefusalDelta, (*place, part.refusal)
     yield ev.ContentPartDone, (*place, part)
+
+
+def _tokens_of(tokens: deque[ct.LogProb], size: int | None) -> list[ct.LogProb]:
+    """Take the tokens that so many code points begin with; None: all that are left."""
+    taken: list[ct.LogProb] = []
+    while tokens and (size is None or len(tokens[0].token) <= size):
+        taken.append(tokens.popleft())
+        size = None if size is None else size - len(taken[-1].token)
+    return taken
 
 
 def _end_of(annotation: ct.Annotation) -> int:

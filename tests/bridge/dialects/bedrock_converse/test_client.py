@@ -313,6 +313,55 @@ def test_botocore_reads_what_is_written(stream: RandomStream, seed: int) -> None
     assert len(found) == 2 * len(chunks)
 
 
+LOGPROB: Any = {"token": "x", "logprob": -0.5, "bytes": [120], "top_logprobs": []}
+STEPS: dict[str, list[tuple[str, Any]]] = {
+    "text behind a citation": [("text", ("ab",)), ("annotation", (0, 2)), ("text", ("cd",))],
+    "text with tokens behind a citation": [
+        ("text", ("ab",)),
+        ("annotation", (0, 2)),
+        ("text", ("x", [LOGPROB])),
+    ],
+    "each text with tokens and a citation": [
+        ("text", ("x", [LOGPROB])),
+        ("annotation", (0, 1)),
+        ("text", ("x", [LOGPROB])),
+        ("annotation", (1, 2)),
+    ],
+    "raw behind two summaries": [
+        ("reasoning_summary", ("A", 0)),
+        ("reasoning_summary", ("B", 1)),
+        ("reasoning", ("raw",)),
+    ],
+    "raw between two summaries": [
+        ("reasoning_summary", ("A", 0)),
+        ("reasoning", ("raw",)),
+        ("reasoning_summary", ("B", 1)),
+    ],
+    "raw before two summaries": [
+        ("reasoning", ("raw",)),
+        ("reasoning_summary", ("A", 0)),
+        ("reasoning_summary", ("B", 1)),
+    ],
+}
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_a_stream_adds_up_to_the_whole_answer(name: str) -> None:
+    made, outbound, folding = machine("openai"), Outbound(SEALER), Folding(Diagnostics())
+    events = made.start()
+    for call, arguments in STEPS[name]:
+        if call == "annotation":
+            start, end = arguments
+            arguments = ({"type": "url_citation", "url": "https://a.example/", "title": "A"},)
+            arguments[0].update(start_index=start, end_index=end)
+        events += getattr(made, call)(*arguments)
+    for event in events + made.finish("stop"):
+        folding.feed(outbound.feed(event))
+    whole = answer(made.in_one_form, SEALER)
+    assert whole is not None
+    assert unsealed(folding.answer["output"]) == unsealed(whole["output"])
+
+
 @given(streams())
 @settings(max_examples=60 * FACTOR, deadline=None)
 def test_our_own_half_reads_what_is_written(stream: RandomStream) -> None:
@@ -332,7 +381,7 @@ def test_our_own_half_reads_what_is_written(stream: RandomStream) -> None:
         if item.type == "message"
     )
     assert again.snapshot.output_text == said
-    whole = answer(made.snapshot, SEALER)
+    whole = answer(made.in_one_form, SEALER)
     if whole is not None:
         # a refusal is said as text there, and ends as what a filter has cut
         filtered = whole["stopReason"] == "content_filtered"
