@@ -10,9 +10,13 @@ from syrupy.assertion import SnapshotAssertion
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.dialects import (
     anthropic_messages,
+    bedrock_converse,
+    bedrock_invoke,
     chat_completions,
     codex,
     copilot,
+    gemini,
+    interactions,
     responses,
     vscode,
 )
@@ -31,6 +35,10 @@ INBOUNDS: dict[str, Build] = {
     "responses": lambda machine: responses.Inbound(machine, adopt=True),
     "copilot": copilot.Inbound,
     "vscode": lambda machine: vscode.Inbound(machine, expects_marker=True),
+    "gemini": gemini.Inbound,
+    "interactions": interactions.Inbound,
+    "bedrock_converse": bedrock_converse.Inbound,
+    "bedrock_invoke": bedrock_invoke.Inbound,
 }
 
 
@@ -86,6 +94,13 @@ def chat_outbound() -> Any:
 SSE_WAYS = {
     "chat_completions": Way("openai", chat_outbound, chat_completions.encode, payloads),
     "anthropic_messages": Way("openai", anthropic_messages.Outbound, anthropic_messages.encode_sse, payloads),
+    "gemini": Way("openai", gemini.Outbound, gemini.encode_sse, payloads),
+    "interactions": Way(
+        "openai", lambda: interactions.Outbound(thoughts=True), interactions.encode_sse, payloads
+    ),
+    # as in a capture: clients get the same as binary messages
+    "bedrock_converse": Way("openai", bedrock_converse.Outbound, bedrock_converse.encode_sse, payloads),
+    "bedrock_invoke": Way("openai", bedrock_invoke.Outbound, bedrock_invoke.encode_sse, payloads),
     # the two spellings of the wire: what is emitted on one leaves on the other
     "responses": Way("openresponses", lambda: responses.Outbound("openai"), encode_sse, payloads),
 }
@@ -95,8 +110,11 @@ LINE_WAYS = {
 }
 WAYS = SSE_WAYS | LINE_WAYS
 OUTWARDS = SCRIPTS | {"custom_tool": CUSTOM_TOOL}
-# a message that ends with the stop reason `refusal` is read as filtered
-READ_AS = {("anthropic_messages", "refusal"): "incomplete"}
+# an end that says that the model refused is read as filtered
+READ_AS = {
+    (dialect, "refusal"): "incomplete"
+    for dialect in ("anthropic_messages", "bedrock_converse", "bedrock_invoke")
+}
 
 
 class Left:
