@@ -66,7 +66,7 @@ def _bedrock(name: dict[str, Any], whole: bool, reason: str) -> list[Any]:
 def _gemini(name: dict[str, Any], whole: bool, reason: str) -> list[Any]:
     end = "MAX_TOKENS" if reason else "STOP"
     calls = [{"id": "call_1", **name, "args": GIVEN}, {"id": "call_2", "name": "look", "args": GIVEN}]
-    parts = [{"text": SAID}, *({"functionCall": call} for call in calls)]
+    parts: list[dict[str, Any]] = [{"text": SAID}, *({"functionCall": call} for call in calls)]
     if whole:
         return [gemini.chunk(*parts, finish=end)]
     return [*map(gemini.chunk, parts), gemini.chunk(finish=end)]
