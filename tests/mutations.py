@@ -6,17 +6,17 @@ without a mistake, and note which of them runs each place, itself or in a proces
 the mutation: first the ones near the file (of its name, of its folder), then the others, the quickest files
 first until they add up to `--seconds`. A test that fails without a mistake judges nothing.
 
-Each mutation is a line: what noticed it (`near`, `elsewhere`, or `hangs`: the tests did not end), or that it
-`SURVIVED`, and how many tests run its place. One that survived needs a test, or has to go.
+Each mutation is a line: what noticed it (`near`, `elsewhere`, or `hangs`: the tests did not end), that it
+`SURVIVED`, or `UNKNOWN` where no function that was imported can be given its code; and how many tests were to
+judge it. One that survived needs a test, or has to go.
 """
 
 import argparse
 import ast
-import contextlib
+import json
 import os
 import random
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from tests import quick
+from tests.support.reached import Judged
 from tests.support.shared import REPOSITORY
 
 _TURNED: Final[dict[type[ast.cmpop], str]] = {
@@ -40,6 +41,17 @@ _TURNED: Final[dict[type[ast.cmpop], str]] = {
     ast.In: "not in",
     ast.NotIn: "in",
 }
+
+# As a part of another expression these may have parentheses, which are no part of them.
+_IN_PARENTHESES: Final = (
+    ast.BinOp,
+    ast.BoolOp,
+    ast.Compare,
+    ast.IfExp,
+    ast.Lambda,
+    ast.NamedExpr,
+    ast.UnaryOp,
+)
 
 
 class Mutation(NamedTuple):
@@ -81,7 +93,8 @@ def mutations(source: bytes) -> Iterator[Mutation]:
         return starts[part.lineno - 1] + part.col_offset, end
 
     def text(part: ast.expr) -> str:
-        return source[slice(*span(part))].decode()
+        found = source[slice(*span(part))].decode()
+        return f"({found})" if isinstance(part, _IN_PARENTHESES) else found
 
     seen = set()
     for function in ast.walk(ast.parse(source)):
@@ -116,7 +129,10 @@ def _mutated(node: ast.AST, of: Callable[[ast.expr], str]) -> Iterator[tuple[ast
             yield node, f"({of(left)} - {of(right)})"
         case ast.BinOp(left, ast.Sub(), right):
             yield node, f"({of(left)} + {of(right)})"
-        case ast.Expr(ast.Call() | ast.Await()) | ast.Assign([ast.Attribute()]):
+        case ast.Expr(ast.Call() | ast.Await() as left_out):
+            # A live function gets this code, which has to name what its closure has.
+            yield node, f"None and {of(left_out)}"
+        case ast.Assign([ast.Attribute()]):
             yield node, "pass"
         case ast.If(test) | ast.IfExp(test):
             yield test, f"(not ({of(test)}))"
@@ -147,16 +163,17 @@ class Copy:
         self._module.mkdir()
         shutil.copy(REPOSITORY / "tests/support/reached.py", self._module)
 
-    def run(
-        self, *words: str, tests: Iterable[str], wanted: Iterable[str] = (), seconds: float
-    ) -> int | None:
-        """The code with which pytest ended; none when it did not within these seconds and was stopped."""
+    def run(self, *words: str, tests: Iterable[str], plan: Iterable[Judged] = ()) -> None:
+        """Run these tests, or have them judge the mistakes of the plan."""
         shutil.rmtree(self._noted, ignore_errors=True)
         self._noted.mkdir()
-        if names := "\n".join(wanted):
-            (self._noted / "wanted").write_text(names, "utf-8")
+        if lines := "".join(json.dumps(each) + "\n" for each in plan):
+            (self._noted / "plan").write_text(lines, "utf-8")
         paths = [self._module, self.root / "bridge", self.root / "server"]
         changed = {"PYTHONPATH": os.pathsep.join(map(str, paths)), "REACHED": str(self._noted)}
+        if lines:
+            # A module can be changed twice within the time that tells its compiled file from a newer one.
+            changed["PYTHONDONTWRITEBYTECODE"] = "1"
         command = [
             sys.executable,
             "-m",
@@ -167,21 +184,16 @@ class Copy:
             "-preached",
             *words,
         ]
-        process = subprocess.Popen(
-            [*command, *tests],
-            cwd=self.root,
-            env=os.environ | changed,
-            stdout=subprocess.DEVNULL,
-            start_new_session=True,
+        environment = os.environ | changed
+        subprocess.run(
+            [*command, *tests], cwd=self.root, env=environment, stdout=subprocess.DEVNULL, check=False
         )
-        try:
-            return process.wait(seconds)
-        except subprocess.TimeoutExpired:
-            return None
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+
+    def judged(self) -> dict[int, str]:
+        """The word for each mistake of the last plan."""
+        file = self._noted / "judged"
+        words = [line.split() for line in file.read_text("utf-8").splitlines()] if file.exists() else []
+        return {int(number): word for number, word in words}
 
     def reached(self, place: int) -> set[str]:
         """The tests of the last run that ran this place."""
@@ -200,28 +212,22 @@ class Copy:
         return {test: seconds for test, seconds in took.items() if test not in failed}
 
 
-def _judged(copy: Copy, path: str, took: Mapping[str, float], limit: float) -> str:
-    """How these tests judge what the copy has now."""
+def rounds(path: str, took: Mapping[str, float], limit: float) -> list[tuple[str, list[str]]]:
+    """In which order these tests judge a mistake in this module: the quickest files first, for as many
+    seconds as the limit says in each round."""
     files: Counter[str] = Counter()
     for test, seconds in took.items():
         files[test.partition("::")[0]] += seconds
-    left_out = 0
-    for where in ("near", "elsewhere"):
-        chosen, left = [], limit
+    found = []
+    for name in ("near", "elsewhere"):
+        chosen: list[str] = []
+        left = limit
         for file in sorted(files, key=lambda each: (files[each], each)):
-            if is_near(path, file) == (where == "near"):
+            if is_near(path, file) == (name == "near") and left > 0:
                 left -= files[file]
-                chosen += [file] if left > 0 or not chosen else []
-                left_out += left <= 0 and file != chosen[0]
-        if chosen:
-            wanted = [test for test in took if test.partition("::")[0] in chosen]
-            # What a mistake lets hang fails by the time of a test, or the run is stopped.
-            code = copy.run("-x", "-n0", "--timeout=90", tests=chosen, wanted=wanted, seconds=4 * limit)
-            if code is None:
-                return "hangs"
-            if code not in (0, 5):
-                return where
-    return f"SURVIVED {len(took)} tests" + (f", without those of {left_out} files" if left_out else "")
+                chosen += [test for test in took if test.partition("::")[0] == file]
+        found.append((name, chosen))
+    return found
 
 
 def main() -> None:
@@ -248,19 +254,29 @@ def main() -> None:
             for path in {path for path, _ in picked.values()}:
                 places = {number: each for number, (of, each) in picked.items() if of == path}
                 (copy.root / path).write_bytes(noted(sources[path], places))
-            copy.run("--timeout=300", f"-n{asked.workers}", tests=tests, seconds=7200)
+            copy.run(f"-n{asked.workers}", tests=tests)
             passed = copy.passed()
-            reached = {number: copy.reached(number) & passed.keys() for number in picked}
             print(f"{len(passed)} tests pass without a mistake", flush=True)
-            for path, _ in picked.values():
-                (copy.root / path).write_bytes(sources[path])
+            plan = []
             for number, (path, mutation) in picked.items():
-                (copy.root / path).write_bytes(mutation.applied(sources[path]))
-                took = {test: passed[test] for test in reached[number]}
-                how = _judged(copy, path, took, asked.seconds)
+                took = {test: passed[test] for test in sorted(copy.reached(number) & passed.keys())}
+                mistaken = mutation.applied(sources[path]).decode()
+                plan.append(
+                    Judged(number, path, mistaken, rounds(path, took, asked.seconds), 60 + 3 * asked.seconds)
+                )
+            for path in {path for path, _ in picked.values()}:
                 (copy.root / path).write_bytes(sources[path])
-                counts[how.partition(" ")[0]] += 1
-                print(f"{how}: {path}:{mutation.line}: {mutation.old!r} -> {mutation.new!r}", flush=True)
+            files = {test.partition("::")[0] for each in plan for _, names in each.rounds for test in names}
+            copy.run("-x", "-n0", "--timeout=90", tests=sorted(files), plan=plan)
+            judged = copy.judged()
+            for number, (path, mutation) in picked.items():
+                word = judged.get(number, "UNKNOWN")
+                counts[word] += 1
+                judges = sum(len(names) for _, names in plan[number].rounds)
+                print(
+                    f"{word} ({judges} tests): {path}:{mutation.line}: {mutation.old!r} -> {mutation.new!r}",
+                    flush=True,
+                )
         finally:
             subprocess.run(["git", "worktree", "remove", "--force", copy.root], cwd=REPOSITORY, check=False)
     print(", ".join(f"{count} {how}" for how, count in counts.most_common()))

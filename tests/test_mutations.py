@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.mutations import Copy, is_near, mutations, noted, wide_tests
+from tests.mutations import Copy, is_near, mutations, noted, rounds, wide_tests
+from tests.support.reached import Judged
 
 
 @pytest.mark.parametrize(
@@ -17,10 +18,11 @@ from tests.mutations import Copy, is_near, mutations, noted, wide_tests
         ("return a and b", ["return (a or b)"]),
         ("return not a", ["return (a)"]),
         ("return a + é", ["return (a - é)"]),
-        ("a.b(c)", ["pass"]),
+        ("a.b(c)", ["None and a.b(c)"]),
         ("self.a = 1", ["pass"]),
         ("a = 1", []),
         ("x = 1 if a else 2", ["x = 1 if (not (a)) else 2"]),
+        ("return (b := a) + 1", ["return ((b := a) - 1)"]),
         ("return f'{a < b}'", []),
     ],
 )
@@ -59,17 +61,50 @@ def test_near_are_the_tests_of_the_name_and_of_the_folder() -> None:
     assert "tests/agent" in wide_tests("bridge/openresponses_bridge")
 
 
-def test_only_the_wanted_tests_are_run_and_their_ends_are_known(tmp_path: Path) -> None:
+def test_near_tests_judge_first_and_the_quickest_files_for_as_long_as_is_allowed() -> None:
+    took = {
+        "tests/bridge/test_sse.py::test_a": 3.0,
+        "tests/agent/test_x.py::test_slow": 9.0,
+        "tests/agent/test_y.py::test_quick": 1.0,
+        "tests/agent/test_z.py::test_slowest": 10.0,
+    }
+    near, elsewhere = rounds("bridge/openresponses_bridge/sse.py", took, 5.0)
+    assert near == ("near", ["tests/bridge/test_sse.py::test_a"])
+    assert elsewhere == (
+        "elsewhere",
+        ["tests/agent/test_y.py::test_quick", "tests/agent/test_x.py::test_slow"],
+    )
+
+
+def test_a_mistake_is_noticed_by_the_round_that_runs_it_and_what_passes_is_known(tmp_path: Path) -> None:
     copy = Copy(tmp_path)
     copy.root.mkdir()
+    module = "import reached\ndef f():\n    reached.note(7)\n    return 1\n"
+    (copy.root / "bridge").mkdir()
+    (copy.root / "bridge" / "module.py").write_text(module)
     (copy.root / "test_one.py").write_text(
-        "import reached\n"
-        "def test_a():\n    reached.note(7)\n"
-        "def test_b():\n    reached.note(7)\n    assert False\n"
-        "def test_c():\n    pass\n"
+        "import subprocess, sys\n"
+        "from module import f\n"
+        "def test_a():\n    assert f()\n"
+        "def test_b():\n    assert f() == 1\n"
+        "def test_c():\n    assert False\n"
+        "def test_d():\n    assert subprocess.check_output([sys.executable, '-c', "
+        "'import module; print(module.f())']) == b'1\\n'\n"
     )
-    assert copy.run("-n0", tests=["test_one.py"], seconds=60) == 1
-    assert copy.passed().keys() == {"test_one.py::test_a", "test_one.py::test_c"}
-    assert copy.reached(7) == {"test_one.py::test_a", "test_one.py::test_b"}
-    assert copy.run("-n0", tests=["test_one.py"], wanted=["test_one.py::test_a"], seconds=60) == 0
-    assert copy.passed().keys() == {"test_one.py::test_a"}
+    copy.run("-n0", tests=["test_one.py"])
+    a, b, d = (f"test_one.py::test_{each}" for each in "abd")
+    assert copy.passed().keys() == {a, b, d} == copy.reached(7)
+    plan = [
+        Judged(number, "bridge/module.py", mistaken, [("near", [a]), ("elsewhere", [wide])], 60.0)
+        for number, (mistaken, wide) in enumerate(
+            [
+                (module, b),
+                (module.replace("1", "0"), b),
+                (module.replace("1", "2"), b),
+                (module.replace("1", "2"), d),
+            ]
+        )
+    ]
+    copy.run("-x", "-n0", tests=["test_one.py"], plan=plan)
+    assert copy.judged() == {0: "SURVIVED", 1: "near", 2: "elsewhere", 3: "elsewhere"}
+    assert (copy.root / "bridge" / "module.py").read_text() == module

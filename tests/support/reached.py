@@ -1,15 +1,38 @@
-"""Which tests run a place in the code, in any of their processes, and how each test ended.
+"""Which tests run a place in the code, in any of their processes, how each ended, and what notices a mistake.
 
 `python -m tests.mutations` copies this file to where the processes of tests import it from, and gives it to
 pytest as a plugin.
 """
 
+import contextlib
+import gc
+import json
 import os
+import signal
+import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from types import CodeType, FunctionType
+from typing import Any, Final, NamedTuple
+
+import pytest
+from _pytest.main import pytest_runtestloop as run_items
 
 _FOLDER: Final = Path(os.environ.get("REACHED", "."))
 _noted: set[tuple[int, str]] = set()
+
+
+class Judged(NamedTuple):
+    """A mistake, as the lines of the file `plan` say it in JSON."""
+
+    number: int
+    path: str
+    mistaken: str
+    """The module with the mistake."""
+    rounds: list[tuple[str, list[str]]]
+    """The tests that judge it in turn, under the word of their round in the file `judged`."""
+    seconds: float
+    """After which a round is stopped: the word is `hangs` then."""
 
 
 def note(place: int) -> None:
@@ -22,16 +45,86 @@ def note(place: int) -> None:
             file.write(test + "\n")
 
 
-def pytest_collection_modifyitems(config: Any, items: list[Any]) -> None:
-    """Of what was collected, run the tests that the file `wanted` names, all without one."""
-    if (wanted := _FOLDER / "wanted").exists():
-        names = set(wanted.read_text("utf-8").splitlines())
-        config.hook.pytest_deselected(items=[each for each in items if each.nodeid not in names])
-        items[:] = [each for each in items if each.nodeid in names]
-
-
 def pytest_runtest_logreport(report: Any) -> None:
     """A line in the file `ended`: how a test or what it sets up ended, its seconds, its name."""
     if "PYTEST_XDIST_WORKER" not in os.environ:
         with (_FOLDER / "ended").open("a", encoding="utf-8") as file:
             file.write(f"{report.outcome}\t{report.duration}\t{report.nodeid}\n")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop(session: Any) -> bool | None:
+    """With a file `plan`, each mistake in it is judged in processes forked from this one, which has
+    collected the tests once and imported what they import. A line for each in the file `judged`: its number
+    and the word of the round that noticed it, `SURVIVED`, or `UNKNOWN` where no live function can have it."""
+    if not (plan := _FOLDER / "plan").exists():
+        return None
+    gc.unfreeze()  # what is frozen is not among the objects that `_replace_code` looks through
+    items = {item.nodeid: item for item in session.items}
+    for line in plan.read_text("utf-8").splitlines():
+        judged = Judged(*json.loads(line))
+        module = session.config.rootpath / judged.path
+        source = module.read_bytes()
+        module.write_bytes(judged.mistaken.encode())
+        word = "SURVIVED"
+        for name, tests in judged.rounds:
+            chosen = [items[test] for test in tests if test in items]
+            if chosen and (code := _forked(session, chosen, module, source, judged.seconds)):
+                word = {1: name, 2: "UNKNOWN"}.get(code, "hangs")
+                break
+        module.write_bytes(source)
+        with (_FOLDER / "judged").open("a", encoding="utf-8") as file:
+            file.write(f"{judged.number} {word}\n")
+    return True
+
+
+def _forked(session: Any, items: list[Any], module: Path, source: bytes, seconds: float) -> int:
+    """0 when the tests pass, 1 when one fails, 2 when they could not be tried, 3 when they did not end."""
+    child = os.fork()
+    if not child:
+        os.setsid()
+        code = 2
+        try:
+            _replace_code(module, source)
+            code = 1
+            session.items[:] = items
+            run_items(session)
+            code = int(session.testsfailed > 0)
+        finally:
+            with contextlib.suppress(BaseException):
+                session._setupstate.teardown_exact(None)
+            os._exit(code)
+    until = time.monotonic() + seconds
+    while not (ended := os.waitpid(child, os.WNOHANG))[0]:
+        if time.monotonic() > until:
+            os.killpg(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            return 3
+        time.sleep(0.02)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child, signal.SIGKILL)  # what the tests have started
+    return os.waitstatus_to_exitcode(ended[1])
+
+
+def _replace_code(module: Path, before: bytes) -> None:
+    """Live functions of a module, if it is imported, get the code that its file has now."""
+    path = str(module)
+    new = {
+        _key(old): new
+        for old, new in _pairs(compile(before, path, "exec"), compile(module.read_bytes(), path, "exec"))
+    }
+    for each in gc.get_objects():
+        if type(each) is FunctionType and each.__code__.co_filename == path:
+            each.__code__ = new.get(_key(each.__code__), each.__code__)
+
+
+def _key(code: CodeType) -> tuple[object, ...]:
+    return code.co_qualname, code.co_firstlineno, code.co_names, code.co_varnames
+
+
+def _pairs(old: CodeType, new: CodeType) -> Iterator[tuple[CodeType, CodeType]]:
+    yield old, new
+    within, now = ([each for each in code.co_consts if isinstance(each, CodeType)] for code in (old, new))
+    if len(within) == len(now):  # else a mistake has left out one, which is nobody's function any more
+        for pair in zip(within, now, strict=True):
+            yield from _pairs(*pair)
