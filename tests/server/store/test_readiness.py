@@ -17,8 +17,11 @@ from openresponses_server.store.memory import MemoryStore
 from openresponses_server.store.readiness import StoreMonitor
 from openresponses_server.store.sql import sqlite
 from openresponses_server.store.sql import store as probing
+from openresponses_server.store.sql.database import Database
+from openresponses_server.store.sql.writes import Write
 from tests.support.serving import Reply, call, respond, serving
-from tests.support.waiting import until
+from tests.support.stores import Place
+from tests.support.waiting import NEVER, until
 
 AT_MOST = 0.05  # seconds; probes wait one
 
@@ -120,6 +123,40 @@ def test_s8_a_full_disk_is_reported_though_what_is_small_still_fits(
         _until(base, 503)
         free[0] = 2**30
         _until(base, 200)
+
+
+async def test_s8_a_store_has_room_with_a_mebibyte_and_is_full_with_less(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free = [2**20]
+    monkeypatch.setattr(sqlite, "free_bytes", lambda folder: free[0])
+    place = Place(f"sqlite:///{tmp_path}/s.sqlite3")
+    store = place.open()
+    await store.probe()
+    free[0] -= 1
+    with pytest.raises(StoreError, match="full"):
+        await store.probe()
+    await place.close()
+
+
+async def test_s8_a_probe_writes_now_and_then_and_reads_in_between(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(probing, "_WRITTEN_EVERY", NEVER)
+    written = []
+    execute = Database.execute
+
+    async def counted(self: Database, write: Write) -> bool:
+        written.append(write)
+        return await execute(self, write)
+
+    monkeypatch.setattr(Database, "execute", counted)
+    place = Place(f"sqlite:///{tmp_path}/s.sqlite3")
+    store = place.open()
+    for _ in range(3):
+        await store.probe()
+    assert len(written) == 1
+    await place.close()
 
 
 def test_s8_what_a_probe_writes_does_not_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,8 +5,16 @@ from typing import Any
 
 import pytest
 
+from openresponses_bridge.protocol.codec import encode
+from openresponses_bridge.protocol.input_items import ItemReference, MessageParam
+from openresponses_bridge.protocol.request import CreateResponse
+from openresponses_server.limits.memory import Available, MemoryBudget
 from openresponses_server.settings import Settings
 from openresponses_server.settings.files import hashed
+from openresponses_server.store.base import TooLarge
+from openresponses_server.store.history import Conversation, resolved
+from openresponses_server.store.memory import MemoryStore
+from openresponses_server.store.records import decode_input
 from tests.support import anthropic as messages
 from tests.support import dialect_scripts as scripts
 from tests.support.conversation_turns import calls, said
@@ -253,6 +261,21 @@ def test_turn_refers_to_stored_items_and_to_the_turn_before_it(
         ["One", "Two", "Answer", "Three"],
         ["One", "Two", "Answer", "Three", "Answer", "Four"],
     ]
+
+
+async def test_s8_items_that_a_connection_remembers_may_be_as_large_as_is_allowed() -> None:
+    item = MessageParam("user", "One", id="in_one")
+    (read,) = decode_input([encode(item)])
+    asked = CreateResponse(model="m", input=[ItemReference("in_one")])
+
+    async def found(room: int) -> CreateResponse:
+        available = Available(1000, room, MemoryBudget(1000, 1000))
+        return await resolved(MemoryStore(), asked, "", Conversation(), available, {"in_one": item})
+
+    size = len(encode(read))
+    assert (await found(size)).input == [read]
+    with pytest.raises(TooLarge):
+        await found(size - 1)
 
 
 def test_unknown_item_on_a_socket_is_refused_and_evicts_what_it_continued(
