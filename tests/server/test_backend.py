@@ -556,6 +556,11 @@ def test_options_are_checked_when_they_are_given() -> None:
         with pytest.raises(LocalError, match="timeout is a number of seconds, more than 0, and not "):
             endpoint(Model("Hi"), timeout=wrong)  # type: ignore[arg-type]
     endpoint(Model("Hi"), timeout=None)
+    for most in ("10", 0, True):
+        with pytest.raises(LocalError, match="max_body is a number of bytes, more than 0, and not "):
+            endpoint(Model("Hi"), max_body=most)  # type: ignore[arg-type]
+    with pytest.raises(LocalError, match="max_output is a number of bytes, more than 0, and not '5'"):
+        endpoint(Model("Hi"), max_output="5")  # type: ignore[arg-type]
 
 
 def test_a_client_that_reads_nothing_holds_back_a_model_that_never_waits() -> None:

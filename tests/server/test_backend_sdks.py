@@ -35,7 +35,8 @@ def base() -> Iterator[str]:
     app.post("/v1/responses")(endpoint(generate))
     app.post("/v1/chat/completions")(endpoint(generate, dialect="chat"))
     app.post("/v1/messages")(endpoint(generate, dialect="anthropic"))
-    app.post("/google/v1beta/models/{call:path}")(endpoint(generate, dialect="gemini"))
+    for version in ("v1", "v1beta"):
+        app.post(f"/google/{version}/models/{{call:path}}")(endpoint(generate, dialect="gemini"))
 
     @app.post("/parsed", response_model=None)
     async def parsed(body: dict[str, Any] = Body()) -> BackendResponse:  # noqa: B008
@@ -86,6 +87,20 @@ def test_gemini(base: str) -> None:
     assert (busy.status, busy.json["error"]["status"]) == (429, "RESOURCE_EXHAUSTED")
     counted = call(base, "POST", f"{at}mine:countTokens", body)
     assert (counted.status, counted.json["error"]["code"]) == (404, 404)
+
+
+@pytest.mark.parametrize("version", [None, "v1beta"], ids=["its own", "v1beta"])
+def test_google_genai(base: str, version: str | None) -> None:
+    genai = pytest.importorskip("google.genai")
+    types = pytest.importorskip("google.genai.types")
+    options = types.HttpOptions(base_url=f"{base}/google", api_version=version)
+    client = genai.Client(api_key="none", http_options=options)
+    whole = client.models.generate_content(model="m", contents="Weather?")
+    assert (whole.text, whole.function_calls[0].args) == ("Let me look.", {"city": "Paris"})
+    pieces = [
+        each.text or "" for each in client.models.generate_content_stream(model="m", contents="Weather?")
+    ]
+    assert "".join(pieces) == "Let me look."
 
 
 def test_messages(claude: sdks.anthropic.Anthropic) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
+from string import ascii_letters, digits
 from typing import Any, Final, NamedTuple, TypedDict
 from urllib.parse import parse_qsl, unquote
 from weakref import WeakValueDictionary
@@ -38,6 +39,7 @@ from openresponses_bridge.protocol.request import CreateResponse
 from openresponses_bridge.protocol.response import Response
 from openresponses_bridge.seal import Sealer
 from openresponses_bridge.state import TERMINAL_PHASES, ResponseStreamPhase
+from openresponses_bridge.text import printable
 from openresponses_bridge.wire import choose_wire, is_codex
 
 MAX_OUTPUT: Final = 64 * 1024 * 1024
@@ -53,6 +55,9 @@ _STREAM: Final = {
 # fields of a request that need a backend with a store
 _NEED_A_STORE: Final = ("previous_response_id", "conversation", "background", "prompt")
 _INTERNAL: Final = ("The server failed.", "internal_error")
+# what a header field's name consists of, and its value, which is sent as latin-1 (RFC 9110, 5.1 and 5.5)
+_IN_NAMES: Final = frozenset(f"!#$%&'*+-.^_`|~{digits}{ascii_letters}")
+_IN_VALUES: Final = frozenset(map(chr, (9, *range(0x20, 0x7F), *range(0x80, 0x100))))
 
 
 _answers: Final[WeakValueDictionary[int, Answer]] = WeakValueDictionary()
@@ -79,8 +84,26 @@ class AnswerOptions(TypedDict, total=False):
     clock: Callable[[], float] | None
 
 
+def _is_headers(given: object) -> bool:
+    return isinstance(given, Mapping) and all(
+        isinstance(name, str) and isinstance(value, str) for name, value in given.items()
+    )
+
+
+# each option but `dialect` → what it may be, and how that is said
+_OPTIONS: Final[dict[str, tuple[Callable[[Any], bool], str]]] = {
+    "target": (lambda given: isinstance(given, str), "a text"),
+    "request_headers": (lambda given: given is None or _is_headers(given), "a mapping of texts to texts"),
+    "model": (lambda given: given is None or isinstance(given, str), "a text"),
+    "stateful": (lambda given: isinstance(given, bool), "True or False"),
+    "max_output": (lambda given: type(given) is int and given > 0, "a number of bytes, more than 0"),
+    "ids": (lambda given: given is None or callable(given), "a function"),
+    "clock": (lambda given: given is None or callable(given), "a function"),
+}
+
+
 def check_options(options: AnswerOptions) -> None:
-    """Raises LocalError for an unknown option or dialect."""
+    """Raises LocalError for an unknown option or dialect, and for an option of a wrong type."""
     unknown = sorted(options.keys() - AnswerOptions.__annotations__.keys())
     if unknown:
         raise LocalError("bridge.backend.unknown_option", f"there is no option {unknown[0]!r}")
@@ -88,6 +111,10 @@ def check_options(options: AnswerOptions) -> None:
     if dialect not in surfaces():
         what = f"the dialect is one of {', '.join(surfaces())}, not {dialect!r}"
         raise LocalError("bridge.backend.unknown_dialect", what)
+    others: Mapping[str, Any] = options
+    for name, (fits, kind) in _OPTIONS.items():
+        if name in others and not fits(given := others[name]):
+            raise LocalError("bridge.backend.invalid_option", f"{name} is {kind}, and not {given!r:.100}")
 
 
 def head_of(surface: Surface, target: str, headers: Mapping[str, str]) -> RequestHead:
@@ -129,7 +156,8 @@ class Answer:
     request that refers to an earlier one is refused. `max_output`: limit of the model's output, in bytes
     (approximate). `ids` and `clock` are those of the machine.
 
-    Raises InvalidRequestError with `param` for a request that can't be read or fulfilled.
+    Raises InvalidRequestError with `param` for a request that can't be read or fulfilled, and LocalError for
+    a wrong option.
     """
 
     def __init__(
@@ -145,7 +173,18 @@ class Answer:
         ids: IdFactory | None = None,
         clock: Callable[[], float] | None = None,
     ) -> None:
-        check_options({"dialect": dialect})
+        check_options(
+            {
+                "dialect": dialect,
+                "target": target,
+                "request_headers": request_headers or {},
+                "model": model,
+                "stateful": stateful,
+                "max_output": max_output,
+                "ids": ids,
+                "clock": clock,
+            }
+        )
         self._dialect = dialect
         self._surface = surface = surfaces()[dialect]
         self._identities = ToolIdentityMap()
@@ -290,7 +329,7 @@ class Answer:
         """Log what was lost and repaired, and as warnings what is odd: somebody has to look at the model."""
         for case in (*self._lost, *self._machine.diagnostics):
             level = logging.WARNING if case.kind == "warning" else logging.INFO
-            _log.log(level, "response %s: %s", self._machine.response_id, case)
+            _log.log(level, "response %s: %s", self._machine.response_id, printable(str(case)))
 
     def _spend(self, size: int) -> None:
         self._left -= size
@@ -301,10 +340,27 @@ class Answer:
     def _reported(self, error: BaseException) -> BridgeError:
         where = f"response {self._machine.response_id}"
         if isinstance(error, RemoteError):
-            _log.warning("%s failed: %s", where, error)
-            return error
+            if not (wrong := _unsendable(error)):
+                _log.warning("%s failed: %s", where, printable(str(error)))
+                return error
+            error.add_note(f"can't be sent: {wrong}")
         _log.error("%s failed: %s", where, type(error).__name__, exc_info=error)
         return HttpError(500, _INTERNAL[0], code=_INTERNAL[1])
+
+
+def _unsendable(error: RemoteError) -> str:
+    """What is wrong in an error that a backend's author made, of which nobody may have checked the types;
+    empty if nothing is."""
+    message: Any = error.message
+    if not isinstance(message, str):
+        return f"the message is a text, and not {message!r:.100}"
+    headers: Any = error.headers if isinstance(error, HttpError) else {}
+    if not _is_headers(headers):
+        return f"headers are a mapping of texts to texts, and not {headers!r:.100}"
+    for name, value in headers.items():
+        if not name or not _IN_NAMES.issuperset(name) or not _IN_VALUES.issuperset(value):
+            return f"no header field (RFC 9110, 5.5) is {name!r:.100}: {value!r:.100}"
+    return ""
 
 
 def refusal(error: BridgeError, dialect: str = "responses") -> tuple[AnswerHead, bytes]:

@@ -146,7 +146,7 @@ class OutputEmitter:
         if not isinstance(arguments, str):
             raise _wrong("ToolCall", f"arguments must be a mapping or text, not {type(arguments).__name__}")
         if not isinstance(name, str) or not name:
-            raise _wrong("ToolCall", f"name must be a text that is not empty, not {name.__class__.__name__}")
+            raise _wrong("ToolCall", f"name must be a text that is not empty, not {name!r:.100}")
         # negative: deltas have indexes from 0
         index = -1 - self._whole_calls
         self._whole_calls += 1
@@ -188,20 +188,25 @@ _NOT_CLOSED: Final = "a backend's iterator failed when it was closed"
 def opened(generate: Generate, request: CreateResponse) -> Iterator[Output]:
     """The iterator over the outputs for this request. Raises LocalError for a value that is not iterable, and
     what the call raises."""
-    outputs: Any = generate(request) if callable(generate) else generate
+    outputs = _called(generate, request)
     if not isinstance(outputs, Iterable) or isinstance(outputs, Mapping):
-        raise _not_iterable(outputs, "an iterator")
+        raise _not_iterable(outputs, "an iterator that is not async")
     return iter(outputs)
 
 
 def async_opened(generate: AsyncGenerate, request: CreateResponse) -> AsyncIterator[Output]:
     """Like `opened`, for an async iterator."""
-    outputs: Any = generate(request) if callable(generate) else generate
-    if iscoroutine(outputs):
-        outputs.close()  # it is never awaited: this avoids the warning
+    outputs = _called(generate, request)
     if not isinstance(outputs, AsyncIterable):
         raise _not_iterable(outputs, _ASYNC)
     return aiter(outputs)
+
+
+def _called(generate: object, request: CreateResponse) -> Any:
+    outputs: Any = generate(request) if callable(generate) else generate
+    if iscoroutine(outputs):
+        outputs.close()  # it is never awaited: this avoids the warning
+    return outputs
 
 
 def check_function(generate: object) -> None:

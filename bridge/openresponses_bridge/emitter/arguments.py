@@ -16,8 +16,8 @@ from msgspec import UNSET
 from openresponses_bridge.diagnostics import LONGEST_SHOWN, Diagnostics
 from openresponses_bridge.errors import StreamStateError, WireError
 from openresponses_bridge.protocol import vocabulary
-from openresponses_bridge.protocol.codec import with_whole_characters, without_extra
-from openresponses_bridge.protocol.content import Annotation, KnownAnnotation, LogProb, UrlCitation
+from openresponses_bridge.protocol.codec import plain, with_whole_characters, without_extra
+from openresponses_bridge.protocol.content import Annotation, LogProb, UrlCitation
 from openresponses_bridge.protocol.lenient import Strict, build
 from openresponses_bridge.protocol.unknown import Unknown
 from openresponses_bridge.protocol.usage import (
@@ -82,12 +82,15 @@ def reason_of(call: str, reason: object) -> str | None:
 
 
 def annotation_of(annotation: Annotation | Mapping[str, Any]) -> Annotation:
-    """A citation struct, or a mapping with its fields and `type`."""
-    if isinstance(annotation, KnownAnnotation | Unknown):
+    """A citation struct, whose fields are checked, or a mapping with them and `type`."""
+    if isinstance(annotation, Unknown):
         return annotation
     try:
-        built: Annotation = build(vocabulary.ANNOTATIONS, with_whole_characters(dict(annotation)), Strict())
-    except (WireError, TypeError, ValueError) as error:
+        fields = dict(annotation) if isinstance(annotation, Mapping) else plain(annotation)
+        built: Annotation = build(vocabulary.ANNOTATIONS, with_whole_characters(fields), Strict())
+    except WireError as error:
+        raise wrong_argument("annotation", error.message) from error
+    except (TypeError, ValueError) as error:
         raise wrong_argument("annotation", str(error)) from error
     return built
 

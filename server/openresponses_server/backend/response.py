@@ -106,6 +106,11 @@ def endpoint(
     what `generate` yields. Raises LocalError for what is not a function of that kind, and for wrong options.
     """
     check_function(generate)
+    if type(max_body) is not int or max_body < 1:
+        raise LocalError(
+            "bridge.backend.invalid_option",
+            f"max_body is a number of bytes, more than 0, and not {max_body!r}",
+        )
     BackendResponse(b"", generate, **options)  # wrong options raise at once
 
     async def respond(request: Request) -> Response:

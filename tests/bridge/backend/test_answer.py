@@ -2,6 +2,7 @@
 
 import json
 import logging
+import re
 from collections.abc import Callable, Iterable
 from itertools import count
 from typing import Any, get_args
@@ -249,6 +250,10 @@ WRONG_OUTPUTS: list[Any] = [
     ToolCallDelta(-1, name="f"),
     ToolCallDelta(True, name="f"),
     ToolCallDelta(0, 5),  # type: ignore[arg-type]
+    UrlCitation(5, 0, 1, "T"),  # type: ignore[arg-type]
+    UrlCitation("https://a.test", "0", 1, "T"),  # type: ignore[arg-type]
+    UrlCitation("https://a.test", 0, 1.5, "T"),  # type: ignore[arg-type]
+    UrlCitation("https://a.test", 0, 1, None),  # type: ignore[arg-type]
 ]
 
 
@@ -288,6 +293,74 @@ def test_a_reason_that_is_none_says_which_are(caplog: pytest.LogCaptureFixture) 
     answer.fail(caught.value)
     assert json.loads(answer.whole()[1])["status"] == "failed"
     assert "not 'lenght'" in caplog.text
+
+
+def test_what_is_wrong_in_an_output_is_named() -> None:
+    with pytest.raises(LocalError, match="ToolCall: name must be a text that is not empty, not ''"):
+        answer_to().feed(ToolCall("", {}))
+    with pytest.raises(LocalError, match=r"annotation: Expected `str`, got `null` - at `\$\.title`"):
+        answer_to().feed(UrlCitation("https://a.test", 0, 1, None))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"target": None}, "target is a text, and not None"),
+        (
+            {"request_headers": [("a", "b")]},
+            "request_headers is a mapping of texts to texts, and not [('a', 'b')]",
+        ),
+        (
+            {"request_headers": {b"a": b"b"}},
+            "request_headers is a mapping of texts to texts, and not {b'a': b'b'}",
+        ),
+        ({"model": 5}, "model is a text, and not 5"),
+        ({"stateful": "no"}, "stateful is True or False, and not 'no'"),
+        ({"max_output": "5"}, "max_output is a number of bytes, more than 0, and not '5'"),
+        ({"max_output": 0}, "max_output is a number of bytes, more than 0, and not 0"),
+        ({"ids": 5}, "ids is a function, and not 5"),
+        ({"clock": 5}, "clock is a function, and not 5"),
+    ],
+)
+def test_options_of_a_wrong_type_are_named(options: Any, says: str) -> None:
+    with pytest.raises(LocalError, match=re.escape(says)):
+        Answer({"input": "Hello"}, **options)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"message": None}, "the message is a text, and not None"),
+        (
+            {"headers": {"retry-after": 5}},
+            "headers are a mapping of texts to texts, and not {'retry-after': 5}",
+        ),
+        ({"headers": {"x-a": "b\r\nset-cookie: c"}}, "no header field (RFC 9110, 5.5) is 'x-a'"),
+        ({"headers": {"x-a": "\u20ac"}}, "no header field (RFC 9110, 5.5) is 'x-a'"),
+        ({"headers": {"x a": "b"}}, "no header field (RFC 9110, 5.5) is 'x a'"),
+        ({"headers": {"": "b"}}, "no header field (RFC 9110, 5.5) is ''"),
+    ],
+)
+def test_an_error_that_can_t_be_sent_is_logged_with_its_line(
+    wrong: Any, says: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail() -> None:
+        raise HttpError(**({"status": 400, "message": "no"} | wrong))
+
+    with pytest.raises(HttpError) as caught:
+        fail()
+    head, body = answer_to(stream=True).refuse(caught.value)
+    assert (head.status, json.loads(body)["error"]["code"]) == (500, "internal_error")
+    assert set(head.headers) == {"content-type"}
+    assert f"can't be sent: {says}" in caplog.text
+    assert "in fail" in caplog.text
+
+
+def test_an_error_is_one_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    answer_to().refuse(HttpError(400, "no\r\n2030-01-31 \x1b[2Jroot logged in"))
+    assert (
+        caplog.records[-1].getMessage().endswith(r"invalid_request: no\r\n2030-01-31 \x1b[2Jroot logged in")
+    )
 
 
 @pytest.mark.parametrize("value", [object(), {1, object()}, {"a": [object()]}])

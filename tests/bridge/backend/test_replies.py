@@ -1,8 +1,10 @@
 """`reply` and `async_reply`: a whole HTTP answer out of a body and an iterator, whatever that does."""
 
+import gc
 import inspect
 import json
 import logging
+import warnings
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
@@ -170,6 +172,11 @@ async def test_a_coroutine_is_named_as_what_it_is(caplog: pytest.LogCaptureFixtu
 
     assert (await async_reply(ASKED, forgot_to_yield)).status == 500  # type: ignore[arg-type]
     assert "a backend gave coroutine, expected an async iterator" in caplog.text
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # of a coroutine that is never awaited
+        assert reply(ASKED, forgot_to_yield).status == 500  # type: ignore[arg-type]
+        gc.collect()
+    assert "a backend gave coroutine, expected an iterator that is not async" in caplog.text
 
 
 def number(_request: CreateResponse) -> Iterator[Any]:

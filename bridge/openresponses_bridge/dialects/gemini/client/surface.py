@@ -168,7 +168,7 @@ _MODEL: Final = Description(
 SURFACE: Final = Surface(
     paths=(
         *_paths("v1beta"),
-        *_paths("v1"),  # where Google serves its older models
+        *_paths("v1"),  # where google-genai asks
         SurfacePath(path="/v1beta/models", asks=Asks.MODELS, description=_LIST),
         SurfacePath(path="/v1beta/models/{model}", asks=Asks.MODEL, description=_MODEL),
     ),
