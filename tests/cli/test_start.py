@@ -50,10 +50,20 @@ def _foreign(path: Path) -> None:
         database.execute("CREATE TABLE responses (id TEXT)")
 
 
+def _loop(path: Path) -> None:
+    path.symlink_to(path)
+
+
 @pytest.mark.parametrize("workers", ["1", "2"])
 @pytest.mark.parametrize(
     ("prepare", "message"),
-    [(_garbage, "not a SQLite database"), (_newer, "revision 9999"), (_foreign, "table `responses`")],
+    [
+        (_garbage, "not a SQLite database"),
+        (_newer, "revision 9999"),
+        (_foreign, "table `responses`"),
+        (Path.mkdir, "can't be opened"),
+        (_loop, "Too many levels of symbolic links"),
+    ],
 )
 def test_sqlite_file_that_can_not_be_used_ends_it(
     tmp_path: Path, prepare: object, message: str, workers: str
@@ -64,6 +74,7 @@ def test_sqlite_file_that_can_not_be_used_ends_it(
     code, said = ended(tmp_path, "--store", f"sqlite:///{path}", "--workers", workers)
     assert code == 1
     assert message in said
+    assert str(path) in said
 
 
 def test_postgres_that_refuses_ends_it(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from msgspec import to_builtins
 from openresponses_bridge.text import printable
 from openresponses_cli.commands.flags import parameter_of
 from openresponses_server.settings import EMBEDDED_STORE, KEYS_VARIABLES, Settings, WireKeys
-from openresponses_server.settings.files import as_toml, lines_of, masked, toml_key
+from openresponses_server.settings.files import as_toml, lines_of, masked, text_of, toml_key
 from openresponses_server.store.stores import shown_store
 from openresponses_server.upstreams.dialects import without_password
 from openresponses_server.upstreams.profiles import profile
@@ -37,7 +37,7 @@ class ValueSources:
     def __init__(self, config: Path | None, flags: Mapping[str, str]) -> None:
         self._config = config
         self._flags = flags
-        self._lines = {} if config is None else lines_of(config.read_text("utf-8"))
+        self._lines = {} if config is None else lines_of(text_of(config))
 
     def of(self, path: str) -> str:
         names = path.removeprefix("$.").replace("[", ".").split(".")

@@ -284,7 +284,9 @@ def _check_foundations(settings: Settings) -> None:
 
     from openresponses_server.errors import Outage
     from openresponses_server.settings.data_folder import check_writable
+    from openresponses_server.store.base import StoreError
     from openresponses_server.store.readiness import check_before_start
+    from openresponses_server.store.stores import shown_store
 
     for flag, folder in (("record", settings.record), ("trace", settings.trace.folder)):
         try:
@@ -296,7 +298,8 @@ def _check_foundations(settings: Settings) -> None:
     try:
         outages = asyncio.run(check_before_start(settings))
     except Outage as error:
-        raise click.ClickException(error.in_full) from error
+        where = f" ({shown_store(settings.store)})" if isinstance(error, StoreError) else ""
+        raise click.ClickException(printable(error.in_full + where)) from error
     for outage in outages:
         click.echo(f"{outage.in_full} (`/readyz` shows when this is over)", err=True)
 

@@ -20,7 +20,7 @@ from openresponses_bridge.random_ids import random_id
 from openresponses_server.api.spellings import FOREIGN, respell
 from openresponses_server.errors import HttpError, error_body, error_headers, shutting_down, without_frames
 from openresponses_server.http.access import KeysWanted
-from openresponses_server.http.auth import accept_query_key
+from openresponses_server.http.auth import accept_query_key, check_single_keys
 from openresponses_server.http.headers import HeaderFields, fields_of
 from openresponses_server.http.refusals import DEFECT
 from openresponses_server.limits.gate import Gate
@@ -176,6 +176,7 @@ class Admission:
             respell(scope)
         if self._gate.closing and scope["path"] not in _SERVED_WHILE_STOPPING:
             raise shutting_down()
+        check_single_keys(fields_of(scope))
         if scope.get("query_string"):
             accept_query_key(scope)
 

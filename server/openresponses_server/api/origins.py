@@ -53,6 +53,8 @@ class Origins:
         path, hosts = scope["path"], headers.getlist("host")
         if len(hosts) > 1:
             raise HttpError(400, "The request has several Host headers.", code="invalid_host")
+        if not hosts and scope["http_version"] == "1.1":  # RFC 9112, 3.2
+            raise HttpError(400, "The request has no Host header.", code="invalid_host")
         authority = authority_of(hosts[0]) if hosts else None
         if not self._is_known_host(authority, path):
             raise _unknown_host(hosts[0] if hosts else "")

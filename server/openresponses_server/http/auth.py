@@ -57,6 +57,16 @@ def client_key(headers: Mapping[str, str]) -> str | None:
     return None
 
 
+def check_single_keys(headers: HeaderFields) -> None:
+    """Raises HttpError 401 for a header with different keys in it: which of them another server on the way
+    has read is not certain."""
+    if headers.are_single:
+        return
+    for header, _prefix in PLACES:
+        if len(set(headers.getlist(header))) > 1:
+            raise refused(f"The request has several {header} headers: send one.")
+
+
 def accept_query_key(scope: Scope) -> None:
     """Move the key that a client has in its address, where its API has a parameter for it, into the header
     for it, before anything else reads the address. A key in a header counts before it. Raises HttpError 401

@@ -7,6 +7,7 @@ that what a request names is looked up and no path is made of it.
 
 from __future__ import annotations
 
+import os
 import string
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -126,7 +127,7 @@ def read_prompts(folder: str | None) -> dict[str, Prompt]:
     if folder is None:
         return {}
     try:
-        home, entries = Path(folder).resolve(), sorted(Path(folder).iterdir())
+        home, entries = os.path.realpath(folder), sorted(Path(folder).iterdir())
     except OSError as error:
         raise SettingsError(f"{folder}: {error.strerror}", "$.prompts") from error
     files = [

@@ -836,7 +836,8 @@ def load_settings(config: Path | None = None, **overrides: Any) -> Settings:
             with mistakes.kept():
                 changes[name] = place(settings, None if name in given else config)
         for name, variable in KEYS_VARIABLES.items():
-            changes[name] = _hashes(getattr(settings, name), variable)
+            with mistakes.kept():
+                changes[name] = _hashes(getattr(settings, name), variable, f"$.{name}")
         where = Path() if "upstreams" in given or config is None else config.parent
         settings = msgspec.structs.replace(
             settings,
@@ -867,15 +868,16 @@ def _hashed_wire_keys(given: WireKeys | None) -> WireKeys | None:
     found: dict[str, str] = {}
     for wire in given.__struct_fields__:
         for number, key in enumerate(getattr(given, wire)):
-            if found.setdefault(hashed(key.strip()), wire) != wire:
-                raise SettingsError("the key is in another list too", f"$.wire_keys.{wire}[{number}]")
+            place = f"$.wire_keys.{wire}[{number}]"
+            if found.setdefault(_hash(key, place), wire) != wire:
+                raise SettingsError("the key is in another list too", place)
     lists = {wire: [key for key, of in found.items() if of == wire] for wire in given.__struct_fields__}
     return WireKeys(**lists)
 
 
 def _trace(settings: Settings, config: Path | None) -> Tracing:
     folder = _written_folder(settings.trace.folder, config, "$.trace.folder")
-    keys = [hashed(key.strip()) for key in settings.trace.keys]
+    keys = [_hash(key, f"$.trace.keys[{index}]") for index, key in enumerate(settings.trace.keys)]
     return msgspec.structs.replace(settings.trace, folder=folder, keys=keys)
 
 
@@ -994,10 +996,16 @@ _PLACED: Final[dict[str, Callable[[Settings, Path | None], Any]]] = {
 """Settings that name places or keys → what they become; a path is relative to the file that has it."""
 
 
-def _hashes(given: list[str], variable: str) -> list[str]:
-    """The hashes of these keys, or else of those in the variable."""
+def _hashes(given: list[str], variable: str, place: str) -> list[str]:
+    """The hashes of these keys, or else of those in the variable. Raises SettingsError."""
     keys = given or [key for key in os.environ.get(variable, "").split(",") if key.strip()]
-    return [hashed(key.strip()) for key in keys]
+    return [_hash(key, f"{place}[{index}]") for index, key in enumerate(keys)]
+
+
+def _hash(key: str, place: str) -> str:
+    if not key.strip():  # which no client can send, as of a variable that is empty
+        raise SettingsError("the key is empty", place)
+    return hashed(key.strip())
 
 
 def seconds_of(duration: str) -> float | None:

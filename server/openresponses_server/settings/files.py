@@ -223,7 +223,7 @@ def located(config: Path | None, overridden: Collection[str] = ()) -> Iterator[N
 
 def place_in(config: Path, path: str) -> str:
     """The file and line of this path, or the file alone if the line is not known."""
-    line = line_of(path, lines_of(config.read_text("utf-8")))
+    line = line_of(path, lines_of(text_of(config)))
     return f"{config}:{line}" if line else str(config)
 
 
@@ -231,11 +231,21 @@ def _first_name(path: str) -> str:
     return path.removeprefix("$.").partition(".")[0].partition("[")[0]
 
 
+def text_of(path: Path) -> str:
+    """The text of a TOML file, without the byte order mark that editors of Windows put before it. Raises
+    OSError and UnicodeDecodeError."""
+    return path.read_text("utf-8-sig")
+
+
 def read_config(path: Path) -> dict[str, Any]:
     """The file's fields. Raises ConfigError with the file and the line."""
     try:
-        read = tomllib.loads(path.read_text("utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        read = tomllib.loads(text_of(path))
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        what = f"the file is not UTF-8: byte 0x{error.object[error.start]:02x}"
+        raise ConfigError(what, place=f"{path}:{line}") from error
+    except (OSError, tomllib.TOMLDecodeError) as error:
         raise ConfigError(str(error), place=str(path)) from error
     except RecursionError:
         read = None  # for nested lists and tables; dotted keys nest without recursion

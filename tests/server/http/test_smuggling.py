@@ -219,6 +219,23 @@ def test_the_authority_of_a_handshake_s_target_counts(base: str) -> None:
             assert status in client.read(until=b"\r\n\r\n")
 
 
+def test_a_request_without_a_host_is_refused(base: str) -> None:
+    with raw_connection(base) as client:
+        client.send(b"GET /healthz HTTP/1.1\r\n\r\n")
+        assert answer(client.read(until=b"}}"))[1]["error"]["code"] == "invalid_host"
+
+
+def test_different_keys_in_one_header_are_refused() -> None:
+    keys = ["alice", "bob"]
+    with serving(Settings(api_keys=[hashed(key) for key in keys])) as base:
+        for header in ("Authorization: Bearer ", "x-api-key: ", "x-goog-api-key: ", "api-key: "):
+            for given, status in ((keys, 401), (keys[:1] * 2, 200)):
+                fields = [header + key for key in given]
+                with raw_connection(base) as client:
+                    client.send(request("/v1/models", None, *fields, method="GET"))
+                    assert answer(client.read(until=b"}}" if status == 401 else b"]}"))[0] == status
+
+
 def test_two_hosts_are_refused_whatever_the_target_says(base: str) -> None:
     with raw_connection(base) as client:
         client.send(request("http://localhost/healthz", None, "Host: localhost", method="GET"))

@@ -84,6 +84,34 @@ def test_what_follows_from_a_mistake_is_not_another_one(tmp_path: Path) -> None:
     assert [line.partition(": ")[0] for line in done.stderr.splitlines()] == [f"{config}:2", f"{config}:5"]
 
 
+def test_a_byte_order_mark_is_skipped(tmp_path: Path) -> None:
+    config = tmp_path / "c.toml"
+    config.write_text("port = 1\nhost = 5\n", "utf-8-sig")
+    done = CliRunner().invoke(main, ["config", "check", str(config)])
+    assert done.stderr == f"{config}:2: host: Expected `str`, got `int`\n"
+    config.write_text("port = 1\n", "utf-8-sig")
+    done = CliRunner().invoke(main, ["config", "check", str(config)])
+    assert (done.exit_code, f"port = 1  # {config}:1" in done.stdout) == (0, True)
+
+
+def test_what_is_not_utf_8_is_named_with_its_line(tmp_path: Path) -> None:
+    config = tmp_path / "c.toml"
+    config.write_bytes(b"port = 1\nhost = '\xe9'\n")
+    done = CliRunner().invoke(main, ["config", "check", str(config)])
+    assert done.stderr == f"{config}:2: the file is not UTF-8: byte 0xe9\n"
+
+
+@pytest.mark.parametrize("setting", ["api_keys", "operator_keys", "trace.keys", "wire_keys.openai"])
+def test_an_empty_key_is_named(tmp_path: Path, setting: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of a variable that is set and empty: with it alone a server would start that nobody can ask."""
+    monkeypatch.setenv("BLANK", " ")
+    config = tmp_path / "c.toml"
+    for empty in ("", " ", "${BLANK}"):
+        config.write_text(f'{setting} = ["k", "{empty}"]\n')
+        done = CliRunner().invoke(main, ["config", "check", str(config)])
+        assert (done.exit_code, done.stderr) == (1, f"{config}:1: {setting}[1]: the key is empty\n")
+
+
 def test_what_is_right_is_usable_without_the_rest() -> None:
     with pytest.raises(ConfigError) as wrong:
         converted({"port": 1, "host": 2, "prot": 3, "limits": {"grace": -1, "items": 5}}, Settings)

@@ -35,7 +35,7 @@ def default_file() -> Path:
 
 def name_of_file(path: Path) -> str:
     """The name of the store in this file (`ResponseStore.name`)."""
-    return f"sqlite-{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:16]}"
+    return f"sqlite-{hashlib.sha256(os.path.realpath(path).encode()).hexdigest()[:16]}"
 
 
 def folder_beside(path: Path) -> Path:

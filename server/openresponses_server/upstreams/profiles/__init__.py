@@ -7,6 +7,7 @@ folder with more profiles; one that is used is checked whole.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from functools import cache
@@ -175,7 +176,7 @@ def _files(folder: Path | None) -> dict[str, Path]:
     if folder is None:
         return {}
     try:
-        home, entries = folder.resolve(), sorted(folder.iterdir())
+        home, entries = os.path.realpath(folder), sorted(folder.iterdir())
     except OSError as error:
         raise SettingsError(f"profiles {folder}: {error.strerror}") from error
     found = (each for each in entries if each.name.endswith(_SUFFIX) and not each.name.startswith("."))
