@@ -176,7 +176,6 @@ class Admission:
             respell(scope)
         if self._gate.closing and scope["path"] not in _SERVED_WHILE_STOPPING:
             raise shutting_down()
-        check_single_keys(fields_of(scope))
         if scope.get("query_string"):
             accept_query_key(scope)
 
@@ -217,6 +216,8 @@ class RequestChecks:
     def _check(self, scope: Scope) -> None:
         self._admission.check(scope)
         fields = fields_of(scope)
+        if not fields.are_single:
+            check_single_keys(fields)
         for check in self._checks:
             check(scope, fields)
 

@@ -60,8 +60,6 @@ def client_key(headers: Mapping[str, str]) -> str | None:
 def check_single_keys(headers: HeaderFields) -> None:
     """Raises HttpError 401 for a header with different keys in it: which of them another server on the way
     has read is not certain."""
-    if headers.are_single:
-        return
     for header, _prefix in PLACES:
         if len(set(headers.getlist(header))) > 1:
             raise refused(f"The request has several {header} headers: send one.")

@@ -550,10 +550,11 @@ def _name(text: str | None, clean: Clean) -> str | None:
 
 
 def _no_message(status: int, headers: Mapping[str, str], body: bytes) -> str:
-    kind = headers.get("content-type", "").partition(";")[0].strip() or "no content type"
+    kind = headers.get("content-type", "").partition(";")[0].strip()
     text = printable(" ".join(body[: 4 * _SHOWN_LENGTH].decode("utf-8", "replace").split()))
     if kind == _TEXT_TYPE and text and status not in _NOT_THERE:
         return text  # its own words
-    what = f"a body of type {printable(kind)}" if body.strip() else "an empty body"
+    typed = f"of type {printable(kind)}" if kind else "without a content type"
+    what = f"a body {typed}" if body.strip() else "an empty body"
     why = "; does it speak the dialect that it is set up with?" if status in _NOT_THERE else ""
     return f"the upstream answered with status {status} and {what}{why}"
