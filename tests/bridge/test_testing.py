@@ -136,11 +136,11 @@ def test_random_streams_walk_every_transition() -> None:
     """What Hypothesis chooses differs with the modules that are loaded: a seed that misses one is followed by
     another."""
     walked, every = Walked(), all_transitions()
-    for number in range(20):
+    for number in range(120):
 
         @seed(number)
         @given(streams())
-        @settings(max_examples=300, database=None)
+        @settings(max_examples=50, database=None)
         def walk(stream: RandomStream) -> None:
             walked.add(stream)
 

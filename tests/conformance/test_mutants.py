@@ -268,7 +268,8 @@ def spoiled(stream: list[Event]) -> Iterator[list[Event]]:
     """The stream with one of its fields missing or of a wrong type, each value at every sixth field."""
     fields = [(nth, path) for nth, event in enumerate(stream) for path in places(event)]
     for count, (nth, (*parents, last)) in enumerate(fields):
-        events = deepcopy(stream)
+        events = [*stream]
+        events[nth] = json.loads(json.dumps(stream[nth]))
         holder: Any = events[nth]
         for key in parents:
             holder = holder[key]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
-from copy import deepcopy
 from typing import Any, Final
 
 Path = tuple[str | int, ...]
@@ -24,8 +24,9 @@ def places(value: Any, path: Path = ()) -> Iterator[Path]:
 def changed_at(request: dict[str, Any], place: Path) -> Iterator[dict[str, Any]]:
     """The request with the value at this place left out, or another there."""
     *before, last = place
+    text = json.dumps(request)
     for wrong in (..., *WRONG):
-        made: Any = deepcopy(request)
+        made = json.loads(text)  # faster than a deep copy
         within = made
         for key in before:
             within = within[key]

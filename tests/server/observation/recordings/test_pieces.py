@@ -24,8 +24,8 @@ from openresponses_server.settings import Limits
 
 _CALL = b'{"index":0,"id":"c","function":{"name":"f","arguments":"{}"}}'
 CHAT = b'{"id":"c","object":"chat.completion.chunk","model":"m","choices":[{"index":0,"delta":{%b}}]}'
-MANY = 30_000
 MOST = 4096
+MANY = 3 * MOST
 
 
 def counted(lines: list[bytes], read: list[int]) -> Iterator[bytes]:
