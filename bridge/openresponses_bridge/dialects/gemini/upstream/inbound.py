@@ -188,8 +188,11 @@ class Inbound(OnceBegun):
         logprobs = logprobs_of(reader.object(candidate, "logprobsResult"), self.diagnostics)
         self._native.keep_candidate(candidate, finish)
         events: list[Event] = []
-        for part in reader.parts(reader.object(candidate, "content")):
-            events += self._parts.part(part, logprobs, whole=finish.stopped)
+        parts = [*reader.parts(reader.object(candidate, "content"))]
+        for number, part in enumerate(parts, 1):
+            # what another part follows was not cut
+            whole = finish.stopped or (finish.failure is None and number < len(parts))
+            events += self._parts.part(part, logprobs, whole=whole)
             if part.get("text"):
                 logprobs = []
         self._grounding = reader.object(candidate, _GROUNDING) or self._grounding

@@ -126,6 +126,16 @@ def test_a_call_is_whole_if_the_model_stopped_by_itself(reason: str, status: str
     assert CheckedGemini([chunk(CALL), chunk(finish=reason)]).output[0]["status"] == "completed"
 
 
+@pytest.mark.parametrize("reason", ["MAX_TOKENS", "SAFETY", "OTHER"])
+def test_a_call_that_another_part_follows_is_whole(reason: str) -> None:
+    fed = CheckedGemini([chunk(CALL, {"functionCall": {"name": "g", "args": {}}}, finish=reason)])
+    assert [item["status"] for item in fed.output] == ["completed", "incomplete"]
+    streamed = CheckedGemini([chunk(CALL), chunk({"functionCall": {"name": "g", "args": {}}}, finish=reason)])
+    assert fed.output == streamed.output
+    failed = CheckedGemini([chunk(CALL, {"text": "Hm"}, finish="UNEXPECTED_TOOL_CALL")])
+    assert failed.output[0]["status"] == "incomplete"
+
+
 def test_a_call_that_was_not_offered_is_never_whole() -> None:
     fed = CheckedGemini([chunk(CALL, finish="UNEXPECTED_TOOL_CALL")])
     assert (fed.status, fed.output[0]["status"]) == ("failed", "incomplete")
