@@ -27,6 +27,13 @@ HEAVY = {
     "structlog",
     "uvicorn",
 }
+PARSING = {
+    "openresponses_bridge",
+    "openresponses_bridge.text",
+    "openresponses_bridge.dialects",
+    "openresponses_bridge.dialects.table",
+}
+"""What of the library the parsing of flags needs."""
 STREAM = 'data: {"choices":[{"delta":{"content":"Hi."},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'
 APP = (
     "from openresponses_server.api.app import create_app; "
@@ -61,17 +68,42 @@ def modules(code: str, *arguments: str) -> set[str]:
     return loaded(code, shown, arguments)
 
 
-@pytest.mark.parametrize("arguments", [path for path, _ in commands()])
-def test_help_loads_what_parses_flags_and_nothing_else(arguments: str) -> None:
-    found = modules("from openresponses_server.__main__ import main; main()", *arguments.split(), "--help")
-    assert found & {*HEAVY, "asyncio", "difflib", "msgspec", "ssl", "tempfile", "tomllib"} == set()
-    names = {
-        "bridge",
-        "openresponses_bridge.text",
-        "openresponses_bridge.dialects",
-        "openresponses_bridge.dialects.table",
-    }
-    assert {name for name in found if name.partition(".")[0] == "bridge"} <= names
+# each in a process of its own, forked from one that has parsed nothing yet
+_ALL_HELP = """
+import os
+import sys
+
+from openresponses_server.__main__ import main
+
+folder, *commands = sys.argv[1:]
+for number, command in enumerate(commands):
+    child = os.fork()
+    if not child:
+        sys.argv = ["openresponses-bridge", *command.split(), "--help"]
+        try:
+            main()
+        except SystemExit as end:
+            assert not end.code
+        with open(f"{folder}/{number}", "w") as file:
+            print(*sys.modules, file=file)
+        sys.exit()
+    assert os.waitpid(child, 0)[1] == 0, command
+"""
+
+
+def test_help_loads_what_parses_flags_and_nothing_else(tmp_path: Path) -> None:
+    asked = [path for path, _ in commands()]
+    program = [sys.executable, "-c", _ALL_HELP, str(tmp_path), *asked]
+    done = subprocess.run(program, cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert len(asked) > 40
+    for number, command in enumerate(asked):
+        found = set((tmp_path / str(number)).read_text().split())
+        unused = {*HEAVY, "asyncio", "difflib", "msgspec", "ssl", "tempfile", "tomllib"}
+        assert found & unused == set(), command
+        assert "click" in found
+        own = {name for name in found if name.partition(".")[0] == "openresponses_bridge"}
+        assert own <= PARSING, f"{command}: {own - PARSING}"
 
 
 def test_the_names_in_help_are_those_of_captures() -> None:
