@@ -19,6 +19,7 @@ from openresponses_cli.commands.progress import CountedReader, progress
 if TYPE_CHECKING:
     from sqlalchemy import URL
 
+    from openresponses_server.errors import Outage
     from openresponses_server.store.base import ResponseStore
 
 _path = click.Path(dir_okay=False, path_type=Path)
@@ -87,7 +88,7 @@ def upgrade_tables(store: str, create: bool) -> None:
     from openresponses_server.store.sql.migrate import remove_secrets, upgrade
     from openresponses_server.store.sql.sqlite_file import default_file
 
-    with reported_failures(), progress("upgrading"):
+    with reported_failures(store), progress("upgrading"):
         url = database_url(store)
         missing = is_sqlite(url) and not file_of(url).exists()
         if missing and not create and file_of(url) != default_file():
@@ -144,7 +145,7 @@ def import_(store: str, file: str) -> None:
 
     with (
         input_file(file) as source,
-        reported_failures(),
+        reported_failures(store),
         progress("importing", _size(file), "bytes") as advance,
     ):
         done = import_lines(database_url(store), CountedReader(source, advance), _name_line)
@@ -162,7 +163,7 @@ def backup(store: str, file: Path) -> None:
     """Copy a SQLite store to FILE while servers use it."""
     from openresponses_server.store.sql.transfer import back_up
 
-    with reported_failures(), progress("copying"):
+    with reported_failures(store), progress("copying"):
         size = back_up(existing(store), file)
     click.echo(f"{size} bytes written to {file}")
 
@@ -179,7 +180,7 @@ def _run(store: str, work: Callable[[ResponseStore], Awaitable[None]]) -> None:
         finally:
             await opened.close()
 
-    with reported_failures():
+    with reported_failures(store):
         existing(store)
         asyncio.run(run())
 
@@ -206,9 +207,18 @@ def _name_line(number: int, why: str) -> None:
     click.echo(printable(f"line {number}: {why}"), err=True)
 
 
+def outage_text(outage: Outage, store: str | None) -> str:
+    """What does not work; where it is the store, with its address."""
+    from openresponses_server.store.base import StoreError
+    from openresponses_server.store.stores import shown_store
+
+    where = f" ({shown_store(store)})" if store is not None and isinstance(outage, StoreError) else ""
+    return printable(outage.in_full + where)
+
+
 @contextmanager
-def reported_failures() -> Iterator[None]:
-    """Exit with code 2 for a wrong store URL, 1 for a store that fails."""
+def reported_failures(store: str | None = None) -> Iterator[None]:
+    """Exit with code 2 for a wrong store URL, 1 for a store that fails, which is named."""
     from openresponses_bridge.errors import BridgeError
     from openresponses_server.errors import Outage
     from openresponses_server.settings import SettingsError
@@ -218,6 +228,6 @@ def reported_failures() -> Iterator[None]:
     except SettingsError as error:
         raise click.UsageError(str(error)) from error
     except Outage as error:
-        raise click.ClickException(error.in_full) from error
+        raise click.ClickException(outage_text(error, store)) from error
     except BridgeError as error:
         raise click.ClickException(error.message) from error

@@ -267,5 +267,5 @@ def _run(store: str, work: Callable[[KeyStore], Awaitable[T]], *, create: bool =
         finally:
             await opened.close()
 
-    with reported_failures():
+    with reported_failures(store):
         return asyncio.run(run())

@@ -282,11 +282,10 @@ def _check_foundations(settings: Settings) -> None:
     exit code 1; one that may pass is reported."""
     import asyncio
 
+    from openresponses_cli.commands.db import outage_text
     from openresponses_server.errors import Outage
     from openresponses_server.settings.data_folder import check_writable
-    from openresponses_server.store.base import StoreError
     from openresponses_server.store.readiness import check_before_start
-    from openresponses_server.store.stores import shown_store
 
     for flag, folder in (("record", settings.record), ("trace", settings.trace.folder)):
         try:
@@ -298,8 +297,7 @@ def _check_foundations(settings: Settings) -> None:
     try:
         outages = asyncio.run(check_before_start(settings))
     except Outage as error:
-        where = f" ({shown_store(settings.store)})" if isinstance(error, StoreError) else ""
-        raise click.ClickException(printable(error.in_full + where)) from error
+        raise click.ClickException(outage_text(error, settings.store)) from error
     for outage in outages:
         click.echo(f"{outage.in_full} (`/readyz` shows when this is over)", err=True)
 

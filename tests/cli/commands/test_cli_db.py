@@ -148,6 +148,14 @@ def test_what_can_not_be_done_is_reported(tmp_path: Path, name: str) -> None:
     broken = run(*name.split(), "--store", f"sqlite:///{tmp_path}/text")
     assert broken.exit_code == 1
     assert broken.output.startswith("Error: The session store's file is not a SQLite database")
+    assert broken.output.endswith(f" ({tmp_path}/text)\n")
+
+
+def test_keys_name_a_store_that_can_not_be_used(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("no database" * 100)
+    broken = CliRunner().invoke(main, ["keys", "list", "--store", f"sqlite:///{tmp_path}/text"])
+    assert broken.exit_code == 1
+    assert broken.output.endswith(f" is not a database ({tmp_path}/text)\n")
 
 
 def test_export_to_a_file_and_import_from_it(url: str, tmp_path: Path) -> None:
