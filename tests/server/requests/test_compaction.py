@@ -4,11 +4,14 @@ from typing import Any
 
 import pytest
 
+from openresponses_bridge.protocol.content import InputTextContent, OutputTextParam
 from openresponses_bridge.protocol.input_items import CompactionParam, MessageParam
+from openresponses_bridge.protocol.request import CreateResponse
 from openresponses_bridge.seal import Sealer
 from openresponses_server.api.compaction import KEPT_TOKENS
 from openresponses_server.requests.compaction import open_compactions, seal_summary, transcript
 from openresponses_server.settings import Settings, UpstreamSettings
+from openresponses_server.store.history import own_input
 from tests.support import dialect_scripts as scripts
 from tests.support.schema import violations as schema_violations
 from tests.support.serving import Reply, call, respond, serving, stream
@@ -284,3 +287,10 @@ def test_transcript_shows_what_text_can_hold() -> None:
     assert "AAAA" not in said
     for words in ("[image]", "[file a.pdf]", "select 1", "[output of c]\n1", "web_search_call"):
         assert words in said
+
+
+def test_texts_of_a_window_that_is_sent_back_are_input_unless_the_assistant_said_them() -> None:
+    window = [MessageParam(role, [OutputTextParam("One")]) for role in ("user", "assistant")]
+    users, assistants = own_input(CreateResponse(model="m", input=[*window]))
+    assert users == MessageParam("user", [InputTextContent("One")])
+    assert assistants == window[1]

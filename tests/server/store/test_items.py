@@ -17,6 +17,7 @@ from openresponses_bridge.protocol.input_items import (
 from openresponses_bridge.protocol.response import Response
 from openresponses_bridge.protocol.unknown import UnknownItem
 from openresponses_server.store.base import Lease, ResponseStore, TooLarge
+from openresponses_server.store.memory import MemoryStore
 from tests.support.stores import frames, messages, record
 
 HELD = Lease("w", 10.0)
@@ -183,3 +184,11 @@ async def test_items_beyond_the_limit_are_not_read(store: ResponseStore) -> None
     assert (await store.items(["b"], most=1000)).keys() == {"b"}
     with pytest.raises(TooLarge):  # the response is read as a whole
         await store.items(["out"], most=100)
+
+
+async def test_a_store_in_memory_has_nothing_left_once_it_is_closed() -> None:
+    store = MemoryStore()
+    await put(store, "r", said("out"), input=[MessageParam("user", "One", id="in")])
+    assert (await texts(store, "in", "out")).keys() == {"in", "out"}
+    await store.close()
+    assert await texts(store, "in", "out") == {}
