@@ -19,3 +19,10 @@ from openresponses_server.runs.answers import AnswerLog
 def test_a_round_goes_on_unless_the_client_has_to_answer(item: Item, waits: bool) -> None:
     answers = AnswerLog(lambda usage, _written, _given: usage, lambda: "m", lambda _size: None)
     assert answers.add([item], [(HostedCall("call_2", "search", "{}"), "found")]) is waits
+
+
+def test_an_answer_that_was_condensed_is_not_what_the_upstream_has_stored() -> None:
+    answers = AnswerLog(lambda usage, _written, _given: usage, lambda: "m", lambda _size: None)
+    assert answers.is_whole
+    answers.condense([])
+    assert not answers.is_whole

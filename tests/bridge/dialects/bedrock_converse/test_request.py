@@ -261,6 +261,12 @@ def test_effort_is_asked_for_as_the_model_wants_it(model: str, fields: Any) -> N
     assert lost == ([] if fields else ["reasoning.effort"])
 
 
+@pytest.mark.parametrize(("temperature", "lost"), [(1.0, []), (1.5, ["temperature"])])
+def test_a_temperature_above_the_highest_is_sent_as_that(temperature: float, lost: list[str]) -> None:
+    body, losses = sent(temperature=temperature)
+    assert (body["inferenceConfig"]["temperature"], losses) == (1.0, lost)
+
+
 def test_a_budget_leaves_room_for_the_answer_and_takes_no_temperature() -> None:
     model = "anthropic.claude-sonnet-4-5"
     body, lost = sent(model=model, reasoning={"effort": "high"}, max_output_tokens=4000, temperature=0.5)
