@@ -220,7 +220,7 @@ def test_each_call_is_logged(model: ScriptedUpstream, inside: Path) -> None:
     assert lines[0]["input"].startswith('{"path":"notes.txt","content":"xxx')
     assert len(lines[0]["input"]) == 10_001
     assert (lines[1]["error"], lines[1]["seconds"] >= 0) == (None, True)
-    assert "exists already" in lines[3]["error"]
+    assert "already exists" in lines[3]["error"]
     assert lines[5]["code"] == "bridge.tools.declined"
     assert oct(log.stat().st_mode)[-3:] == "600"
 

@@ -107,7 +107,7 @@ def approval_panel(request: ApprovalRequest) -> Panel:
     parts: list[RenderableType] = [Text.assemble((f"{name}: ", "bold"), text) for name, text in fields]
     if len(request.arguments) > _MOST_ARGUMENTS:
         more = counted(len(request.arguments) - _MOST_ARGUMENTS, "more character")
-        parts.append(Text(f"Not all of the arguments is shown: there are {more}.", "bold red"))
+        parts.append(Text(f"The arguments are longer than shown: there are {more}.", "bold red"))
     title = Text("The model's server asks to run this call")
     return Panel(Group(*parts), title=title, title_align="left", border_style="yellow", expand=False)
 
@@ -316,7 +316,7 @@ class Screen:
         """Decline a call that nobody can be asked about, and say so."""
         self.show_approval(request)
         self._console.print(
-            Text("Declined, since nobody can be asked here: --yes allows every call.", "yellow")
+            Text("Declined, since there is no terminal to ask at; --yes allows every call.", "yellow")
         )
         return False
 

@@ -38,15 +38,19 @@ _ANSWERED, _NOT_ANSWERED, _CANCELLED = 0, 1, 130
     "--folder",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     default=".",
-    help="Where the built-in tools work, and nowhere else (default: the current one).",
+    help="The folder to which the built-in tools are confined (default: the current one).",
 )
-@click.option("--tools", metavar="MODULE:REGISTRY", help="A ToolRegistry of your own instead of those tools.")
+@click.option(
+    "--tools",
+    metavar="MODULE:REGISTRY",
+    help="Offer the tools of this ToolRegistry instead of the built-in ones.",
+)
 @click.option(
     "--without",
     "disabled",
     multiple=True,
     metavar="NAME|TAG",
-    help="Leave out this tool, or those with this tag (read, edit, shell): not offered and not run.",
+    help="Neither offer nor run this tool, or the tools with this tag (read, edit, shell).",
 )
 @click.option(
     "--attach",
@@ -54,13 +58,17 @@ _ANSWERED, _NOT_ANSWERED, _CANCELLED = 0, 1, 130
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     multiple=True,
     metavar="FILE",
-    help="Show the model this file or image; one in the folder can be named in TASK: #file:PATH.",
+    help="Show the model this file or image; TASK can name one in the folder as #file:PATH.",
 )
 @click.option(
-    "--open", "open_files", multiple=True, metavar="FILE", help="Name this file as open in the system text."
+    "--open",
+    "open_files",
+    multiple=True,
+    metavar="FILE",
+    help="Say in the system text that this file is open.",
 )
 @click.option(
-    "--modified", multiple=True, metavar="FILE", help="Name this file as changed in the system text."
+    "--modified", multiple=True, metavar="FILE", help="Say in the system text that this file was changed."
 )
 @click.option(
     "--system",
@@ -68,9 +76,11 @@ _ANSWERED, _NOT_ANSWERED, _CANCELLED = 0, 1, 130
     metavar="FILE",
     help="Read the system text from this file (default: that of a coding assistant).",
 )
-@click.option("--note", "notes", multiple=True, metavar="TEXT", help="A line for the system text.")
+@click.option("--note", "notes", multiple=True, metavar="TEXT", help="Add this line to the system text.")
 @click.option(
-    "--web-search", is_flag=True, help="Let the model search the web, by its upstream or the config's search."
+    "--web-search",
+    is_flag=True,
+    help="Let the model search the web, through its upstream or the search that the config sets up.",
 )
 @click.option(
     "--mcp",
@@ -83,7 +93,7 @@ _ANSWERED, _NOT_ANSWERED, _CANCELLED = 0, 1, 130
     "--max-tool-calls",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Calls of the web search and MCP servers for each answer (default: the config's).",
+    help="At most this many calls of web search and MCP servers for each answer (default: as in the config).",
 )
 @config_flag
 @upstream_flags(ASKED)
@@ -94,37 +104,40 @@ _ANSWERED, _NOT_ANSWERED, _CANCELLED = 0, 1, 130
     default=25,
     show_default=True,
     metavar="ROUNDS",
-    help="Rounds of tool calls before you are asked whether to go on.",
+    help="Rounds of tool calls after which you are asked whether to continue.",
 )
 @click.option("--stop", is_flag=True, help="Stop at the limit instead of asking.")
 @click.option(
     "--max-prompt-tokens",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Summarise the conversation to stay within this many (default: the model's known limit).",
+    help="Summarise the conversation to keep prompts within this many tokens (default: the model's limit).",
 )
-@click.option("--condense", is_flag=True, help="Summarise by the beginnings of messages, without the model.")
+@click.option(
+    "--condense", is_flag=True, help="Summarise without the model, by keeping the beginning of each message."
+)
 @click.option(
     "--repair/--no-repair",
     default=True,
-    help="Whether tool arguments that are not valid JSON are repaired (default: yes).",
+    help="Repair tool arguments that are not valid JSON (default: yes).",
 )
 @click.option(
     "--log-calls",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Append a line of JSON to this file as each call of a tool begins and ends.",
+    help="Append a line of JSON to this file when a tool call begins and when it ends.",
 )
 @click.option(
     "--resume",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Record the run in this file and resume what it has; without TASK, its last task.",
+    help="Record the run in this file, or resume the run that it has; without TASK, resume its last task.",
 )
 @click.option(
     "--stateful",
     is_flag=True,
-    help="Store each round's response (in the config's store, else in memory) and continue it.",
+    help="Store each round's response (in the config's store, else in memory), and let the next round "
+    "continue it.",
 )
 @click.option(
     "--json", "as_json", is_flag=True, help="Print rounds and results as one JSON object at the end."
@@ -134,9 +147,9 @@ def command(
 ) -> None:
     """Have a model do TASK with tools that read, change and search files and run commands.
 
-    Commands are run, and files that are there are changed, only after you have allowed it. Exit code 0: the
-    model answered, 1: it did not (a limit, a failure, a cut answer), 2: something given is wrong, 130: it was
-    cancelled.
+    A command is run, or an existing file changed, only after you have allowed it. Exit code 0: the model
+    answered, 1: it did not (a limit was reached, it failed, its answer was cut off), 2: an argument, a
+    setting or a file can't be used, 130: the run was cancelled.
     """
     from openresponses_bridge.errors import BridgeError
     from openresponses_server.settings import SettingsError
@@ -152,7 +165,7 @@ def command(
             _check_servers(settings, flags["mcp_servers"])
             journal = _journal(open_until_the_end, resume)
             if not task.strip() and journal is not None and not journal.entries:
-                exit_unreadable(f"{resume}: it has no task to resume")
+                exit_unreadable(f"{resume} has no task to resume: give a TASK")
             call_log = _call_log(open_until_the_end, flags["log_calls"])
             for kept in (journal, call_log):
                 if kept is not None:
@@ -274,7 +287,7 @@ def _check_names(registry: ToolRegistry, disabled: tuple[str, ...]) -> None:
     known = {name for tool in registry for name in (tool.name, *tool.tags)}
     for name in disabled:
         if name not in known:
-            raise click.UsageError(f"--without: there is no tool and no tag {name!r}")
+            raise click.UsageError(f"--without: {name!r} is neither a tool nor a tag")
 
 
 def _check_servers(settings: Settings, names: tuple[str, ...]) -> None:

@@ -47,7 +47,7 @@ _NAME: Final = 100
 @upstream_flags(REACHED)
 @config_flag
 @click.option("--server", metavar="URL", help="Use the server that runs at this URL.")
-@click.option("--key-env", metavar="VAR", help="Environment variable with the key for this server.")
+@click.option("--key-env", metavar="VAR", help="Environment variable that holds the key for this server.")
 @click.option(
     "--attach",
     "attachments",
@@ -65,11 +65,12 @@ def command(
     as_json: bool,
     **flags: Any,
 ) -> None:
-    """Talk with a model: MESSAGE and its answer, or one message after the other at a terminal.
+    """Send a model MESSAGE and print its answer, or hold a conversation at the terminal.
 
-    Without a terminal, standard input is the message. Nothing is stored, tools are not offered. Without
-    --server and --upstream the server at its usual address is asked, else the demo model. Exit code 0: the
-    model answered, 1: it did not, 2: something given is wrong, 130: it was cancelled.
+    Without MESSAGE, standard input is the message if it is not a terminal. Nothing is stored, and no tools
+    are offered. Without --server and --upstream, the server at the default address is asked if one runs
+    there, else the demo model. Exit code 0: the model answered, 1: it did not, 2: an argument, a setting or a
+    file can't be used, 130: the answer was cancelled.
     """
     from openresponses_cli.agents.coding.discovery import UnusableServer
     from openresponses_cli.commands.run import server_to_use
@@ -110,7 +111,7 @@ def _talk(
                 return chat.run_interactive(runner)
             text = message if message is not None else _piped()
             if not text.strip():
-                exit_unreadable("there is nothing to ask")
+                exit_unreadable("the message is empty: give MESSAGE, or write it to standard input")
             return chat.once(runner, text.strip())
         finally:
             runner.run(chat.close())
@@ -159,7 +160,7 @@ class _Chat:
         """Send messages as they are typed, until the end of input; returns the exit code."""
         import readline  # noqa: F401 - editing and history at the prompt
 
-        self._print(f"{_shown(self._model)} at {self._server.base}. /help shows what else can be typed.")
+        self._print(f"{_shown(self._model)} at {self._server.base}. /help lists the commands.")
         for line in _lines():
             if line.startswith("/"):
                 word, _, rest = line.partition(" ")
@@ -167,7 +168,7 @@ class _Chat:
                 if word == "/quit":
                     break
                 if does is None:
-                    self._print(f"{_shown(word)} is not a command; /help shows those there are", "yellow")
+                    self._print(f"{_shown(word)} is not a command; /help lists the commands", "yellow")
                 else:
                     does(self, rest.strip())
                 continue

@@ -44,7 +44,7 @@ from openresponses_server.upstreams.http import HttpUpstream
 
 _TIMEOUT: Final = 5.0  # seconds for a store
 _FIRST_LINE: Final = 200
-_PORT: Final = "a port to listen at"
+_PORT: Final = "a port to listen on"
 _TAKEN: Final = "`run` uses it, another `serve` needs another --port"
 State = Literal["ok", "note", "missing"]
 
@@ -85,7 +85,7 @@ async def _port(settings: Settings) -> CheckResult:
     if not is_listening(settings.host, settings.port):
         refusal = _refusal_of(settings.host, settings.port)
         if refusal:
-            return CheckResult(what, "missing", f"a server can't listen at {address}: {refusal}", _PORT)
+            return CheckResult(what, "missing", f"a server can't listen on {address}: {refusal}", _PORT)
         return CheckResult(what, "ok", f"{address} is free")
     try:
         count = len((await models_of(address, None)).listed)
@@ -101,7 +101,7 @@ async def _port(settings: Settings) -> CheckResult:
 
 
 def _refusal_of(host: str, port: int) -> str:
-    """Return why a server can't listen at this address, as far as trying shows; "" if it can."""
+    """Return why a server can't listen on this address, as far as trying shows; "" if it can."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as tried:
         tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -150,7 +150,7 @@ async def _engine(asked: UpstreamCheck) -> list[CheckResult]:
         return []
     advice = [*engine.advice]
     if asked.settings.profile != engine.profile:
-        advice.append(f"the profile {engine.profile} has what is known of it: --upstream {engine.profile}")
+        advice.append(f"there is a profile for it: --upstream {engine.profile}")
     what = f"engine of {called(upstream.name)}"
     if not advice:
         return [CheckResult(what, "ok", engine.described)]

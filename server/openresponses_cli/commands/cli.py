@@ -21,11 +21,11 @@ _COMMANDS: Final = {
     ),
     "config": (
         "openresponses_cli.commands.config",
-        "Check what `serve` would run with, and where it comes from.",
+        "Check the settings of `serve`, and show where each comes from.",
     ),
     "models": (
         "openresponses_cli.commands.config:models",
-        "Write what is known of models, from a file, for `serve`.",
+        "Update the facts about models that `serve` uses, from a file.",
     ),
     "init": ("openresponses_cli.commands.init", "Ask a few questions and write the config for `serve`."),
     "run": (
@@ -44,18 +44,18 @@ _COMMANDS: Final = {
     ),
     "inspect": (
         "openresponses_cli.commands.inspect",
-        "Show a stream as a tree of its items, while it comes.",
+        "Show a stream as a tree of its items, as it arrives.",
     ),
     "conform": ("openresponses_cli.commands.conform", "Check a running server against the protocol."),
     "corpus": (
         "openresponses_cli.commands.corpus",
-        "Test a decoder or client with streams and what they say.",
+        "Test a decoder or client with streams whose meaning is known.",
     ),
     "agent": ("openresponses_cli.commands.agent", "Have a model do a task with tools, in the terminal."),
     "chat": ("openresponses_cli.commands.chat", "Talk with a model in the terminal."),
     "responses": (
         "openresponses_cli.commands.responses",
-        "Look at, delete and export what a server stores for your key.",
+        "Show, delete and export what a server stores for your key.",
     ),
     "demo": ("openresponses_cli.commands.demo", "Show a streamed round trip in the terminal."),
     "db": (
@@ -69,7 +69,7 @@ _COMMANDS: Final = {
     "vscode": ("openresponses_cli.commands.vscode", "Get the extension for VS Code."),
     "completion": (
         "openresponses_cli.commands.completion",
-        "Print what makes bash, zsh or fish complete commands.",
+        "Print the completion script for bash, zsh or fish.",
     ),
 }
 

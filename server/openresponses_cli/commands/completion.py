@@ -12,9 +12,11 @@ _VARIABLE = "_OPENRESPONSES_BRIDGE_COMPLETE"
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def command(context: click.Context, shell: str) -> None:
-    """Print what makes SHELL complete commands, flags and their values: put
-    `eval "$(openresponses-bridge completion bash)"` into ~/.bashrc or, with zsh, ~/.zshrc; for fish write it
-    to ~/.config/fish/completions/openresponses-bridge.fish.
+    """Print the script with which a shell completes commands, flags and their values.
+
+    For bash put `eval "$(openresponses-bridge completion bash)"` into ~/.bashrc; for zsh put the same line,
+    with zsh, into ~/.zshrc; for fish write the output to
+    ~/.config/fish/completions/openresponses-bridge.fish.
     """
     from click.shell_completion import get_completion_class
 

@@ -24,7 +24,7 @@ from openresponses_cli.commands.serve import command as serve
 
 @click.group()
 def command() -> None:
-    """Look at what `serve` would run with, and at what it may be."""
+    """Check the settings of `serve`, and print the schemas of its files."""
 
 
 @command.command("check", params=list(serve.params))
@@ -34,12 +34,13 @@ def command() -> None:
 @click.option("--all", "everything", is_flag=True, help="Print the defaults too.")
 @click.pass_context
 def check(context: click.Context, /, file: Path | None, everything: bool, **flags: Any) -> None:
-    """Say whether `serve` can run with these settings, and print those that are not defaults, as TOML, with
-    the place that each comes from: a line of FILE (or of --config), a flag, an environment variable or a
-    profile. Secrets are not shown.
+    """Check whether `serve` can run with these settings, and print those that differ from the defaults.
 
-    It takes the flags of `serve`. It connects to nothing. Exit code 0: these settings can be used, 1: they
-    can't, and what is wrong is named.
+    They are printed as TOML, each with where it comes from: a line of FILE (or of --config), a flag, an
+    environment variable or a profile. Secrets are not shown.
+
+    The flags are those of `serve`; no connection is made. Exit code 0: the settings can be used, 1: they
+    can't, and each mistake is named.
     """
     from openresponses_cli.commands.effective import ValueSources, shown
     from openresponses_server.settings import SettingsError
@@ -54,7 +55,7 @@ def check(context: click.Context, /, file: Path | None, everything: bool, **flag
         sys.exit(1)
     print_deprecated(config)
     places = ValueSources(config, _flags(context))
-    rest = "" if everything else "; what follows differs from the defaults, --all prints those too"
+    rest = "" if everything else "; these differ from the defaults, which --all prints too"
     click.echo(f"# OK: serve can run with these settings{rest}")
     for line in shown(settings, places, everything=everything):
         click.echo(line)
@@ -63,9 +64,11 @@ def check(context: click.Context, /, file: Path | None, everything: bool, **flag
 @command.command("schema")
 @click.argument("kind", type=click.Choice(["config", "profile", "models"]), default="config")
 def schema(kind: Any) -> None:
-    """Print the JSON schema of a file: the configuration of `serve` (config), a file in the folder of
-    `profiles` (profile), or the one of `models_file` (models). Editors complete and check a TOML file by the
-    schema that its first line names, `#:schema bridge.schema.json` in what `init` writes.
+    """Print the JSON Schema of a file, with which editors complete and check it.
+
+    The file is the configuration of `serve` (config), one in the folder that the setting `profiles` names
+    (profile), or the one that `models_file` names (models). A TOML file names its schema in its first line:
+    `#:schema bridge.schema.json` in what `init` writes.
     """
     from openresponses_cli.commands.schemas import printed
 
@@ -86,7 +89,7 @@ def _flags(context: click.Context) -> dict[str, str]:
 
 @click.group()
 def models() -> None:
-    """Keep what the server knows of models up to date."""
+    """Update the server's facts about models."""
 
 
 @models.command()
@@ -95,20 +98,23 @@ def models() -> None:
     "--into",
     type=click.Path(dir_okay=False, path_type=Path),
     default=Path("models.toml"),
-    help="The file that is written. [default: models.toml]",
+    help="The file to write. [default: models.toml]",
 )
 @click.option(
     "--provider",
     "providers",
     multiple=True,
-    help="Take this provider's models, before those of the next one. [default: the makers of models]",
+    help="Take the models of this provider; the first that has a model counts. May be repeated. "
+    "[default: the makers of models]",
 )
 def sync(file: Path, into: Path, providers: tuple[str, ...]) -> None:
-    """Write limits, abilities, levels of effort and prices from FILE, an `api.json` of models.dev that you
-    have, into a file that the setting `models_file` names; print what changes. Models that FILE does not have
-    stay. A price of nothing is left out: it says that a plan includes the model, or that nobody knows.
+    """Copy facts about models from FILE, an `api.json` of models.dev, and print what changes.
 
-    Nothing is fetched. Exit code 0: it is written or was up to date, 2: a file can't be used.
+    Limits, abilities, levels of effort and prices are written into the file that the setting `models_file`
+    names. Models that FILE does not have are kept. Prices of 0 are left out: they mean that a plan includes
+    the model, or that its price is not known.
+
+    Nothing is downloaded. Exit code 0: the file was written or is up to date, 2: a file can't be used.
     """
     from openresponses_server.settings import SettingsError
     from openresponses_server.upstreams import catalog
@@ -116,9 +122,9 @@ def sync(file: Path, into: Path, providers: tuple[str, ...]) -> None:
     try:
         before = catalog.read_models(into) if into.exists() else {}
         if not file.is_file():
-            exit_unreadable(printable(f"{file}: it is not there, or not a file"))
+            exit_unreadable(printable(f"{file} does not exist, or is not a regular file"))
         if file.stat().st_size > catalog.MOST_DUMP_BYTES:
-            exit_unreadable(printable(f"{file}: it has more than {catalog.MOST_DUMP_BYTES} bytes"))
+            exit_unreadable(printable(f"{file} is larger than {catalog.MOST_DUMP_BYTES} bytes"))
         found = catalog.dumped_models(file.read_bytes(), providers or catalog.MAKERS)
     except SettingsError as error:
         exit_unreadable(printable(str(error)))

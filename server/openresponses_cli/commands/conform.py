@@ -34,9 +34,14 @@ _SIGNS: Final = {"passed": ("✓", "green"), "failed": ("✗", "red"), "skipped"
 @click.option("--model", help="The model to ask (default: the first that the server lists).")
 @server_key_flag
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per scenario instead of text.")
-@click.option("--junit", metavar="FILE", type=click.Path(dir_okay=False), help="Write a JUnit report too.")
 @click.option(
-    "--badge", metavar="FILE", type=click.Path(dir_okay=False), help="Write a badge too: JSON for shields.io."
+    "--junit", metavar="FILE", type=click.Path(dir_okay=False), help="Also write a JUnit report to this file."
+)
+@click.option(
+    "--badge",
+    metavar="FILE",
+    type=click.Path(dir_okay=False),
+    help="Also write a badge to this file, as JSON for shields.io.",
 )
 @click.option(
     "--level",
@@ -45,8 +50,8 @@ _SIGNS: Final = {"passed": ("✓", "green"), "failed": ("✗", "red"), "skipped"
     show_default=True,
     help="core: answers, streams, tools, errors. full: also what is stored, resumed, compacted; WebSockets.",
 )
-@click.option("--only", metavar="AREA", multiple=True, help="Only these areas or scenario ids (repeatable).")
-@click.option("--skip", metavar="ID", multiple=True, help="Not these areas or scenario ids (repeatable).")
+@click.option("--only", metavar="AREA", multiple=True, help="Play only this area or scenario (repeatable).")
+@click.option("--skip", metavar="ID", multiple=True, help="Skip this area or scenario (repeatable).")
 @click.option(
     "--wire",
     type=click.Choice(["openresponses", "openai", "any"]),
@@ -54,7 +59,14 @@ _SIGNS: Final = {"passed": ("✓", "green"), "failed": ("✗", "red"), "skipped"
     show_default=True,
     help="The spelling of the protocol that answers must have.",
 )
-@click.option("--timeout", type=click.FloatRange(min=0.1), default=60.0, show_default=True, metavar="SECONDS")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0.1),
+    default=60.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long to wait for an answer.",
+)
 def command(
     url: str,
     model: str | None,
@@ -70,9 +82,9 @@ def command(
 ) -> None:
     """Play the conformance scenarios against the server at URL (`http://host:port`, with or without /v1).
 
-    Scenarios about features that the server does not offer are skipped; responses that they had it store are
-    deleted. Failures are listed by cause at the end. Exit code 0: nothing failed, 1: something did, 2: the
-    server can't be reached.
+    Scenarios for features that the server does not offer are skipped, and the responses that it stored for
+    them are deleted. Failures are listed by cause at the end. Exit code 0: nothing failed, 1: something did,
+    2: the server can't be reached.
     """
     import asyncio
 

@@ -29,7 +29,7 @@ _wire_flag = click.option(
     type=click.Choice(list(_WIRES)),
     default="both",
     show_default=True,
-    help="Cases in this spelling.",
+    help="Only cases in this spelling of the protocol.",
 )
 _json_flag = click.option("--json", "as_json", is_flag=True, help="One JSON object per line instead of text.")
 
@@ -50,7 +50,7 @@ def _chosen(names: Sequence[str], wire: str) -> list[str]:
 
 @click.group()
 def command() -> None:
-    """Streams with what a reader should make of them: every event and item, and what poor servers send.
+    """Streams with what a reader should make of them: every event and item, and the faults of servers.
 
     A case is a script on a wire (`openai/text`), or a variant of it (`openai/text/crlf`).
     """
@@ -60,9 +60,9 @@ def command() -> None:
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 @with_flags(_wire_flag, _json_flag)
 def list_cases(names: tuple[str, ...], wire: str, as_json: bool) -> None:
-    """List the cases: all, or those with a NAME: an id, a script or a variant.
+    """List all cases, or those with a NAME: an id, a script or a variant.
 
-    A line has the id, and what a reader has to do. Exit code 2: there is no such name.
+    Each line has the id of a case and what a reader has to do. Exit code 2: no case has such a name.
     """
     from openresponses_bridge.corpus import case
     from openresponses_cli.commands.flags import write_json
@@ -79,13 +79,14 @@ def list_cases(names: tuple[str, ...], wire: str, as_json: bool) -> None:
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 @with_flags(
     _wire_flag,
-    click.option("--sse", is_flag=True, help="Only the bytes of the stream, of one case."),
-    click.option("--schema", is_flag=True, help="The JSON Schema of what is shown, and nothing else."),
+    click.option("--sse", is_flag=True, help="Print only the bytes of the stream of one case."),
+    click.option("--schema", is_flag=True, help="Print only the JSON Schema of these lines."),
 )
 def show(names: tuple[str, ...], wire: str, sse: bool, schema: bool) -> None:
     """Show cases as JSON lines: the events, the stream's text, and what is expected.
 
-    Without a NAME (an id, a script or a variant) all. Exit code 2: there is no such name.
+    NAME is an id, a script or a variant; without one, all cases are shown. Exit code 2: no case has such a
+    name.
     """
     from openresponses_bridge import corpus
     from openresponses_cli.commands.flags import write_json
@@ -95,7 +96,9 @@ def show(names: tuple[str, ...], wire: str, sse: bool, schema: bool) -> None:
         return
     ids = _chosen(names, wire)
     if sse and len(ids) > 1:
-        raise click.UsageError(f"--sse shows one case, and these are {len(ids)}: {ids[0]}, {ids[1]}, …")
+        raise click.UsageError(
+            f"--sse prints one case, but {len(ids)} have such a name: {ids[0]}, {ids[1]}, …"
+        )
     for id in ids:
         each = corpus.case(id)
         write(each.body if sse else each.document + b"\n")
@@ -104,10 +107,12 @@ def show(names: tuple[str, ...], wire: str, sse: bool, schema: bool) -> None:
 @command.command()
 @click.argument("file", type=click.Path(dir_okay=False, allow_dash=True), default="-", metavar="[FILE|-]")
 @click.option(
-    "--only", metavar="NAME", multiple=True, help="Only these ids, scripts or variants (repeatable)."
+    "--only", metavar="NAME", multiple=True, help="Check only this id, script or variant (repeatable)."
 )
 @with_flags(_wire_flag, _json_flag)
-@click.option("--junit", metavar="FILE", type=click.Path(dir_okay=False), help="Write a JUnit report too.")
+@click.option(
+    "--junit", metavar="FILE", type=click.Path(dir_okay=False), help="Also write a JUnit report to this file."
+)
 def check(file: str, only: tuple[str, ...], wire: str, as_json: bool, junit: str | None) -> None:
     """Check what a client made of the cases.
 
@@ -127,14 +132,19 @@ def check(file: str, only: tuple[str, ...], wire: str, as_json: bool, junit: str
 @command.command()
 @click.option("--host", default=_HOST, show_default=True, help="The address to listen on.")
 @click.option(
-    "--port", type=click.IntRange(0, 65535), default=_PORT, show_default=True, help="0: one that is free."
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=_PORT,
+    show_default=True,
+    help="The port to listen on; 0: any free port.",
 )
 def serve(host: str, port: int) -> None:
-    """Serve the cases to a client under test: each is a model of the name of its id.
+    """Serve the cases to a client under test: each is a model, named by the id of the case.
 
-    `POST /v1/responses` streams it as server-sent events, or answers with the response without `stream`;
-    `GET /v1/responses` is a WebSocket that does so for each `response.create`; `GET /v1/models` lists the
-    ids. Other fields of the request are not read. Exit code 2: the address can't be used.
+    `POST /v1/responses` streams the case as server-sent events or, without `stream`, answers with the
+    response; `GET /v1/responses` opens a WebSocket, which streams one for each `response.create`;
+    `GET /v1/models` lists the ids. Other fields of a request are ignored. Exit code 2: the address can't be
+    used.
     """
     from openresponses_cli.commands.corpus_serving import serve_cases
 

@@ -81,6 +81,6 @@ def _cases(faults: Sequence[Fault], asked: Sequence[str]) -> Iterator[JUnitCase]
             asks, said = found[id]
             yield JUnitCase("corpus", id, "failure", asks, said)
         elif id in follows:
-            yield JUnitCase("corpus", id, "failure", follows[id], "it builds on cases that differ")
+            yield JUnitCase("corpus", id, "failure", follows[id], "builds on cases that differ")
         else:
             yield JUnitCase("corpus", id)

@@ -63,7 +63,7 @@ store_flag = with_flags(
         is_eager=True,
         expose_value=False,
         callback=_keep_config,
-        help="The TOML file of `serve`: its store, where --store is not given.",
+        help="The TOML file of `serve`, whose store is used unless --store is given.",
     ),
 )
 
@@ -77,11 +77,10 @@ def command() -> None:
 @store_flag
 @click.option("--create", is_flag=True, help="Create the SQLite file if it does not exist.")
 def upgrade_tables(store: str, create: bool) -> None:
-    """Bring the database to the tables of this version. Secrets of tools that versions before have stored
-    are removed from the responses that have ended. Servers go on using the database meanwhile.
+    """Upgrade the tables of the database to this version. Servers can go on using it meanwhile.
 
-    A SQLite file that is named has to be there, unless --create is given; the one in your data folder need
-    not be.
+    Secrets of tools that earlier versions stored are removed from responses that have ended. A SQLite file
+    named with --store must exist, unless --create is given; the one in your data folder is created.
     """
     from openresponses_server.settings import SettingsError
     from openresponses_server.store.sql.locations import database_url, file_of, is_sqlite, shown
@@ -103,7 +102,7 @@ def upgrade_tables(store: str, create: bool) -> None:
 @command.command()
 @store_flag
 def sweep(store: str) -> None:
-    """Delete the responses and conversations whose retention is over."""
+    """Delete the responses and conversations whose retention has expired."""
 
     async def work(opened: ResponseStore) -> None:
         with progress("sweeping"):
@@ -138,8 +137,8 @@ def export(store: str, file: Path | None, force: bool) -> None:
 @store_flag
 @click.argument("file", type=click.Path(dir_okay=False, allow_dash=True), metavar="FILE|-")
 def import_(store: str, file: str) -> None:
-    """Add the responses, conversations and keys of an export that are not there yet. Lines that can't be
-    imported are named, and the exit code is 1 then; the others are imported."""
+    """Import the responses, conversations and keys of an export that the store does not have yet. Lines
+    that can't be imported are reported, and the exit code is then 1; all other lines are imported."""
     from openresponses_server.store.sql.locations import database_url
     from openresponses_server.store.sql.transfer import import_lines
 

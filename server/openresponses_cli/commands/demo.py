@@ -39,10 +39,10 @@ _NEXT: Final = (
 
 
 @click.command()
-@click.option("--json", "as_json", is_flag=True, help="Print the response at the end as JSON, nothing else.")
+@click.option("--json", "as_json", is_flag=True, help="Print only the final response, as JSON.")
 def command(as_json: bool) -> None:
-    """Show a streamed round trip: the calls a model's stream becomes, the events they cause, the parts
-    that VS Code would get, and at the end what they add up to."""
+    """Show a streamed round trip: the calls that a model's stream becomes, the events that they cause, the
+    parts that VS Code would get, and the response at the end."""
     from rich.console import Console
     from rich.text import Text
 
@@ -84,8 +84,8 @@ def command(as_json: bool) -> None:
     console.print(
         f"\n{len(_CALLS)} calls made {watched.events} events and {parts} parts. After each call, folding the "
         f"events so far gave {'exactly' if always else 'not'} machine.snapshot: what a client sees is what "
-        "is stored. Reasoning, text and the tool call were opened and closed in order, and the call left as "
-        "one part when it was whole.\n"
+        "is stored. Reasoning, text and the tool call were opened and closed in order, and the call "
+        "became one part once it was complete.\n"
     )
     console.print("[bold]Next[/]")
     for name, what in _NEXT:

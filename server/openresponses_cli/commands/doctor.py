@@ -36,9 +36,9 @@ _FLAGS: Final = (
 def command(agents: tuple[str, ...], as_json: bool, config: Path | None, **flags: Any) -> None:
     """Check what a server and an agent need, and name what is missing.
 
-    It takes flags of `serve`, asks the upstreams for their models, opens the store and looks for the coding
-    agents; those that you name have to be there. Nothing is changed. Exit code 0: everything that is needed
-    is there, 1: something is missing, 2: something given is wrong."""
+    The upstreams are asked for their models, the store is opened, and the coding agents are looked for: those
+    that you name must be installed. The flags are some of those of `serve`. Nothing is changed. Exit code 0:
+    nothing is missing, 1: something is, 2: an argument can't be used."""
     import asyncio
 
     from openresponses_cli.agents.coding.agents import AGENTS, agent_named

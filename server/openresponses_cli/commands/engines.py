@@ -155,9 +155,13 @@ async def _llamacpp(ask: Ask, model: Any) -> Engine:
     elif props.at("chat_template_caps", "supports_tools") is False or (
         isinstance(template, str) and "tools" not in template
     ):
-        advice.append("its template has no tools: --jinja --chat-template-file, with one of a model that has")
+        advice.append(
+            "its chat template has no tools: start it with --jinja and a --chat-template-file that has them"
+        )
     if props.at("modalities", "vision") is False:
-        advice.append("its model sees no images, which are left out: --mmproj, for a model that can")
+        advice.append(
+            "its model takes no images, so they are left out: start it with --mmproj and a model that does"
+        )
     return Engine("llamacpp", "llama.cpp", props.text("build_info"), window, tuple(advice))
 
 
@@ -165,7 +169,9 @@ async def _vllm(ask: Ask, model: Any, entry: _Said) -> Engine:
     window = entry.tokens("max_model_len")
     advice = list(_small(window, f"--max-model-len {ENOUGH}"))
     if await _refuses_tools(ask, model, "--enable-auto-tool-choice"):
-        advice.append("it refuses tools: --enable-auto-tool-choice, and the --tool-call-parser of its model")
+        advice.append(
+            "it refuses tools: start it with --enable-auto-tool-choice and its model's --tool-call-parser"
+        )
     return Engine("vllm", "vLLM", (await ask("/version")).text("version"), window, tuple(advice))
 
 
@@ -178,7 +184,7 @@ async def _ollama(ask: Ask, version: str, model: Any) -> Engine:
     if isinstance(model, str):
         able = (await ask("/api/show", {"model": model})).at("capabilities")
         if isinstance(able, list) and "tools" not in able:
-            advice.append("its template has no tools: take a model that has them")
+            advice.append("its chat template has no tools: take a model whose template has them")
         if isinstance(able, list) and "vision" not in able:
             advice.append("its model sees no images, which are left out")
     return Engine("ollama", "Ollama", version, window, tuple(advice))

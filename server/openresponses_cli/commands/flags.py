@@ -39,7 +39,7 @@ DIALECTS: Final = tuple(each.name for each in reversed(TABLE) if each.upstream)
 """The dialects of upstreams: the names in `openresponses_server.upstreams.dialects`, which is slow to
 import."""
 
-REACHED: Final = "Where the model is: a server, or a known one: ollama, …"
+REACHED: Final = "The model's server: its URL, or the name of a known one: ollama, …"
 ASKED: Final = "Use this server, or a known one (default: the demo model)."
 """The help of `--upstream`, for commands that use a server in between and for those that do not."""
 
@@ -74,7 +74,7 @@ config_flag = click.option(
 
 
 dialect_flag = click.option(
-    "--dialect", type=click.Choice(DIALECTS), help="What the upstream speaks (default chat)."
+    "--dialect", type=click.Choice(DIALECTS), help="The API that the upstream speaks (default chat)."
 )
 upstream_key_flag = click.option(
     "--api-key-env", metavar="VAR", help="Environment variable that holds the upstream's key."
@@ -84,7 +84,7 @@ server_key_flag = click.option(
     "--api-key-env",
     "api_key_env",
     metavar="VAR",
-    help="Environment variable with the key for the server.",
+    help="Environment variable that holds the key for the server.",
 )
 """For commands that use a server and have no upstream. `--key-env` is the server's key in every command."""
 
@@ -262,7 +262,7 @@ def output_file(file: Path | None, *, replace: bool) -> Iterator[Callable[[bytes
         sys.stdout.buffer.flush()
         return
     if os.path.lexists(file) and not file.is_file():
-        raise click.UsageError(f"{file} is not a file; without FILE standard output is written to")
+        raise click.UsageError(f"{file} is not a regular file; without FILE, output goes to standard output")
     if file.exists() and not replace:
         raise click.UsageError(f"{file} already exists: --force replaces it")
     unfinished = file.with_name(f"{file.name}.unfinished")

@@ -34,27 +34,29 @@ class _Flags(NamedTuple):
 
 @click.command()
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path), default=Path("bridge.toml"))
-@click.option("--upstream", metavar="NAME|URL", help="A known upstream or an address, instead of questions.")
-@click.option("--dialect", help="The dialect of an address: chat by default.")
 @click.option(
-    "--model", "models", multiple=True, help="A model of the upstream, all by default. May be repeated."
+    "--upstream", metavar="NAME|URL", help="A known upstream or an address; no questions are asked."
 )
-@click.option("--api-key-env", metavar="VAR", help="Environment variable with the upstream's key.")
-@click.option("--host", help="Address to listen on: 127.0.0.1 by default.")
-@click.option("--port", type=click.IntRange(0, 65535), help="Port to listen on: 8080 by default.")
-@click.option("--key-env", metavar="VAR", help="Environment variable with the key that clients show.")
+@click.option("--dialect", help="The API that the address speaks (default chat).")
+@click.option("--model", "models", multiple=True, help="A model of the upstream (repeatable; default: all).")
+@click.option("--api-key-env", metavar="VAR", help="Environment variable that holds the upstream's key.")
+@click.option("--host", help="Address to listen on (default 127.0.0.1).")
+@click.option("--port", type=click.IntRange(0, 65535), help="Port to listen on (default 8080).")
+@click.option(
+    "--key-env", metavar="VAR", help="Environment variable that holds the key that clients must send."
+)
 @force_flag
 def command(file: Path, force: bool, **given: Any) -> None:
-    """Ask which models to serve, and write a config for `serve --config FILE` (bridge.toml by default), and
-    beside it bridge.schema.json, by which editors complete and check it.
+    """Ask which models to serve, and write the config for `serve --config FILE` (bridge.toml by default).
 
-    Exit code 1: the file is not written, as the questions were not answered to their end."""
+    Beside it bridge.schema.json is written, with which editors complete and check the config. Exit code 1:
+    not all questions were answered, and no file was written."""
     flags = _Flags(**given)
     try:
         if flags.upstream is not None:
             _write(file, *_given(file, force, flags, flags.upstream))
         elif any(value not in (None, ()) for value in flags):
-            raise click.UsageError("the other flags belong to --upstream, which is missing")
+            raise click.UsageError("the other flags need --upstream")
         else:
             _write(file, *_asked(file, force))
     except click.Abort:
@@ -89,7 +91,7 @@ def _given(
     fields |= {"api_key_env": flags.api_key_env, "models": list(flags.models)}
     host = flags.host or "127.0.0.1"
     if not is_loopback(host) and not flags.key_env:
-        raise click.UsageError(f"--host {host} is open to other machines: name --key-env as well")
+        raise click.UsageError(f"--host {host} accepts requests from other machines: give --key-env as well")
     kept = {name: value for name, value in fields.items() if value}
     return [kept], host, 8080 if flags.port is None else flags.port, flags.key_env or ""
 
@@ -172,7 +174,7 @@ def _reach() -> tuple[str, str]:
     """Ask for the host, and for the variable with the clients' key, which is required beyond loopback."""
     if not click.confirm("Accept requests from other machines?", default=False):
         return "127.0.0.1", ""
-    return "0.0.0.0", _variable("Environment variable with the key that clients show", "BRIDGE_API_KEY")
+    return "0.0.0.0", _variable("Environment variable with the key that clients must send", "BRIDGE_API_KEY")
 
 
 def _variable(question: str, default: str) -> str:
@@ -197,7 +199,7 @@ def _variable_name(text: str) -> str:
     """Check the name of a variable, or "": a key that is typed here by mistake would be written to the
     file."""
     if text and not _NAME.fullmatch(text):
-        raise click.UsageError("this is not the name of a variable: letters, digits and _")
+        raise click.UsageError("this is not the name of a variable: it may have letters, digits and _")
     return text
 
 

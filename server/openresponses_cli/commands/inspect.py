@@ -34,7 +34,9 @@ _INTERRUPTED: Final = 130
 @click.command()
 @click.argument("what", metavar="[FILE|URL|ID|-]", default="-")
 @click.option("--from", "source_name", type=click.Choice(SOURCES), default=SOURCES[0], show_default=True)
-@click.option("--speed", type=SPEED, help="A recording: play it at the speed it had, or N times as fast.")
+@click.option(
+    "--speed", type=SPEED, help="Play a recording at its own speed (real), N times as fast, or at once (max)."
+)
 @click.option("--ask", metavar="TEXT", help="Send this prompt to the server at URL, and watch its answer.")
 @click.option(
     "--request",
@@ -43,16 +45,19 @@ _INTERRUPTED: Final = 130
     help="Send the server at URL this request, and watch its answer.",
 )
 @click.option("--model", help="The model to ask (default: the first that the server lists).")
-@click.option("--server", metavar="URL", help="Where the response with this ID is [default: the local one].")
+@click.option(
+    "--server", metavar="URL", help="The server that stores the response ID [default: the local one]."
+)
 @server_key_flag
 @click.option("--full", is_flag=True, help="Show texts in full.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per response, without its texts.")
 def command(what: str, full: bool, as_json: bool, **flags: Any) -> None:
     """Show a stream as a tree of its items: texts as they grow, tool calls, violations, rates, usage.
 
-    FILE is a capture in any dialect or a recording (`record`); URL a server, with --ask or --request, or a
-    stored response (…/v1/responses/ID), also while it is made; ID a stored response of --server. Exit code 0:
-    no violations, 1: violations, 2: it can't be read or reached.
+    FILE is a capture in any dialect, or a recording (`record`). URL is a server, with --ask or --request, or
+    a stored response (…/v1/responses/ID), which may still be in progress. ID is a stored response of
+    --server. Exit code 0: no violations, 1: violations, 2: the stream can't be read, or the server can't be
+    reached.
     """
     from rich.console import Console
 
@@ -148,7 +153,7 @@ def _read(file: str, speed: float | str | None, begin: Any, live: LiveView) -> i
                 click.echo(printable(f"exchange {answer.exchange.asked.exchange}: {error}"), err=True)
                 code = UNREADABLE
             except Changed:
-                return "the file has changed while it was read"
+                return "the file changed while it was being read"
     return code
 
 
@@ -209,7 +214,7 @@ async def _body(server: Any, flags: dict[str, Any]) -> Any:
         except OSError as error:
             raise ValueError(f"{name}: {error.strerror or error}") from error
         if not isinstance(fields, dict):
-            raise ValueError(f"{name}: a request is a JSON object")
+            raise ValueError(f"{name}: a request must be a JSON object")
     if flags["model"] or not fields.get("model"):
         fields["model"] = flags["model"] or await server.first_model()
     return {"stream": True, **fields}

@@ -80,7 +80,11 @@ class _Expiry(Form[Any]):
                 self.fail(f"{text!r} is not a time such as 30d, 2030-01-31 or never", param, ctx)
             at = (given if given.tzinfo else given.replace(tzinfo=UTC)).timestamp()
         if not 0 <= at <= _LATEST:
-            self.fail(f"{text!r} is not in the years 1970 to 9999; a key may expire never", param, ctx)
+            self.fail(
+                f"{text!r} is not between the years 1970 and 9999; `never` is for a key that does not expire",
+                param,
+                ctx,
+            )
         return at
 
 
@@ -98,11 +102,11 @@ _limits = [
     click.option("--requests", type=_Limit(), help="Requests a minute."),
     click.option("--tokens", type=_Limit(), help="Tokens a minute."),
     click.option("--concurrent", type=_Limit(), help="Responses in progress at once."),
-    click.option("--calls", type=_Limit(), help="Calls of the server's own tools in a day (UTC)."),
+    click.option("--calls", type=_Limit(), help="Calls of the server's own tools per day (UTC)."),
     click.option(
         "--usd-per-day",
         type=_Dollars(),
-        help="US dollars in a day (UTC), by the prices of the server; models without one are refused then.",
+        help="US dollars per day (UTC), by the server's prices; models without a price are then refused.",
     ),
     click.option(
         "--model",
@@ -110,16 +114,18 @@ _limits = [
         type=_Text(),
         multiple=True,
         metavar="NAME",
-        help="A model that it is for, with * and ? as wildcards. May be repeated. [default: all]",
+        help="A model that the key may use; * and ? are wildcards. May be repeated. [default: all]",
     ),
-    click.option("--expires", type=_Expiry(), help="When it expires: an age, a date (UTC), or never."),
+    click.option(
+        "--expires", type=_Expiry(), help="When the key expires: after a time, on a date (UTC), or never."
+    ),
 ]
 
 
 @click.group()
 def command() -> None:
-    """Manage keys of clients in the session store: servers with `managed_keys = true` accept them within a
-    second, and none that was revoked."""
+    """Manage the keys of clients in the session store. Servers with `managed_keys = true` accept new keys,
+    and refuse revoked ones, within a second."""
 
 
 @command.command()
@@ -132,7 +138,7 @@ def command() -> None:
 )
 @with_flags(*_limits)
 def add(store: str, name: str, owner: str | None, **flags: Any) -> None:
-    """Make a key and print it, this one time. Only its hash is stored."""
+    """Create a key and print it, this once: only its hash is stored."""
     from openresponses_server.http.managed_keys import ManagedKey, new_key
     from openresponses_server.store.sql.locations import database_url, shown
 
@@ -142,7 +148,7 @@ def add(store: str, name: str, owner: str | None, **flags: Any) -> None:
     _run(store, lambda keys: keys.add(made), create=True)
     whose = "" if made.owner == key_id else f" for {printable(made.owner)}"
     where = shown(database_url(store))
-    click.echo(f"{key_id}{whose} is added to {where}; the key itself, this one time:", err=True)
+    click.echo(f"{key_id}{whose} is added to {where}. This is the key, which is shown only once:", err=True)
     click.echo(key)
 
 
@@ -150,7 +156,7 @@ def add(store: str, name: str, owner: str | None, **flags: Any) -> None:
 @store_flag
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
 def list_(store: str, as_json: bool) -> None:
-    """List the keys, the oldest first: of each the last four characters."""
+    """List the keys, oldest first. Only the last four characters of each are shown."""
     now = time.time()
     for key in _run(store, lambda keys: keys.all()):
         if as_json:
@@ -164,7 +170,7 @@ def list_(store: str, as_json: bool) -> None:
 @store_flag
 @click.argument("key_ids", metavar="ID…", nargs=-1, required=True)
 def revoke(store: str, key_ids: tuple[str, ...]) -> None:
-    """Revoke keys. Servers refuse them within a second; what they are already answering goes on to its
+    """Revoke keys. Servers refuse them within a second; responses that are in progress continue to their
     end."""
     from openresponses_server.http.managed_keys import KeyChange
 
@@ -181,11 +187,11 @@ def revoke(store: str, key_ids: tuple[str, ...]) -> None:
 @store_flag
 @click.argument("key_ids", metavar="ID…", nargs=-1, required=True)
 @with_flags(*_limits)
-@click.option("--all-models", is_flag=True, help="It is for all models.")
+@click.option("--all-models", is_flag=True, help="The key may use all models.")
 def limit(store: str, key_ids: tuple[str, ...], all_models: bool, **flags: Any) -> None:
-    """Change the limits of keys: those that are given, `default` for those of the settings."""
+    """Change the limits of keys. Those not given stay; `default` stands for the limit in the settings."""
     if all_models and flags["models"]:
-        raise click.UsageError("--model and --all-models exclude each other")
+        raise click.UsageError("--model and --all-models can't be combined")
 
     def limited(key: ManagedKey) -> KeyChange:
         return _change_of(key, {**flags, "all_models": all_models})
@@ -259,7 +265,7 @@ def _run(store: str, work: Callable[[KeyStore], Awaitable[T]], *, create: bool =
         try:
             if opened.keys is None:
                 raise SettingsError(
-                    "no server would know keys in memory: name a sqlite: or postgresql one", "$.store"
+                    "no server would see keys in memory: name a sqlite: or postgresql store", "$.store"
                 )
             if not create:
                 existing(store)

@@ -169,7 +169,7 @@ class Player:
         for model in listed.get("data") or []:
             if isinstance(model, dict) and isinstance(model.get("id"), str):
                 return str(model["id"])
-        raise Unreachable(f"{self._base}/models lists no model: say which with --model")
+        raise Unreachable(f"{self._base}/models lists no models: name one with --model")
 
     async def check_reachable(self) -> None:
         """Raises Unreachable if the server does not answer."""

@@ -43,7 +43,7 @@ _FINISHED, _NOT_FINISHED, _CANCELLED = 0, 1, 130
     multiple=True,
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="A request's body in the upstream's dialect, sent as it is; may be given several times.",
+    help="Send the request body in this file, in the upstream's dialect, as it is (repeatable).",
 )
 @config_flag
 @upstream_flags(ASKED)
@@ -58,16 +58,16 @@ def command(
     """Ask a model each PROMPT and record what its server sends, byte by byte, with times and without keys.
 
     `replay` plays the recording, and `serve --upstream recording:FILE` answers with it. `serve --record`
-    records what a client of your own asks. Exit code 0: all answers were recorded to their ends, 1: one was
-    refused or broke off, which is recorded too, or nobody answered, which leaves no file, 2: something given
-    is wrong.
+    records what a client of your own asks. Exit code 0: all answers were recorded in full, 1: one was refused
+    or broke off (it is recorded as well), or the server did not answer at all (no file is left), 2: an
+    argument, a setting or a file can't be used.
     """
     import asyncio
 
     if not prompts and not requests:
-        raise click.UsageError("say what to ask: a PROMPT or --request FILE")
+        raise click.UsageError("nothing to ask: give a PROMPT or --request FILE")
     if output.exists():
-        exit_unreadable(f"{output}: the file exists already")
+        exit_unreadable(f"{output} already exists")
     settings, asked = _settings(config, model, flags)
     bodies = [_body(path) for path in requests]
     try:
@@ -106,14 +106,14 @@ def _body(path: Path) -> _Body:
     from openresponses_bridge.protocol.codec import decode_json
 
     if path.stat().st_size > _MOST_REQUEST:
-        exit_unreadable(f"{path}: a request has at most {_MOST_REQUEST >> 20} MiB")
+        exit_unreadable(f"{path}: a request may have at most {_MOST_REQUEST >> 20} MiB")
     data = path.read_bytes()
     try:
         fields = decode_json(data)
     except WireError as error:
         exit_unreadable(f"{path}: {error.message}")
     if not isinstance(fields, dict):
-        exit_unreadable(f"{path}: a request is a JSON object")
+        exit_unreadable(f"{path}: a request must be a JSON object")
     model = fields.get("model")
     return _Body(data, model if isinstance(model, str) else None)
 

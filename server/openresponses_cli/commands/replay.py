@@ -11,13 +11,15 @@ from openresponses_cli.commands.flags import SOURCES, SPEED, TARGETS, capture_ar
 @capture_argument
 @click.option("--from", "source_name", type=click.Choice(SOURCES), default=SOURCES[0], show_default=True)
 @click.option("--to", "target_name", type=click.Choice(TARGETS), default=TARGETS[0], show_default=True)
-@click.option("--speed", type=SPEED, help="Play a recording at the speed it had, or N times as fast (max).")
-@click.option("--exchange", type=int, metavar="N", help="This exchange of a recording alone.")
+@click.option(
+    "--speed", type=SPEED, help="Play a recording at its own speed (real), N times as fast, or at once (max)."
+)
+@click.option("--exchange", type=int, metavar="N", help="Translate only this exchange of a recording.")
 @click.option(
     "--text-after-tools/--no-text-after-tools",
     "text_after_tools",
     default=None,
-    help="Whether Chat Completions gets text that comes after a tool call (default: not from Codex).",
+    help="Keep text that comes after a tool call in Chat Completions (default: unless it comes from Codex).",
 )
 def command(
     file: str,
@@ -29,8 +31,8 @@ def command(
 ) -> None:
     """Translate a capture (server-sent events or JSON lines), or the answers in a recording.
 
-    What had to be repaired or was lost on the way is reported on stderr, and so is what refused or broke off
-    in a recording. Exit code 2: the capture can't be read; the message names the line.
+    Repairs and losses are reported on stderr, and so are answers in a recording that were refused or broke
+    off. Exit code 2: the capture can't be read; the message names the line.
     """
     from openresponses_cli.commands.replaying import replayed
 

@@ -36,7 +36,7 @@ def replayed(
             found, missing = of_models(exchanges), "the recording has no exchanges"
         else:
             found = [each for each in exchanges if each.asked.exchange == exchange]
-            missing = f"there is no exchange {exchange}"
+            missing = f"the recording has no exchange {exchange}"
         return found or exit_unreadable(missing)
 
     writer = CaptureWriter(target_name, text_after_tools)

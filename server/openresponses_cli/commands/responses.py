@@ -72,7 +72,7 @@ _filters = [
 
 @click.group()
 def command() -> None:
-    """Look at, delete and export the responses that a server stores for your key."""
+    """Show, delete and export the responses that a server stores for your key."""
 
 
 @command.command("list")
@@ -100,7 +100,7 @@ def search(text: str, server: str | None, api_key_env: str | None, **flags: Any)
 @click.argument("response_id", metavar="ID")
 @with_flags(*_server_flags)
 @click.option("--full", is_flag=True, help="Show texts in full.")
-@click.option("--json", "as_json", is_flag=True, help="The response as the server has it.")
+@click.option("--json", "as_json", is_flag=True, help="Print the response as the server returns it.")
 def show(response_id: str, server: str | None, api_key_env: str | None, full: bool, as_json: bool) -> None:
     """Show a stored response as a tree of its items (`inspect ID` shows its stream)."""
     from openresponses_bridge.protocol.codec import decode_response, encode

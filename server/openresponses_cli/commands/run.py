@@ -49,9 +49,9 @@ _INTERRUPTED, _NOT_STARTED, _NOT_FOUND = 130, 126, 127  # as in shells
     cls=SetOption,
     envvar="OPENRESPONSES_BRIDGE_SERVER",
     metavar="URL",
-    help=f"Use the server that runs there (without this and an upstream: that at {_DEFAULT}, if one runs).",
+    help=f"Use the server at this URL (without this and --upstream: the one at {_DEFAULT}, if it runs).",
 )
-@click.option("--key-env", metavar="VAR", help="Environment variable with the key for this server.")
+@click.option("--key-env", metavar="VAR", help="Environment variable that holds the key for this server.")
 @click.option(
     "--program", metavar="PATH", help="The agent's program (default: its name, as the shell finds it)."
 )
@@ -59,10 +59,12 @@ _INTERRUPTED, _NOT_STARTED, _NOT_FOUND = 130, 126, 127  # as in shells
     "--probe/--no-probe",
     default=True,
     show_default=True,
-    help="Ask the model for a few tokens first, and do not start the agent where that can't work.",
+    help="Ask the model for a few tokens first, and do not start the agent if that fails.",
 )
 @click.option(
-    "--print-config", is_flag=True, help="Print what to put into the agent's own configuration instead."
+    "--print-config",
+    is_flag=True,
+    help="Print what to add to the agent's own configuration instead of running it.",
 )
 def command(
     agent: str,
@@ -72,11 +74,11 @@ def command(
     print_config: bool,
     **flags: Any,
 ) -> None:
-    """Run Codex, Claude Code, Gemini CLI or opencode with any model; ARGUMENTS are the agent's.
+    """Run Codex, Claude Code, Gemini CLI or opencode with any model; ARGUMENTS are passed to the agent.
 
     The agent gets a configuration of its own, in the data folder; the one in your home is neither read nor
-    changed. Unless a server is used that runs already, one is started for this agent alone: on a free port of
-    this machine, behind a key made for it, and it ends with the agent. The exit code is the agent's."""
+    changed. Unless it uses a server that already runs, one is started for it alone, on a free port of this
+    machine and with a key of its own, and stopped when the agent ends. The exit code is the agent's."""
     from openresponses_cli.agents.coding.agents import agent_named
     from openresponses_cli.agents.coding.discovery import UnusableServer
 

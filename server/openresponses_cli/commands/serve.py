@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 _OWN_STORE = "Each worker keeps its own store: a response is found by the worker that made it."
 _OWN_LOG = (
     "Each worker keeps its own event log: a response can be cancelled, and followed word by word, only at "
-    "the worker that makes it. With --event-log file: at any."
+    "the worker that makes it. With --event-log file: any worker can do both."
 )
 _OWN_COUNTS = (
-    "Each worker counts the limits per key by itself: together they let through up to so many times as much. "
+    "Each worker counts the limits per key for itself, so that N workers let through up to N times as much. "
     "With --event-log redis://… they count together."
 )
 
@@ -49,20 +49,22 @@ def _split_names(given: Iterable[str]) -> list[str] | None:
 
 
 @click.command()
-@click.option("--host", cls=SetOption, envvar=_variable("HOST"), help="Address to bind (default 127.0.0.1).")
+@click.option(
+    "--host", cls=SetOption, envvar=_variable("HOST"), help="Address to listen on (default 127.0.0.1)."
+)
 @click.option(
     "--port",
     cls=SetOption,
     envvar=_variable("PORT"),
     type=click.IntRange(0, 65535),
-    help="Port (default 8080; 0 takes a free one).",
+    help="Port to listen on (default 8080; 0: any free port).",
 )
 @click.option(
     "--config",
     cls=SetOption,
     envvar=_variable("CONFIG"),
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="TOML file with these settings and more.",
+    help="TOML file with these settings and others.",
 )
 @click.option(
     "--upstream",
@@ -72,7 +74,9 @@ def _split_names(given: Iterable[str]) -> list[str] | None:
 )
 @dialect_flag
 @click.option(
-    "--codex-path", metavar="PROGRAM", help="The Codex of the dialect codex (default `codex`, from PATH)."
+    "--codex-path",
+    metavar="PROGRAM",
+    help="The program that the dialect codex runs (default `codex`, found on PATH).",
 )
 @click.option("--model", help="Model name under which requests go to the upstream.")
 @upstream_key_flag
@@ -89,7 +93,7 @@ def _split_names(given: Iterable[str]) -> list[str] | None:
     cls=SetOption,
     envvar=_variable("EVENT_LOG"),
     metavar="URL",
-    help="Where running streams are logged: file:///FOLDER, redis://… for workers of several machines, "
+    help="Where running streams are logged: file:///FOLDER, redis://… for workers on several machines, "
     "memory:// (default file:, beside the store).",
 )
 @click.option(
@@ -108,21 +112,23 @@ def _split_names(given: Iterable[str]) -> list[str] | None:
     callback=lambda _context, _option, given: _split_names(given),
     help="Another host name of the server, in addition to localhost; may be repeated.",
 )
-@click.option("--speed", type=SPEED, help="With a recording as the upstream: its speed (default real).")
 @click.option(
-    "--loop", is_flag=True, default=None, help="With a recording as the upstream: start again at its end."
+    "--speed", type=SPEED, help="With --upstream recording:FILE: the speed of playback (default real)."
+)
+@click.option(
+    "--loop", is_flag=True, default=None, help="With --upstream recording:FILE: start again at its end."
 )
 @click.option(
     "--record",
     type=click.Path(file_okay=False),
     metavar="FOLDER",
-    help="Record requests to upstreams and their answers, one file each, without keys.",
+    help="Record each request to an upstream and its answer, in a file of its own and without keys.",
 )
 @click.option(
     "--trace",
     type=click.Path(file_okay=False),
     metavar="FOLDER",
-    help="Record all that is sent and received for each response, for a day and without keys.",
+    help="Record everything sent and received for each response, without keys, and keep it for a day.",
 )
 @click.option("--workers", type=click.IntRange(1), help="Number of processes (default 1).")
 @click.option(
@@ -130,7 +136,7 @@ def _split_names(given: Iterable[str]) -> list[str] | None:
     cls=SetOption,
     envvar=_variable("DRAIN"),
     type=Duration(),
-    help="How long responses that have begun may take when the server is stopped: 30s, 10m (default 10m).",
+    help="How long responses in progress may take to end when the server is stopped: 30s, 10m (default 10m).",
 )
 def command(**flags: Any) -> None:
     """Serve the Responses API, over the built-in demo model or any upstream."""

@@ -148,7 +148,7 @@ class ServerClient:
         for model in listed.get("data") or [] if isinstance(listed, dict) else []:
             if isinstance(model, dict) and isinstance(model.get("id"), str):
                 return str(model["id"])
-        raise _failed(f"{self.base} lists no model: say which with --model")
+        raise _failed(f"{self.base} lists no models: name one with --model")
 
     async def _error_of(self, reply: Http1Response) -> OpenResponsesError:
         try:

@@ -16,17 +16,21 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("files", type=click.Path(dir_okay=False, allow_dash=True), nargs=-1, metavar="[FILE|-]...")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per line instead of text.")
-@click.option("--by-rule", is_flag=True, help="One line per rule that is broken: how often, and where first.")
-@click.option("--junit", metavar="FILE", type=click.Path(dir_okay=False), help="Write a JUnit report too.")
-@click.option("--sarif", metavar="FILE", type=click.Path(dir_okay=False), help="Write a SARIF report too.")
+@click.option("--by-rule", is_flag=True, help="Print one line per broken rule: how often, and where first.")
+@click.option(
+    "--junit", metavar="FILE", type=click.Path(dir_okay=False), help="Also write a JUnit report to this file."
+)
+@click.option(
+    "--sarif", metavar="FILE", type=click.Path(dir_okay=False), help="Also write a SARIF report to this file."
+)
 @click.option(
     "--wire",
     type=click.Choice(["auto", "openresponses", "openai"]),
     default="auto",
     show_default=True,
-    help="Which spelling it has to be in; auto: that of the first event that only one of them has.",
+    help="The spelling that a stream must have; auto: that of the first event that only one of them has.",
 )
-@click.option("--explain", metavar="RULE", help="Show what a rule asks, where that is said, and an example.")
+@click.option("--explain", metavar="RULE", help="Show what a rule requires, its source, and an example.")
 def command(
     files: tuple[str, ...],
     as_json: bool,
@@ -38,11 +42,13 @@ def command(
 ) -> None:
     """Check Responses streams against the protocol.
 
-    A FILE has server-sent events, JSON lines such as the messages of a WebSocket, or whole responses, of one
-    response or several. It may be packed by gzip, a recording (`record`), an archive of a browser (HAR), the
-    output of `curl -i` or `curl -v`, or rows copied from a browser's tools. One violation per line: rule id,
-    event index (counted within its response), message; with several files, the file before it. Exit code 0:
-    clean, 1: violations, 2: a file can't be read; the message names the line.
+    FILE has server-sent events, JSON lines such as the messages of a WebSocket, or whole responses, of one
+    response or several. It may be compressed with gzip, and it may be a recording (`record`), a browser's HAR
+    file, the output of `curl -i` or `curl -v`, or rows copied from a browser's developer tools.
+
+    Each violation is a line: rule id, event index (counted within its response), message; before it the file,
+    where there are several. Exit code 0: clean, 1: violations, 2: a file can't be read; the message names the
+    line.
     """
     if explain is not None:
         _explain(explain, as_json)
@@ -63,8 +69,7 @@ def _explain(name: str, as_json: bool) -> None:
     if name not in RULES:
         near = get_close_matches(name, RULES, 3, 0.4)
         exit_unreadable(
-            f"there is no rule {name!r}; "
-            + (f"near to it: {', '.join(near)}" if near else "see docs/rules.md")
+            f"there is no rule {name!r}; " + (f"similar: {', '.join(near)}" if near else "see docs/rules.md")
         )
     shown = explanation(name)
     if as_json:

@@ -20,7 +20,7 @@ def command() -> None:
     "--output",
     type=click.Path(path_type=Path),
     default=Path(),
-    help="A file, or a folder for it. [default: this folder]",
+    help="The file to write, or a folder for it. [default: this folder]",
 )
 def package(output: Path) -> None:
     """Write the extension as a .vsix. VS Code installs it with

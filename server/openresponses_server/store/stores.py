@@ -189,7 +189,7 @@ def _file(address: str, folder: Path | None, process: str | None) -> EventLog:
     if address.strip("/") != "file:":
         path = address.removeprefix("file://")
         if not path.startswith("/"):
-            raise SettingsError("it is not an address as file: or file:///FOLDER")
+            raise SettingsError("it is not an address such as file: or file:///FOLDER")
         return FileLog(Path(path), process, fsync=fsync)
     if folder is None:
         raise SettingsError("the store is in memory and has no folder for it: name one, file:///FOLDER")
@@ -225,7 +225,7 @@ def _redis(address: str) -> EventLog:
             raise ValueError(f"the path is the number of a database, not {database!r}")
         return RedisLog(address)
     except ValueError as error:
-        raise SettingsError(f"it is not an address as redis://HOST:PORT/0: {error}") from error
+        raise SettingsError(f"it is not an address such as redis://HOST:PORT/0: {error}") from error
 
 
 _HAS_PIPES: Final = hasattr(os, "mkfifo")

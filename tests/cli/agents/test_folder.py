@@ -136,7 +136,7 @@ class Folder_of:  # noqa: N801
 
 def test_a_file_is_created_once_and_changed_whole(folder: Folder, inside: Path) -> None:
     folder.create("a/b/c.txt", b"one")
-    with pytest.raises(FolderError, match=r"'a/b/c\.txt' exists already"):
+    with pytest.raises(FolderError, match=r"'a/b/c\.txt' already exists"):
         folder.create("a/b/c.txt", b"two")
     os.chmod(inside / "a/b/c.txt", 0o640)
     folder.change("a/b/c.txt", lambda data: (data or b"") + b" two")
@@ -182,7 +182,7 @@ def test_a_hidden_file_is_not_there_for_anybody(folder: Folder, inside: Path) ->
     for way in ("read", "change", "remove"):
         with pytest.raises(FolderError, match="not accessible"):
             WAYS[way](folder, "run.jsonl")
-    with pytest.raises(FolderError, match="exists already"):
+    with pytest.raises(FolderError, match="already exists"):
         folder.create("run.jsonl", b"")
     assert folder.entries("") == [("other", "file")]
     assert list(folder.files("", skipped=frozenset(), most=10)) == ["other"]

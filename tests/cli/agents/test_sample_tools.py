@@ -80,11 +80,11 @@ async def test_create_read_edit_list(agent: Agent, inside: Path) -> None:
     )
     assert (inside / "test.js").read_text() == "let b;\n"
     again = await agent("edit_file", filePath="test.js", code="", oldCode="nothing")
-    assert again == "Error: Tool failed - oldCode is 0 times in 'test.js'; it has to be there once"
+    assert again == "Error: Tool failed - oldCode is in 'test.js' 0 times; it must be there exactly once"
     (inside / "src").mkdir()
     assert await agent("list_dir") == "SUMMARY.md\nsrc/\ntest.js"
     assert await agent("list_dir", path="src") == "(empty)"
-    assert "exists already" in await agent("create_file", path="test.js", content="")
+    assert "already exists" in await agent("create_file", path="test.js", content="")
 
 
 async def test_what_leads_out_is_an_error_for_the_model(agent: Agent, inside: Path) -> None:
@@ -275,7 +275,7 @@ async def test_without_anybody_to_ask_what_is_there_stays(folder: Folder, inside
         ("create_file", {"path": "a", "content": "x"}),
     ):
         said = (await service.run_call(name, json.dumps(given))).result.text
-        assert said.startswith(("Error: Not allowed", "Error: Tool failed - 'a' exists already"))
+        assert said.startswith(("Error: Not allowed", "Error: Tool failed - 'a' already exists"))
     assert (inside / "a").read_text() == "mine"
 
 
@@ -296,7 +296,7 @@ async def test_what_was_changed_while_the_user_was_asked_is_not_lost(
 
     service = ToolsService(agent.service.registry, call=call_with_anyio, confirm=meanwhile)
     said = (await service.run_call(name, json.dumps(given))).result.text
-    assert "was changed by somebody else meanwhile" in said
+    assert "was changed meanwhile by another program" in said
     assert [path.read_text() for path in inside.iterdir()] == ([now] if now else [])
 
 

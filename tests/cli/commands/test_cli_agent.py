@@ -192,7 +192,7 @@ def test_what_models_and_tools_write_can_not_move_the_cursor(model: ScriptedUpst
             "Invalid value for '--dialect': 'bogus' is not one of",
         ),
         (("Do", "--limit", "0"), "--limit"),
-        (("Do", "--without", "no_such_tool"), "no tool and no tag 'no_such_tool'"),
+        (("Do", "--without", "no_such_tool"), "'no_such_tool' is neither a tool nor a tag"),
         (("Do", "--folder", "no-such-folder"), "does not exist"),
     ],
 )
@@ -497,7 +497,7 @@ def test_without_stateful_nothing_is_stored(model: ScriptedUpstream, tmp_path: P
         (b"my shopping list", "is not a journal"),
         (b"my\nshopping\nlist\n", "line 1 is not an entry"),
         (b'{"type":"end","end":"done"}\n', "line 1 comes before a question"),
-        (b"", "it has no task to resume"),
+        (b"", "has no task to resume: give a TASK"),
     ],
 )
 def test_a_file_that_is_not_a_journal_is_refused_and_left_as_it_is(

@@ -91,7 +91,7 @@ def test_without_a_terminal_a_call_is_declined_and_it_is_said(weather: Weather) 
     result = weather.run("--mcp", "weather")
     assert (result.exit_code, weather.calls) == (0, [])
     assert "asks to run this call" in result.output
-    assert "Declined, since nobody can be asked here: --yes allows every call." in result.output
+    assert "Declined, since there is no terminal to ask at; --yes allows every call." in result.output
     assert "✗ Declined" in result.output
     told = weather.upstream.received[-1].body["messages"][-1]["content"]
     assert told == "This call was declined: Error: Not allowed - the user declined this call"
@@ -221,7 +221,7 @@ def test_arguments_that_are_not_wholly_shown_are_said_to_be() -> None:
     asked = ApprovalRequest("a", "b", "w", "t", json.dumps({"text": "x" * 1_000_000}))
     shown = printed(approval_panel(asked))
     assert len(shown) < 20_000
-    assert "Not all of the arguments is shown: there are 992012 more characters." in shown
+    assert "The arguments are longer than shown: there are 992012 more characters." in shown
 
 
 def test_citations_are_bounded_and_harmless() -> None:

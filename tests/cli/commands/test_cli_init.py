@@ -109,8 +109,8 @@ def test_with_an_upstream_given_nothing_is_asked(tmp_path: Path, monkeypatch: py
         (("--upstream", "http://127.0.0.1:9", "--dialect", "vscode"), "--dialect: 'vscode' is not a dialect"),
         (("--upstream", "ollama", "--dialect", "chat"), "--dialect belongs to an address"),
         (("--upstream", "ollama", "--api-key-env", "sk-a key"), "not the name of a variable"),
-        (("--upstream", "ollama", "--host", "0.0.0.0"), "name --key-env as well"),
-        (("--port", "1"), "the other flags belong to --upstream"),
+        (("--upstream", "ollama", "--host", "0.0.0.0"), "give --key-env as well"),
+        (("--port", "1"), "the other flags need --upstream"),
     ],
 )
 def test_flags_that_are_wrong_write_nothing(tmp_path: Path, flags: tuple[str, ...], said: str) -> None:

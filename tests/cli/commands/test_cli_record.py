@@ -53,7 +53,7 @@ def test_a_recording_is_the_users_alone_and_is_not_overwritten(recording: Path) 
     assert recording.stat().st_mode & 0o777 == 0o600
     before = recording.read_bytes()
     again = run("record", "Hi", "-o", recording)
-    assert (again.exit_code, "the file exists already" in again.stderr) == (2, True)
+    assert (again.exit_code, "already exists" in again.stderr) == (2, True)
     assert recording.read_bytes() == before
 
 
@@ -97,17 +97,17 @@ def test_refusals_and_cuts_are_recorded_and_reported(upstream: ScriptedUpstream,
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["record", "-o", "{}/new"], "say what to ask"),
+        (["record", "-o", "{}/new"], "nothing to ask: give a PROMPT"),
         (["record", "Hi", "-o", "{}/new", "--upstream", "http://127.0.0.1:1"], "names no model"),
         (["record", "Hi", "-o", "{}/new", "--dialect", "chat"], "--upstream"),
         (["record", "Hi", "-o", "{}/new", "--upstream", "recording:{}/none"], "No such file"),
         (["record", "--request", "{}/text", "-o", "{}/new"], "text: "),
-        (["record", "--request", "{}/list", "-o", "{}/new"], "a request is a JSON object"),
+        (["record", "--request", "{}/list", "-o", "{}/new"], "a request must be a JSON object"),
         (["record", "Hi", "-o", "{}/text/new"], "/text/new: "),
         (["replay", "{}/text", "--speed", "2"], "--speed and --exchange are for recordings"),
         (["replay", "{}/r.jsonl", "--speed", "0"], "is not real, max or how many times as fast"),
         (["replay", "{}/r.jsonl", "--speed", "nan"], "is not real, max or how many times as fast"),
-        (["replay", "{}/r.jsonl", "--exchange", "9"], "there is no exchange 9"),
+        (["replay", "{}/r.jsonl", "--exchange", "9"], "the recording has no exchange 9"),
         (["replay", "{}/r.jsonl", "--from", "anthropic"], ""),
         (["replay", "{}/cut.jsonl"], "line 3: "),
         (["replay", "{}/odd.jsonl"], "line 2: dialect 'odd' is not one of"),

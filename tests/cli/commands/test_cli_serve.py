@@ -123,7 +123,7 @@ def test_limits_that_each_worker_counts_by_itself_are_warned_of(
     limits = Limits(requests_per_minute_per_key=60)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         _print_startup(Settings(workers=workers, event_log=event_log, limits=limits), listener)
-        assert ("counts the limits per key by itself" in capsys.readouterr().err) == warned
+        assert ("counts the limits per key for itself" in capsys.readouterr().err) == warned
         _print_startup(Settings(workers=workers, event_log=event_log), listener)
         assert "counts the limits" not in capsys.readouterr().err
 

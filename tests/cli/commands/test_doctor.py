@@ -278,7 +278,7 @@ def test_settings_and_ports_that_are_there_and_unusable_are_not_said_to_be_missi
         taken = CliRunner().invoke(main, ["doctor", "--store", "memory://", "--port", port])
         state, message = doctor("--port", port)["port"]
     assert state == "missing"
-    assert f"MISSING  a port to listen at: {message}" in taken.output.splitlines()
+    assert f"MISSING  a port to listen on: {message}" in taken.output.splitlines()
 
 
 def test_a_name_that_is_not_an_agents_is_a_usage_error() -> None:
@@ -324,7 +324,7 @@ ENGINES = {
             | {"chat_template": "{{ messages }}", "chat_template_caps": {}}
         },
         "llama.cpp b7000-abc, 4,096 tokens",
-        (f"{SMALL}: -c 131072 for its 4 slots", "its template has no tools", "it sees no images"),
+        (f"{SMALL}: -c 131072 for its 4 slots", "its chat template has no tools", "it sees no images"),
         headers=LLAMACPP,
     ),
     "llamacpp without jinja": Answering(
@@ -355,7 +355,7 @@ ENGINES = {
             "/api/show": {"capabilities": ["completion"]},
         },
         "Ollama 0.13.3, 4,096 tokens",
-        (f"{SMALL}: OLLAMA_CONTEXT_LENGTH=32768", "its template has no tools", "it sees no images"),
+        (f"{SMALL}: OLLAMA_CONTEXT_LENGTH=32768", "its chat template has no tools", "it sees no images"),
     ),
     "litellm": Answering(
         {"owned_by": "openai"},

@@ -210,7 +210,7 @@ def many(count: int) -> list[Any]:
     ("body", "says"),
     [
         (b"\xff\xfe", "stdin: JSON is malformed"),
-        (b"[]", "stdin: a request is a JSON object"),
+        (b"[]", "stdin: a request must be a JSON object"),
         (b"", "stdin: Input data"),
     ],
 )

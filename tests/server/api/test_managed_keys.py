@@ -251,7 +251,7 @@ def test_a_store_in_memory_and_pass_through_are_refused(tmp_path: Path) -> None:
     for what in (["add"], ["list"], ["revoke", "key_1"]):
         done = CliRunner().invoke(main, ["keys", *what, "--store", "memory://"])
         assert done.exit_code == 2
-        assert "no server would know keys in memory" in done.output
+        assert "no server would see keys in memory" in done.output
 
 
 def test_a_mistyped_store_has_no_keys_and_is_not_made(tmp_path: Path) -> None:

@@ -63,7 +63,10 @@ async def models_of(base: str, key: str | None) -> ServerModels:
     if not isinstance(decoded, dict):
         raise UnusableServer(f"what answers at {base} is not openresponses-bridge")
     if status == 401 and isinstance(decoded.get("error"), dict):
-        what = f"the server at {base} asks for a key, or for another one: name its variable with --key-env"
+        what = (
+            f"the server at {base} asks for a key, or refuses this one: "
+            "name the variable of its key with --key-env"
+        )
         raise UnusableServer(what, is_ours=True)
     data, models = decoded.get("data"), decoded.get("models")
     if status != 200 or not isinstance(data, list) or not isinstance(models, list):
@@ -118,7 +121,7 @@ async def _get(base: str, target: str, key: str | None) -> tuple[int, bytes]:
     try:
         request_target_of(base)
     except LocalProtocolError as error:
-        raise UnusableServer(f"{base!r} is not an address as http://HOST:PORT") from error
+        raise UnusableServer(f"{base!r} is not an address such as http://HOST:PORT") from error
     connections = ConnectionPool("", Timeouts(connect=_TIMEOUT, first_byte=_TIMEOUT))
     headers = {} if key is None else {"authorization": f"Bearer {key}"}
     try:

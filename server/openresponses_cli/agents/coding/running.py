@@ -212,9 +212,7 @@ def run(
         names = [str(each.get("id")) for each in server.models.listed]
         if names and entry.id not in names:
             meant = did_you_mean(entry.id, names)
-            report(
-                f"warning: the server does not list the model {entry.id!r}{meant}; it is asked all the same"
-            )
+            report(f"warning: the server does not list the model {entry.id!r}{meant}; it is asked anyway")
         if probe:
             _probe(server, entry, report)
         return run_agent(
@@ -236,7 +234,7 @@ def _probe(server: ReachableServer, model: EnrichedModelData, report: Callable[[
         report(f"warning: {what}")
         return
     log = f"; the log {server.log} has the cause" if server.log else ""
-    raise UnusableServer(f"{what}; {remedy}{log}; --no-probe starts the agent all the same")
+    raise UnusableServer(f"{what}; {remedy}{log}; --no-probe starts the agent anyway")
 
 
 def folder_of(agent: str) -> Path:

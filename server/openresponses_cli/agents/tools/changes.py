@@ -112,7 +112,7 @@ def _apply_one(folder: Folder, change: FileChange) -> None:
 
 
 def _changed(path: str) -> bytes:
-    raise FolderError(f"{path!r} was changed by somebody else meanwhile; look at it again")
+    raise FolderError(f"{path!r} was changed meanwhile by another program: read it again")
 
 
 def _is_harmless(steps: list[str]) -> bool:

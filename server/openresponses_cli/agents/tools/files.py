@@ -93,7 +93,7 @@ def patched(changes: list[FilePatch], texts: Mapping[str, str | None]) -> dict[s
         if (text is None) != (change.kind == "add"):
             raise ToolInvocationError(f"{change.path!r} " + ("exists already" if text else "does not exist"))
         if change.moved_to is not None and texts[change.moved_to] is not None:
-            raise ToolInvocationError(f"{change.moved_to!r} exists already")
+            raise ToolInvocationError(f"{change.moved_to!r} already exists")
         if change.kind == "delete":
             after[change.path] = None
             continue
@@ -128,7 +128,7 @@ def _parse_begin_patch(lines: list[str]) -> Iterator[FilePatch]:
             if wrong or not change.hunks[-1].add_line(line):
                 raise _syntax_error(number, line, "lines begin with a space, + or -")
     else:
-        raise ToolInvocationError("the patch is cut: it has to end with `*** End Patch`")
+        raise ToolInvocationError("the patch is incomplete: it must end with `*** End Patch`")
     if change is not None:
         yield change
 
@@ -363,7 +363,7 @@ def _list_dir(folder: Folder, given: dict[str, Any]) -> str:
 def _create_file(folder: Folder, given: dict[str, Any]) -> Planned:
     path = given["path"]
     if read_existing(folder, path) is not None:
-        raise ToolInvocationError(f"{path!r} exists already")
+        raise ToolInvocationError(f"{path!r} already exists")
     return [FileChange(path, None, given["content"].encode())], f"Created {path}"
 
 
@@ -375,7 +375,7 @@ def _edit_file(folder: Folder, given: dict[str, Any]) -> Planned:
         text = "" if before is None else decoded(before, path)
         times = text.count(old) if old else 0
         if times != 1:
-            raise ToolInvocationError(f"oldCode is {times} times in {path!r}; it has to be there once")
+            raise ToolInvocationError(f"oldCode is in {path!r} {times} times; it must be there exactly once")
         after = text.replace(old, code)
     explanation = given.get("explanation")
     said = f"Successfully edited {path}" + (f" - {explanation}" if explanation else "")

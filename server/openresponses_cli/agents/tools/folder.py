@@ -35,7 +35,7 @@ _HEAD: Final = "HEAD"
 _HEAD_SAYS: Final = re.compile(rb"ref:|[0-9a-fA-F]{40}")
 _MESSAGES: Final = {
     errno.ENOENT: "does not exist",
-    errno.EEXIST: "exists already",
+    errno.EEXIST: "already exists",
     errno.ELOOP: "is a link, or leads through one, and links are not followed",
     errno.ENOTDIR: "leads through something that is not a folder, or through a link",
     errno.EISDIR: "is a folder",
@@ -206,7 +206,7 @@ class Folder:
             raise FolderError(f"{_quoted(path)} is a folder")
         writes = make or writes
         if writes and not _VCS_FOLDERS.isdisjoint(step.casefold() for step in steps):
-            raise FolderError(f"{_quoted(path)} is a version control's own and is not written")
+            raise FolderError(f"{_quoted(path)} belongs to version control and can't be written")
         with self._open_folder(steps[:-1], path, make=make, writes=writes) as parent:
             yield parent, steps[-1]
 
@@ -222,7 +222,9 @@ class Folder:
             if self._is_hidden(status):
                 raise FolderError(f"{_quoted(path)} is not accessible")
             if status.st_nlink > 1:
-                raise FolderError(f"{_quoted(path)} has another name, which may be outside of the folder")
+                raise FolderError(
+                    f"{_quoted(path)} has a second hard link, which may be outside of the folder"
+                )
             data = file.read(most + 1)
         if len(data) > most:
             raise FolderError(f"{_quoted(path)} is larger than {most} bytes")

@@ -73,7 +73,7 @@ class _Search:
         found = list(islice(self._found(), self._most))
         lines = found or ["No matches."]
         if self._too_long:
-            lines.append(f"(lines left out, of more than {_LONGEST_MATCHED} characters: {self._too_long})")
+            lines.append(f"(lines left out, longer than {_LONGEST_MATCHED} characters: {self._too_long})")
         if len(found) == self._most:
             lines.append("(there may be more)")
         return "\n".join(lines)

@@ -53,7 +53,7 @@ def terminal_tool(folder: Folder) -> Tool:
     async def run_in_terminal(given: dict[str, Any]) -> LanguageModelToolResult:
         command = str(given["command"])
         if "\0" in command:
-            raise ToolInvocationError("the command has a NUL in it")
+            raise ToolInvocationError("the command contains a NUL character")
         return await _run(folder, command, float(given.get("timeout", _SECONDS)))
 
     return Tool(

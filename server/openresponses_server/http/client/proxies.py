@@ -39,8 +39,8 @@ class Proxy:
             host, port = "", None
         if not host or parts.path not in ("", "/") or parts.query or parts.fragment:
             raise ValueError(
-                "it is not an address as http://user:password@host:port, with what is special in a password "
-                "percent-encoded"
+                "it is not an address such as http://user:password@host:port, with special "
+                "characters of the password percent-encoded"
             )
         if parts.scheme not in PORTS:
             raise ValueError(

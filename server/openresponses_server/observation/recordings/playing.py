@@ -169,7 +169,9 @@ class CapturedAnswer(NamedTuple):
                 line, f"the answer of exchange {number} can't be read: {error}"
             ) from error
         except Changed as error:
-            raise UnreadableCapture(line, f"the file has changed while exchange {number} was read") from error
+            raise UnreadableCapture(
+                line, f"the file changed while exchange {number} was being read"
+            ) from error
 
 
 def of_models(exchanges: list[Exchange]) -> list[Exchange]:

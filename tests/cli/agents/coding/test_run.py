@@ -271,7 +271,7 @@ def test_what_is_not_this_server_is_not_used(agent_program: Program, upstream: S
     ("words", "message"),
     [
         (["codx"], "'codx' is not one of: codex, claude, gemini, opencode (did you mean 'codex'?)"),
-        (["codex", "--server", "localhost"], "is not an address as http://HOST:PORT"),
+        (["codex", "--server", "localhost"], "is not an address such as http://HOST:PORT"),
         (["codex", "--server", "http://127.0.0.1:9"], "does not answer"),
         (["codex", "--server", "http://a", "--upstream", "ollama"], "--server names one that runs"),
         (["codex", "--key-env", "HOME"], "--key-env is for a --server that runs"),
