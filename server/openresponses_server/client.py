@@ -44,7 +44,8 @@ T = TypeVar("T")
 
 
 class ResponseScope:
-    """The scope of one response of at most `total` seconds. One task waits for `cancel` during all of it."""
+    """The scope of one response, which takes at most `total` seconds. One task waits for `cancel`
+    throughout."""
 
     def __init__(self, cancel: Cancellation | None, total: float) -> None:
         self._cancel = cancel
@@ -69,7 +70,7 @@ class ResponseScope:
         return self._cancel is not None and self._cancel.is_set()
 
     async def unless_cancelled(self, work: Callable[[], Awaitable[T]]) -> T | None:
-        """The result of `work`; None if the user cancelled. Raises UpstreamError when the time is over."""
+        """The result of `work`; None if the user cancelled. Raises UpstreamError on timeout."""
         if self.is_cancelled():
             return None
         scope = asyncio.timeout_at(self._deadline)
@@ -157,11 +158,11 @@ class OpenResponsesClient:
     """A client of the server at `base_url` (with or without `/v1`). Used as an asynchronous context, or
     closed by `close`; it belongs to the event loop in which it is first used.
 
-    `api_key` goes out as a bearer token, to that address alone; like the values of `headers` it is left out
-    of errors. `timeouts` are
-    for the connection, the first byte, each silence (`idle`) and one whole response; `retries` are made
-    only while no event has come, and `on_wait` is called before each with the seconds until then and with
-    what was refused. `most_bytes` bounds one answer.
+    `api_key` is sent as a bearer token, to that address only; like the values of `headers` it is left out of
+    errors. `timeouts`, in seconds, are for the connection, the first byte, each silence (`idle`) and one
+    whole response. `retries` is how often a request is sent again, which is done only before the first event;
+    `on_wait` is called before each retry with the seconds until then and the error. `most_bytes` is the limit
+    of one answer.
     """
 
     def __init__(
@@ -212,12 +213,12 @@ class OpenResponsesClient:
     async def stream(
         self, request: CreateResponse | Mapping[str, Any], cancel: Cancellation | None = None
     ) -> AsyncGenerator[Event]:
-        """The events of one response up to its terminal event; after `cancel` it ends where it is, the
-        connection is closed, and a response that the server keeps is cancelled there, since such a one may
-        go on without its client. A mapping goes out as it is, as a streamed request.
+        """The events of one response up to its terminal event. A mapping is sent as it is, as a streamed
+        request. After `cancel` the iteration ends, the connection is closed, and a response that the server
+        stores is cancelled there, since it may continue without its client.
 
-        Raises OpenResponsesError for a refusal, a failure to answer, and a stream that is cut or can't be
-        read; InvalidRequestError for a request that can't be sent.
+        Raises OpenResponsesError for a request that is refused or not answered, and for a stream that ends
+        early or can't be read; InvalidRequestError for a request that can't be sent.
         """
         body = _body(request)
         async with ResponseScope(cancel, self._timeouts.total) as scope:

@@ -129,7 +129,7 @@ def _is_short_limit(error: UpstreamError) -> bool:
 
 def too_slow(total: float) -> UpstreamError:
     """The error for a response that was not complete in `total` seconds."""
-    what = f"the response was not done within {total:g} seconds"
+    what = f"the response did not finish within {total:g} seconds"
     return UpstreamError(504, what, code=UpstreamError.TIMEOUT, cause=what)
 
 

@@ -348,7 +348,7 @@ async def test_a_model_has_its_time(outputs: Any, status: int, seconds: float) -
     error = events_of(client.body)[-1]["response"]["error"] if outputs else client.error
     assert (error["code"], error["message"]) == (
         "timeout",
-        f"The model was not done within {seconds:g} seconds.",
+        f"The model did not finish within {seconds:g} seconds.",
     )
 
 
@@ -550,10 +550,10 @@ def test_options_are_checked_when_they_are_given() -> None:
         endpoint(Model("Hi"), dialect="open")
     with pytest.raises(LocalError, match="there is no option 'keepalive'"):
         endpoint(Model("Hi"), keepalive=5)  # type: ignore[call-arg]
-    with pytest.raises(LocalError, match="keep_alive is a number of seconds, more than 0"):
+    with pytest.raises(LocalError, match="keep_alive must be a number of seconds above 0"):
         endpoint(Model("Hi"), keep_alive=0)
     for wrong in ("10", 0, -1.0, True, float("nan")):
-        with pytest.raises(LocalError, match="timeout is a number of seconds, more than 0, and not "):
+        with pytest.raises(LocalError, match="timeout must be a number of seconds above 0, not "):
             endpoint(Model("Hi"), timeout=wrong)  # type: ignore[arg-type]
     endpoint(Model("Hi"), timeout=None)
     for most in ("10", 0, True):

@@ -186,7 +186,7 @@ async def _ollama(ask: Ask, version: str, model: Any) -> Engine:
         if isinstance(able, list) and "tools" not in able:
             advice.append("its chat template has no tools: take a model whose template has them")
         if isinstance(able, list) and "vision" not in able:
-            advice.append("its model sees no images, which are left out")
+            advice.append("its model takes no images, so they are left out")
     return Engine("ollama", "Ollama", version, window, tuple(advice))
 
 
@@ -197,5 +197,5 @@ def _lmstudio(model: _Said) -> Engine:
     if isinstance(able, list) and "tool_use" not in able:
         advice.append("its model was not trained for tools: take one that was")
     if model.at("type") == "llm":
-        advice.append("its model sees no images, which are left out")
+        advice.append("its model takes no images, so they are left out")
     return Engine("lmstudio", "LM Studio", context=window, advice=tuple(advice))

@@ -58,7 +58,7 @@ class CompactionForm:
     def whole(self, response: Response) -> bytes | None:
         """Raises HttpError if the summary is incomplete."""
         if response.incomplete_details is not None:
-            why = f"The summary was cut ({response.incomplete_details.reason})."
+            why = f"The summary was cut off ({response.incomplete_details.reason})."
             raise HttpError(502, why, code="compaction_incomplete")
         return encode(compact_resource(response, self._items, self._tokens))
 

@@ -51,8 +51,8 @@ async def create(request: Request) -> Response:
     ):
         raise HttpError(
             429,
-            f"There may be {limits.conversations_per_key} conversations (limits.conversations_per_key): "
-            "delete some.",
+            f"One API key may have {limits.conversations_per_key} conversations "
+            "(limits.conversations_per_key): delete some.",
             code="too_many_conversations",
             headers={"retry-after": "60", "x-should-retry": "false"},
         )

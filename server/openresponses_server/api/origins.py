@@ -112,6 +112,6 @@ def _unknown_host(given: str) -> HttpError:
 def _foreign_origin(origin: str) -> HttpError:
     return HttpError(
         403,
-        f"A web page of another origin ({origin[:_SHOWN]}) can't ask this server: see cors_origins.",
+        f"A web page of another origin ({origin[:_SHOWN]}) can't use this server: see cors_origins.",
         code="origin_not_allowed",
     )

@@ -72,7 +72,7 @@ def idempotency_key_of(headers: Mapping[str, str]) -> str:
     key = headers["idempotency-key"]
     if 0 < len(key) <= _LONGEST_KEY and key.isascii() and key.isprintable():
         return key
-    what = f"Idempotency-Key must have 1 to {_LONGEST_KEY} visible characters of ASCII."
+    what = f"Idempotency-Key must have 1 to {_LONGEST_KEY} visible ASCII characters."
     raise InvalidRequestError(InvalidRequestError.INVALID_VALUE, what, param="Idempotency-Key")
 
 

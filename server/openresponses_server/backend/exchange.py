@@ -24,7 +24,7 @@ _log = logging.getLogger("openresponses_bridge.backend")
 
 
 class ClientDisconnected(Exception):
-    """The client has disconnected, or does not read."""
+    """The client has disconnected, or does not read what it is sent."""
 
 
 class Writer:
@@ -179,7 +179,9 @@ class AsgiExchange:
             if closing.cancelled_caught:
                 _log.warning("a backend's iterator did not end within %g seconds", _CLOSE_SECONDS)
         if time.cancelled_caught:
-            return HttpError(504, f"The model was not done within {self._timeout:g} seconds.", code="timeout")
+            return HttpError(
+                504, f"The model did not finish within {self._timeout:g} seconds.", code="timeout"
+            )
         return raised
 
     async def _finish(self, raised: Exception | None) -> None:

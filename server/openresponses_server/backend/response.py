@@ -39,9 +39,10 @@ class BackendResponse(Response):
     """Answers the request `body` (JSON as bytes, text or parsed) with what `generate` yields, streamed or
     whole as the request asks.
 
-    `keep_alive`: after so many seconds of silence the client of a stream gets a comment. `timeout`: seconds
-    that the model has. `send_timeout`: seconds that one write may take; a client that reads nothing for so
-    long counts as one that has left. When the client leaves, the iterator is cancelled and closed.
+    `keep_alive`: seconds of silence after which the client of a stream is sent a comment. `timeout`: seconds
+    that the model has for the answer. `send_timeout`: seconds that one write may take; a client that reads
+    nothing for longer counts as disconnected. When the client disconnects, the iterator is cancelled and
+    closed.
     """
 
     def __init__(
@@ -60,7 +61,7 @@ class BackendResponse(Response):
             if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0:
                 raise LocalError(
                     "bridge.backend.invalid_option",
-                    f"{name} is a number of seconds, more than 0, and not {seconds!r}",
+                    f"{name} must be a number of seconds above 0, not {seconds!r}",
                 )
         self.status_code = 200
         self.background = None
@@ -103,7 +104,7 @@ def endpoint(
     generate: AsyncFunction, *, max_body: int = MAX_BODY, **options: Unpack[ResponseOptions]
 ) -> Callable[[Request], Awaitable[Response]]:
     """A function for a POST route: it reads the request, of at most `max_body` bytes, and answers it with
-    what `generate` yields. Raises LocalError for what is not a function of that kind, and for wrong options.
+    what `generate` yields. Raises LocalError for any other `generate`, and for invalid options.
     """
     check_function(generate)
     if type(max_body) is not int or max_body < 1:
@@ -147,4 +148,4 @@ async def _ignore_disconnect(sending: Awaitable[None]) -> None:
     try:
         await sending
     except ClientDisconnected:
-        _log.info("the client has left")
+        _log.info("the client disconnected")

@@ -116,7 +116,7 @@ class WebCommands:
         if left > 0:
             sections.append(_BEYOND.format(most=limits.calls, left=left))
         if unserved := [name for name in _UNSERVED if getattr(commands, name)]:
-            sections.append(f"Not available at this server: {', '.join(unserved)}.")
+            sections.append(f"Not available on this server: {', '.join(unserved)}.")
         answer: dict[str, Any] = {"output": "\n\n".join(sections) or "No command was given."}
         if commands.search_query is not None:
             answer["results"] = [_shown(hit) for hit in run.hits]
@@ -145,7 +145,7 @@ async def _section(
             except HostedToolError as error:
                 said = error.message
             except TimeoutError:
-                said = f"It was not there within {seconds:g} seconds."
+                said = f"It did not arrive within {seconds:g} seconds."
             except Exception:
                 _log.exception("hosted.failed", tool="web.run")
                 said = "The command failed."

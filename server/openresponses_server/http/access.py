@@ -48,8 +48,8 @@ def check_known(what: str) -> None:
     if (access := ACCESS.get()) is not None and not access.is_known:
         raise HttpError(
             403,
-            f"Only direct connections from this machine may {what}, since nobody has checked this key: set "
-            "`api_keys` instead of `pass_through`.",
+            f"Only direct connections from this machine may {what}, since `pass_through` leaves keys "
+            "unchecked: set `api_keys` instead.",
         )
 
 

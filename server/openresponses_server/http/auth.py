@@ -156,7 +156,7 @@ class Keys:
         if self.managed is not None and not self.managed.is_loaded:
             raise HttpError(
                 503,
-                "The server does not know its keys yet; try again.",
+                "The server has not read its keys yet; try again.",
                 code="keys_unavailable",
                 headers={"retry-after": "1"},
             )
@@ -178,7 +178,7 @@ class Operators:
             return
         self._clients.owner(request.headers)
         if self._hashes:
-            raise refused("Only operators may read this: send one of the setting `operator_keys`.")
+            raise refused("Only operators may read this: send a key of the setting `operator_keys`.")
         if not _is_direct(request):
             what = "Only direct connections from this machine may read this, and none through a proxy"
             raise HttpError(403, f"{what}: set `operator_keys` and send one of them.")

@@ -204,7 +204,7 @@ class HttpConnection(HttpToolsProtocol):
                     HttpError(400, "A WebSocket was requested before the previous request was answered.")
                 )
             elif rest:
-                self._refuse(HttpError(400, "More was sent before the WebSocket's handshake was answered."))
+                self._refuse(HttpError(400, "Data was sent before the WebSocket's handshake was answered."))
             else:
                 self.handle_websocket_upgrade()
                 self._clear()

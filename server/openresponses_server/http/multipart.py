@@ -88,7 +88,7 @@ class MultipartScanner:
         if self._stage is _Stage.DELIMITER:
             return self._begun_delimiter()
         if not b"\r\n".startswith(self._rest):
-            raise _broken("it goes on after its last boundary")
+            raise _broken("it continues after its last boundary")
         return None
 
     def _begun_delimiter(self) -> int | None:

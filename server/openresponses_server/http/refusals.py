@@ -64,7 +64,7 @@ def limit_reached(seconds: float) -> HttpError:
     """The error for a connection that has reached its time limit."""
     return HttpError(
         400,
-        f"The connection has reached its limit of {seconds / 60:g} minutes. Open another one to go on.",
+        f"The connection has reached its limit of {seconds / 60:g} minutes. Open another one to continue.",
         code="websocket_connection_limit_reached",
     )
 

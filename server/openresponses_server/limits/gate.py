@@ -143,7 +143,7 @@ class ConcurrencyLimit:
     def too_many(self, owner: str) -> HttpError:
         """The error for an owner that has as many as it may have."""
         most = f"at most {self.most_of(owner)} {self._what} at once"
-        return self._refusal(f"One API key has {most}; try again when one has ended.")
+        return self._refusal(f"One API key may have {most}; try again when one has ended.")
 
     def _refusal(self, message: str) -> HttpError:
         return HttpError(429, message, code=self._code, headers={"retry-after": "1"})

@@ -73,10 +73,10 @@ def _check_conversation_field(request: CreateResponse) -> None:
     excludes it."""
     check_name(conversation_of(request) or "", _CONVERSATION)
     if request.previous_response_id is not None:
-        what = "conversation and previous_response_id exclude each other: both name what came before"
+        what = "conversation and previous_response_id are mutually exclusive: both name what came before"
         raise _refused(what, _CONVERSATION)
     if request.store is False:
-        what = "a response in a conversation has to be stored: its items are appended with it"
+        what = "a response in a conversation must be stored, since its items are appended to the conversation"
         raise _refused(what, "store")
 
 
@@ -217,7 +217,7 @@ def check_type(content_type: str) -> None:
         return
     kind = content_type.partition(";")[0].strip().lower()
     if kind != _JSON and not kind.endswith("+json"):
-        named = f"not {kind[:80]}" if kind else "and has to be named"
+        named = f"not {kind[:80]}" if kind else "and must be given"
         raise HttpError(415, f"The content type must be application/json, {named}.")
 
 

@@ -58,7 +58,7 @@ def _without_tools(request: CreateResponse, losses: dict[Loss, None]) -> CreateR
     if not request.tools:
         return request
     if request.tool_choice not in (None, "auto", "none"):
-        raise invalid("tool_choice", f"a tool has to be called, and {_NO_TOOLS}")
+        raise invalid("tool_choice", f"a tool must be called, and {_NO_TOOLS}")
     losses["tools", _NO_TOOLS] = None
     return replace(request, tools=None, tool_choice=None, parallel_tool_calls=None, max_tool_calls=None)
 

@@ -54,8 +54,8 @@ def expand_prompt(request: Received, service: Service) -> Received:
 
 
 def check_fields(request: Received, service: Service) -> Received:
-    """Raises InvalidRequestError for fields that exceed a limit or exclude each other, whatever the upstream,
-    and what `check_name` raises."""
+    """Raises InvalidRequestError for fields that exceed a limit or are mutually exclusive, whatever the
+    upstream, and what `check_name` raises."""
     body, limits = request.body, service.settings.limits
     if body.beyond or body.native is not UNSET:
         check_names(passed_by(body))
@@ -75,7 +75,7 @@ def _check_background(body: CreateResponse) -> None:
     """Raises InvalidRequestError for a background response that is not stored, and for `restart: always` in
     the foreground: the client has seen the output that would be replaced."""
     if body.background and body.store is False:
-        what = "a response in the background has to be stored"
+        what = "a response in the background must be stored"
         raise InvalidRequestError(InvalidRequestError.INVALID_VALUE, what, param="background")
     if body.restart == "always" and not body.background:
         what = f"{RESTART}: 'always' is for responses with background: true"
@@ -181,7 +181,7 @@ def restore_thread(request: Placed, _service: Service) -> Placed:
     if not is_native(body):
         return request
     if carried_by(body).changes_tools:
-        what = "Tools that come or go are read in a whole conversation alone."
+        what = "Tools that are added or removed within a conversation need the whole conversation in `input`."
         raise HttpError(400, what, param="previous_response_id")
     if body.tools is None:
         body = replace(body, tools=[_as_param(tool) for tool in before.tools] or None)

@@ -296,7 +296,7 @@ def _condensed(answer: Response) -> Condensed:
     if answer.error is not None:
         return Condensed("", answer.error.message)
     if answer.incomplete_details is not None:
-        return Condensed("", f"the summary was cut ({answer.incomplete_details.reason})")
+        return Condensed("", f"the summary was cut off ({answer.incomplete_details.reason})")
     summary = answer.output_text.strip()
     return Condensed(summary, "" if summary else _EMPTY.message)
 

@@ -256,7 +256,7 @@ class ConstrainedStream(StreamFilter):
         if self._calls.required_call_missing:
             return "The model did not call a tool, although tool_choice requires it to."
         if self._calls.refused and not self.snapshot.output[self._before :]:
-            return "The model only called tools that the request does not admit."
+            return "The model only called tools that the request does not allow."
         return None
 
 

@@ -39,15 +39,17 @@ def check_context(body: CreateResponse) -> None:
     for index, entry in enumerate(body.context_management or ()):
         where = f"{FIELD}[{index}]"
         if not isinstance(entry.get("type"), str):
-            raise invalid(f"{where}.type", "it is a string, such as 'compaction'")
+            raise invalid(f"{where}.type", "it must be a string, such as 'compaction'")
         if entry["type"] != _TYPE:
             continue
         compactions += 1
         threshold = entry.get("compact_threshold")
         if threshold is not None and (type(threshold) is not int or threshold < SMALLEST_THRESHOLD):
-            raise invalid(f"{where}.compact_threshold", f"it is an integer from {SMALLEST_THRESHOLD} on")
+            raise invalid(
+                f"{where}.compact_threshold", f"it must be an integer of {SMALLEST_THRESHOLD} or more"
+            )
     if compactions > 1:
-        raise invalid(FIELD, "it has one entry of type 'compaction' at most")
+        raise invalid(FIELD, "it may have one entry of type 'compaction' at most")
 
 
 def _entry(body: CreateResponse) -> Mapping[str, Any] | None:

@@ -34,7 +34,7 @@ async def fetch_addresses(request: Placed, service: Service) -> Placed:
         if url not in fetched:
             try:
                 if len(fetched) >= limits.fetched_files:
-                    raise FetchError(f"a request has at most {limits.fetched_files} files to fetch")
+                    raise FetchError(f"a request may have at most {limits.fetched_files} files to fetch")
                 held = request.reservation.size
                 request.reservation.grow(left)
                 file = await fetch_file(url, accepts, most=left, seconds=limits.fetch_seconds)

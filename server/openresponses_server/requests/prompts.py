@@ -147,7 +147,7 @@ def _read(path: Path) -> Prompt:
             if not _is_name(path.stem):
                 raise SettingsError(f"{path.stem[:_LONGEST_NAME]!r} can't be an id", place=str(path))
             if path.stat().st_size > _MOST_BYTES:
-                raise SettingsError(f"a prompt has at most {_MOST_BYTES} bytes", place=str(path))
+                raise SettingsError(f"a prompt may have at most {_MOST_BYTES} bytes", place=str(path))
             return _prompt(read_config(path))
     except (SettingsError, OSError) as error:
         wrong = (

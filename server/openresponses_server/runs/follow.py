@@ -47,7 +47,7 @@ def _not_known_yet() -> HttpError:
     return HttpError(
         503,
         "It is not known yet whether the response has an event of that number: its worker has not reported "
-        "since then. Ask again.",
+        "since then. Try again.",
         code="worker_unreachable",
         param=STARTING_AFTER,
         headers={"retry-after": "2"},

@@ -46,8 +46,8 @@ _DEFECT: Final = "internal_error"
 _CAUSES: Final = {
     CUT: "its stream ended before the answer did",
     EMPTY: "its stream ended without an answer",
-    INVALID_JSON: "its stream has something in it that is not JSON",
-    INVALID_SHAPE: "its stream has something in it that is not of its dialect",
+    INVALID_JSON: "its stream contains something that is not JSON",
+    INVALID_SHAPE: "its stream contains something that is not of its dialect",
     _DEFECT: "a defect in this server, logged as run.internal_error",
 }
 _REPORTED: Final = "it reported an error in its stream"

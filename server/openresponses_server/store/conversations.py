@@ -39,7 +39,7 @@ def item_exists(item_id: str, index: int) -> HttpError:
     """An item was added under an id that is in use."""
     return HttpError(
         400,
-        f"The conversation has an item with the id '{item_id[:80]}' already.",
+        f"The conversation already has an item with the id '{item_id[:80]}'.",
         code="item_exists",
         param=f"items[{index}].id",
     )

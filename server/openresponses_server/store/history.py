@@ -98,7 +98,7 @@ async def history_of(
     if turns[-1].response.status in _UNENDED:
         raise HttpError(
             400,
-            f"Response '{turns[-1].response.id}' is still being made: it can be continued when it has ended.",
+            f"Response '{turns[-1].response.id}' is still in progress: continue it when it has ended.",
             code="previous_response_in_progress",
             param="previous_response_id",
         )

@@ -208,7 +208,7 @@ def _fsync_in(query: str) -> float | None:
     except ValueError:
         seconds = 0.0
     if not 0.01 <= seconds <= 3600:
-        raise SettingsError(f"fsync is a number of seconds from 0.01 to 3600, not {number!r}")
+        raise SettingsError(f"fsync must be a number of seconds from 0.01 to 3600, not {number!r}")
     return seconds
 
 
@@ -222,7 +222,7 @@ def _redis(address: str) -> EventLog:
     try:
         database = urlsplit(address).path.strip("/")
         if database and not database.isdecimal():  # the client would take database 0
-            raise ValueError(f"the path is the number of a database, not {database!r}")
+            raise ValueError(f"the path must be the number of a database, not {database!r}")
         return RedisLog(address)
     except ValueError as error:
         raise SettingsError(f"it is not an address such as redis://HOST:PORT/0: {error}") from error

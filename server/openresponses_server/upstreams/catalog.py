@@ -312,13 +312,15 @@ def read_models(path: Path) -> dict[str, FiledModel]:
     """The models of a file as `written_models` writes it. Raises SettingsError with the file and the line."""
     try:
         if path.stat().st_size > _MOST_FILE_BYTES:
-            raise SettingsError(f"a file of models has at most {_MOST_FILE_BYTES} bytes", place=str(path))
+            raise SettingsError(
+                f"a file of models may have at most {_MOST_FILE_BYTES} bytes", place=str(path)
+            )
     except OSError as error:
         raise SettingsError(error.strerror or str(error), place=str(path)) from error
     with located(path):
         found = {name: _filed(name, fields) for name, fields in read_config(path).items()}
     if len(found) > MOST_DUMPED:
-        raise SettingsError(f"a file of models has at most {MOST_DUMPED} of them", place=str(path))
+        raise SettingsError(f"a file of models may have at most {MOST_DUMPED} of them", place=str(path))
     return found
 
 

@@ -367,7 +367,7 @@ class HttpUpstream:
             and self._key_header[0] == "authorization"
         ):
             raise ValueError(
-                "a user name in the address and a key exclude each other: both are authorization"
+                "a user name in the address and a key are mutually exclusive: both are authorization"
             )
         self.forwards = dialect.dialect.name in FORWARDING and not address.plays
         self._recognises = dialect.side.whole

@@ -241,5 +241,5 @@ def _unit_price(dollars: float, exponent: int = 0) -> int:
     """The units for one. Raises ValueError for what is not finite, and for a price that would be none."""
     price = units(dollars, exponent)
     if dollars and not price:
-        raise ValueError(f"it is not 0, and less than 10⁻¹² US dollars for one: {dollars}")
+        raise ValueError(f"it is not 0, but less than 10⁻¹² US dollars for one: {dollars}")
     return price

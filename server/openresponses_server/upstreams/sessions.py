@@ -65,7 +65,7 @@ def checked_templates(
         if template.count(SESSION) != 1:
             raise SettingsError(f"{whose}: expected {SESSION} once in the header {lower}", where)
         if len(template) > _LONGEST or not _VALUE.fullmatch(template):
-            what = f"expected up to {_LONGEST} visible characters of ASCII, with spaces between them"
+            what = f"expected up to {_LONGEST} visible ASCII characters, with spaces between them"
             raise SettingsError(f"{whose}: {what}, in the header {lower}", where)
         found[lower] = template
     return found

@@ -372,9 +372,9 @@ class SocketRequests:
             except OSError as error:
                 raise error if isinstance(error, SocketRefused) else SocketRefused(cause_of(error)) from error
             if self._closed:
-                raise SocketRefused("this server stops")
+                raise SocketRefused("this server is stopping")
             if not connection.is_open:  # its end came with the handshake, and nobody else hears of it
-                raise SocketRefused("it closed the connection behind its handshake")
+                raise SocketRefused("it closed the connection after its handshake")
         except BaseException:
             if connection is not None:
                 connection.abort()

@@ -487,18 +487,18 @@ def _key_of(
 
 
 def _check_keys(given: UpstreamSettings, settings: Settings, name: str) -> None:
-    """Raises SettingsError for keys that exclude each other."""
+    """Raises SettingsError for keys that are mutually exclusive."""
     if given.pass_through and given.api_key_command:
         raise SettingsError(
-            f"{called(name)}: pass_through and api_key_command exclude each other", ".api_key_command"
+            f"{called(name)}: pass_through and api_key_command are mutually exclusive", ".api_key_command"
         )
     if given.api_key_command and (given.api_key or given.api_key_env):
-        raise SettingsError(f"{called(name)}: it has a key already", ".api_key_command")
+        raise SettingsError(f"{called(name)}: it already has a key", ".api_key_command")
     if given.api_keys and (given.api_key or given.api_key_env or given.api_key_command or given.pass_through):
-        raise SettingsError(f"{called(name)}: api_keys is instead of another key", ".api_keys")
+        raise SettingsError(f"{called(name)}: api_keys can't be combined with another key", ".api_keys")
     if given.pass_through and settings.asks_for_keys:
         raise SettingsError(
-            f"{called(name)}: pass_through and api_keys exclude each other: clients have one key"
+            f"{called(name)}: pass_through and api_keys are mutually exclusive: clients have one key"
         )
 
 
@@ -520,7 +520,7 @@ def _place(given: UpstreamSettings, url: str, dialect: HttpDialect) -> tuple[str
     socket = given.socket
     if url.startswith(SOCKET):
         if socket is not None:
-            raise SettingsError("the address is a socket already", ".socket")
+            raise SettingsError("the address is already a socket", ".socket")
         return "http://localhost", url.removeprefix(SOCKET)
     bare = url.rstrip("/")
     for other in DIALECTS.values():
@@ -529,7 +529,7 @@ def _place(given: UpstreamSettings, url: str, dialect: HttpDialect) -> tuple[str
             if other.endpoint.path == dialect.endpoint.path:
                 return base, socket
             raise SettingsError(
-                f"{without_password(url)} is where the dialect {other.dialect.name} is spoken: name that "
+                f"{without_password(url)} is an address of the dialect {other.dialect.name}: set that "
                 f"dialect, and {without_password(base)} as the address",
                 ".url",
             )

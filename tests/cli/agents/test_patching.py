@@ -108,7 +108,7 @@ def test_patches(name: str) -> None:
     [
         ("", "changes nothing"),
         ("*** Begin Patch\n*** End Patch", "changes nothing"),
-        ("*** Begin Patch\n*** Update File: f\n-one", "is cut"),
+        ("*** Begin Patch\n*** Update File: f\n-one", "is incomplete"),
         (begun("-a"), "line 2 of the patch is wrong (a file has to be named first)"),
         (begun("*** Update File: f", "?a"), "line 3 of the patch is wrong"),
         (begun("*** Add File: n", " a"), "line 3 of the patch is wrong"),

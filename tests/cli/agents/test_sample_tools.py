@@ -368,7 +368,7 @@ async def test_a_pattern_that_would_backtrack_takes_steps_as_the_line_has_charac
 ) -> None:
     """With an engine that backtracks this would take longer than the world has been there."""
     (inside / "a").write_text("a" * 9_000 + "b\n" + "a" * 20_000 + "c\n")
-    left_out = "\n(lines left out, of more than 10000 characters: 1)"
+    left_out = "\n(lines left out, longer than 10000 characters: 1)"
     assert await agent("grep_search", query="^(a|aa)+$", isRegexp=True) == f"No matches.{left_out}"
     assert await agent("grep_search", query="^(a|aa)+b$", isRegexp=True) == f"a:1: {'a' * 300}{left_out}"
     assert await agent("grep_search", query="ac") == "a:2: " + "a" * 300

@@ -159,7 +159,7 @@ def test_sizes_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     many = dump({f"m{number}": {"tool_call": True} for number in range(catalog.MOST_DUMPED + 1)})
     assert "more than 5000 models" in sync(tmp_path, many).output
     monkeypatch.setattr(catalog, "MOST_DUMP_BYTES", 10)
-    assert "more than 10 bytes" in sync(tmp_path, dump({})).output
+    assert "larger than 10 bytes" in sync(tmp_path, dump({})).output
     assert not (tmp_path / "models.toml").exists()
 
 
@@ -169,7 +169,7 @@ def test_files_that_can_not_be_used(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")  # would be waited for
     for name in ("nowhere", "pipe", "/dev/zero"):
         result = run.invoke(main, ["models", "sync", str(tmp_path / name)])
-        assert (result.exit_code, "not a file" in result.output) == (2, True)
+        assert (result.exit_code, "not a regular file" in result.output) == (2, True)
     mine = tmp_path / "mine.toml"
     mine.write_text("[upstreams]\nurl = 'x'\n")
     result = run.invoke(main, ["models", "sync", str(tmp_path / "api.json"), "--into", str(mine)])

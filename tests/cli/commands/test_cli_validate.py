@@ -91,7 +91,7 @@ def test_lines_are_counted_with_the_head() -> None:
     result = run(stdin=HEAD + b"data: {broken\n\n")
     assert (result.exit_code, "line 5:" in result.stderr) == (2, True)
     result = run(stdin=HEAD)
-    assert (result.exit_code, "there is nothing in it" in result.stderr) == (2, True)
+    assert (result.exit_code, "it is empty" in result.stderr) == (2, True)
 
 
 @pytest.mark.parametrize("indent", [None, 2, "\t"], ids=["line", "spaces", "tabs"])

@@ -159,7 +159,7 @@ def test_an_address_that_is_not_of_this_machine_is_missing(
 ) -> None:
     monkeypatch.setenv("OPENRESPONSES_BRIDGE_API_KEYS", "k")
     state, message = doctor("--host", "192.0.2.1", "--port", "65000")["port"]
-    assert (state, "can't listen at http://192.0.2.1:65000: " in message) == ("missing", True)
+    assert (state, "can't listen on http://192.0.2.1:65000: " in message) == ("missing", True)
 
 
 def test_a_store_that_takes_nothing_is_missing(doctor: Doctor, tmp_path: Path) -> None:
@@ -324,7 +324,7 @@ ENGINES = {
             | {"chat_template": "{{ messages }}", "chat_template_caps": {}}
         },
         "llama.cpp b7000-abc, 4,096 tokens",
-        (f"{SMALL}: -c 131072 for its 4 slots", "its chat template has no tools", "it sees no images"),
+        (f"{SMALL}: -c 131072 for its 4 slots", "its chat template has no tools", "it takes no images"),
         headers=LLAMACPP,
     ),
     "llamacpp without jinja": Answering(
@@ -341,7 +341,7 @@ ENGINES = {
         {"owned_by": "vllm", "max_model_len": 4096},
         {"/version": {"version": "0.32.0"}},
         "vLLM 0.32.0, 4,096 tokens",
-        (f"{SMALL}: --max-model-len 32768", "it refuses tools: --enable-auto-tool-choice"),
+        (f"{SMALL}: --max-model-len 32768", "it refuses tools: start it with --enable-auto-tool-choice"),
         refusal(400, message="auto tool choice requires --enable-auto-tool-choice to be set"),
     ),
     "sglang": Answering(
@@ -355,7 +355,7 @@ ENGINES = {
             "/api/show": {"capabilities": ["completion"]},
         },
         "Ollama 0.13.3, 4,096 tokens",
-        (f"{SMALL}: OLLAMA_CONTEXT_LENGTH=32768", "its chat template has no tools", "it sees no images"),
+        (f"{SMALL}: OLLAMA_CONTEXT_LENGTH=32768", "its chat template has no tools", "it takes no images"),
     ),
     "litellm": Answering(
         {"owned_by": "openai"},
@@ -373,7 +373,7 @@ ENGINES = {
             }
         },
         "LM Studio, 4,096 tokens",
-        (f"{SMALL}: load the model", "its model was not trained for tools", "it sees no images"),
+        (f"{SMALL}: load the model", "its model was not trained for tools", "it takes no images"),
     ),
 }
 
@@ -399,7 +399,7 @@ def test_an_engine_is_known_by_its_answers(name: str, doctor: Doctor, upstream: 
     assert state == "note"
     assert message.startswith(engine.described)
     for each in (*engine.advice, f"--upstream {profile}"):
-        assert each in message.replace("its model sees", "it sees")
+        assert each in message.replace("its model takes", "it takes")
     assert message.count("; ") == len(engine.advice)
     assert found["upstream"][0] == "ok"
 

@@ -113,7 +113,7 @@ async def test_what_settings_exclude_no_command_finds_or_opens(files: Files) -> 
     )
     assert [each["url"] for each in answer["results"]] == [HIT.url]
     assert "evil" not in answer["output"]
-    assert "not among those" in answer["output"]
+    assert "is not one that may be asked" in answer["output"]
     assert not files.seen
 
 
@@ -155,7 +155,7 @@ async def test_s10_pages_and_answers_have_a_size(files: Files) -> None:
     titled = files.serve("/titled", b"<title>" + b"t" * 1900, "text/html")
     assert len(await Server().said(open=[{"ref_id": titled}])) < 400
     huge = files.serve("/huge", b"x" * 3000, "text/plain")
-    assert "more than 2000 bytes" in await Server().said(open=[{"ref_id": huge}])
+    assert "larger than 2000 bytes" in await Server().said(open=[{"ref_id": huge}])
     long = files.serve("/long", b"y" * 2000, "text/plain")
     opened = [{"ref_id": long}] * 8
     assert len(await Server(result_bytes=512).said(open=opened)) < 8 * 700
@@ -182,7 +182,7 @@ async def test_one_that_fails_leaves_the_others() -> None:
     assert [part.splitlines()[1] for part in said.split("\n\n")] == [
         "The search failed: no.",
         "The command failed.",
-        "It was not there within 0.01 seconds.",
+        "It did not arrive within 0.01 seconds.",
         "The query is missing.",
         "[1] Rain",
     ]
@@ -190,7 +190,7 @@ async def test_one_that_fails_leaves_the_others() -> None:
 
 async def test_other_commands_are_named_and_the_time_is_given() -> None:
     said = await Server().said(weather=[{"location": "Paris"}], click=[{"ref_id": "x", "id": 1}])
-    assert said == "Not available at this server: click, weather."
+    assert said == "Not available on this server: click, weather."
     said = await Server().said(time=[{"utc_offset": "+03:00"}, {"utc_offset": "noon" * 100}])
     assert said.startswith("Time at +03:00: 2")
     assert "is not an offset" in said

@@ -185,7 +185,7 @@ async def test_s8_notifications_without_end_end_the_connection(
     peer = Peer(tools_call=text_result("never"))
     peer.flood = flood
     server = reached(peer.connect)
-    assert "sends without end" in (await failure(opened.call(server))).message
+    assert "sends more than is read" in (await failure(opened.call(server))).message
     await peer.closed.wait()
 
 
@@ -241,7 +241,7 @@ async def test_connections_that_requests_named_are_bounded_and_not_shared_by_own
     assert peers["b"].opened == 2
     await connections.close()
     assert peers["c"].closed.is_set()
-    assert "the server stops" in (await failure(use("me", "d"))).message
+    assert "the server is stopping" in (await failure(use("me", "d"))).message
 
 
 async def test_closing_ends_what_is_in_progress_and_what_is_not_ready(opened: Opened) -> None:
@@ -254,8 +254,8 @@ async def test_closing_ends_what_is_in_progress_and_what_is_not_ready(opened: Op
     while not mute.requests:
         await asyncio.sleep(0)
     await opened.connections.close()
-    assert "the server stops" in (await failure(called)).message
-    assert "the server stops" in (await failure(asked)).message
+    assert "the server is stopping" in (await failure(called)).message
+    assert "the server is stopping" in (await failure(asked)).message
 
 
 async def test_those_that_wait_for_a_list_share_it_and_its_failure(opened: Opened) -> None:
@@ -296,7 +296,7 @@ for line in sys.stdin:
 
 async def test_s8_a_program_that_floods_is_killed(opened: Opened) -> None:
     server = configured_server(replace(WEATHER, args=["-c", FLOOD]))
-    assert "sends without end" in (await failure(opened.tools(server))).message
+    assert "sends more than is read" in (await failure(opened.tools(server))).message
     missing = configured_server(replace(WEATHER, name="missing", command="no-such-program"))
     gone = await failure(opened.connections.tools(("configured", "missing"), missing, "me"))
     assert "its program has ended" in gone.message

@@ -221,7 +221,7 @@ def test_an_answer_of_nothing_but_refused_calls_is_a_failure_behind_hosted_ones(
     with reading(upstream, tmp_path) as base:
         reply = respond(base, model="m", tool_choice=choice)
     assert reply.json["status"] == "failed"
-    assert reply.json["error"]["message"] == "The model only called tools that the request does not admit."
+    assert reply.json["error"]["message"] == "The model only called tools that the request does not allow."
 
 
 def test_whole_answers_are_read_in_every_round(upstream: ScriptedUpstream, tmp_path: Path) -> None:

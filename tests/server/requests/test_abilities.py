@@ -66,7 +66,7 @@ def test_a_conversation_without_tools_is_not_touched_by_their_absence() -> None:
 
 @pytest.mark.parametrize("choice", ["required", {"type": "function", "name": "look"}])
 def test_a_tool_that_must_be_called_can_not_be_left_out(choice: Any) -> None:
-    with pytest.raises(InvalidRequestError, match="a tool has to be called") as refused:
+    with pytest.raises(InvalidRequestError, match="a tool must be called") as refused:
         fit(asked(tools=[TOOL], tool_choice=choice, input="Hi"), tools=False)
     assert refused.value.param == "tool_choice"
 

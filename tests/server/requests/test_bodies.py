@@ -139,7 +139,7 @@ def test_s10_json_has_to_be_named(demo: str, path: str) -> None:
     connection = http.client.HTTPConnection(address.hostname or "", address.port)
     connection.request("POST", path, body)
     answer = connection.getresponse()
-    assert (answer.status, b"has to be named" in answer.read()) == (415, True)
+    assert (answer.status, b"must be given" in answer.read()) == (415, True)
     connection.close()
     assert said(demo, path, body) == FINE[path]
 

@@ -149,7 +149,7 @@ async def test_redirects_are_followed_and_end(files: Files) -> None:
     files.serve("/end.pdf", PDF)
     files.redirect("/two", "end.pdf")
     assert await fetched(files.redirect("/one", "/two")) == PDF
-    assert "redirected more than 5 times" in await refused(files.redirect("/round", "/round"))
+    assert "redirects more than 5 times" in await refused(files.redirect("/round", "/round"))
     assert await refused(files.redirect("/nowhere", ""))
 
 
@@ -171,7 +171,7 @@ async def test_s10_a_name_with_one_address_inside_is_refused(files: Files, looku
 
 
 async def test_s10_size_is_bounded_as_said_and_as_sent(files: Files) -> None:
-    assert "more than 100 bytes" in await refused(files.serve("/said", b"x" * 101), most=100)
+    assert "larger than 100 bytes" in await refused(files.serve("/said", b"x" * 101), most=100)
     assert await fetched(files.serve("/fits", b"x" * 100), most=100) == b"x" * 100
 
     def endless(handler: BaseHTTPRequestHandler) -> None:
@@ -185,13 +185,13 @@ async def test_s10_size_is_bounded_as_said_and_as_sent(files: Files) -> None:
             return
 
     files.answers["/endless"] = endless
-    assert "more than 100000 bytes" in await refused(files.url("/endless"), most=100_000)
+    assert "larger than 100000 bytes" in await refused(files.url("/endless"), most=100_000)
 
 
 async def test_s10_a_compressed_file_is_bounded_uncompressed(files: Files) -> None:
     bomb = gzip.compress(b"\0" * 50_000_000)
     url = files.serve("/bomb", bomb, content_encoding="gzip")
-    assert "more than 100000 bytes" in await refused(url, most=100_000)
+    assert "larger than 100000 bytes" in await refused(url, most=100_000)
     assert await fetched(files.serve("/fine", gzip.compress(PDF), content_encoding="gzip")) == PDF
     assert await refused(files.serve("/odd", PDF, content_encoding="br"))
 
@@ -211,13 +211,13 @@ async def test_s10_a_slow_file_has_its_time(files: Files) -> None:
             return
 
     files.answers["/slow"] = slow
-    assert "was not there within 0.5 seconds" in await refused(files.url("/slow"), seconds=0.5)
+    assert "did not arrive within 0.5 seconds" in await refused(files.url("/slow"), seconds=0.5)
     files.answers["/silent"] = lambda handler: time.sleep(1)
     assert await refused(files.url("/silent"), seconds=0.3)
 
 
 async def test_other_types_and_statuses(files: Files) -> None:
-    assert "another type" in await refused(files.serve("/page", b"<html>", "text/html; charset=utf-8"))
+    assert "its type is not" in await refused(files.serve("/page", b"<html>", "text/html; charset=utf-8"))
     files.answers["/gone"] = lambda handler: handler.send_error(404)
     assert "status 404" in await refused(files.url("/gone"))
     assert await fetched(files.serve("/loud", PDF, "Application/PDF; x=y")) == PDF
@@ -312,7 +312,7 @@ def test_p32_what_can_not_be_fetched_is_a_400_and_placed(files: Files, upstream:
         (
             [{"type": "input_text", "text": "q"}, {"type": "input_image", "image_url": good[0]}],
             "content[1].image_url",
-            "another type",
+            "its type is not",
         ),
         (
             [{"type": "input_file", "file_url": each} for each in good],
@@ -322,7 +322,7 @@ def test_p32_what_can_not_be_fetched_is_a_400_and_placed(files: Files, upstream:
         (
             [{"type": "input_file", "file_url": files.serve("/big.pdf", b"x" * 1001)}],
             "content[0].file_url",
-            "more than 1000 bytes",
+            "larger than 1000 bytes",
         ),
     ]
     with serving(Settings(upstreams=[given], limits=limits)) as base:

@@ -117,7 +117,7 @@ WRONG = {
     "a user and a key": (
         "[[upstreams]]\nurl = 'http://me:hunter2@x'\napi_key = 'k'",
         2,
-        "a user name in the address and a key exclude each other",
+        "a user name in the address and a key are mutually exclusive",
     ),
     "no address": (UPSTREAM + "[[upstreams]]\nname = 'x'", 3, "neither url nor profile"),
     "a failover": (UPSTREAM + "name = 'main'\nfailover = ['mian/x']", 4, "did you mean 'main'?"),

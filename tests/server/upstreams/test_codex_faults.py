@@ -166,7 +166,7 @@ def test_more_than_a_client_takes_is_not_kept(tmp_path: Path) -> None:
                 reply.start(Discard())
                 reply.pause()
                 await until_sent(tmp_path, "flooded")
-                with pytest.raises(UpstreamError, match="did not take"):
+                with pytest.raises(UpstreamError, match="did not read"):
                     await BodyReader(reply).collect(1 << 30)
         finally:
             await upstream.close()

@@ -295,9 +295,9 @@ def test_headers_and_parameters_of_the_address(upstream: ScriptedUpstream) -> No
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"pass_through": True}, "exclude each other"),
-        ({"api_key": "${HOME}"}, "it has a key already"),
-        ({"api_key_env": "HOME"}, "it has a key already"),
+        ({"pass_through": True}, "are mutually exclusive"),
+        ({"api_key": "${HOME}"}, "it already has a key"),
+        ({"api_key_env": "HOME"}, "it already has a key"),
     ],
 )
 def test_one_way_to_a_key(fields: dict[str, Any], message: str) -> None:
@@ -313,7 +313,7 @@ def test_one_way_to_a_key(fields: dict[str, Any], message: str) -> None:
 )
 def test_several_keys_are_instead_of_another(fields: dict[str, Any]) -> None:
     wrong = {"url": "http://127.0.0.1:1", "api_keys": ["${HOME}"], **fields}
-    with pytest.raises(SettingsError, match="api_keys is instead of another key") as raised:
+    with pytest.raises(SettingsError, match="api_keys can't be combined with another key") as raised:
         build_router(load_settings(upstreams=[wrong]), Sealer())
     assert raised.value.at.endswith(".api_keys")
 

@@ -230,7 +230,7 @@ def test_workers_find_the_folder_from_anywhere(
         (MINE.replace('"max_tokens"', '"most"'), 8, "options: Invalid enum value 'most'"),
         (MINE.replace("{url}", "file:///etc/passwd"), 5, "is not an http:// or https:// address"),
         (MINE.replace("{url}", "http://h/v1?a=b"), 5, "has a query"),
-        ("# " + "x" * 70_000, None, "a profile has at most 65536 bytes"),
+        ("# " + "x" * 70_000, None, "a profile may have at most 65536 bytes"),
         ("title = '\udce4'", None, "can't decode"),
     ],
 )

@@ -255,9 +255,9 @@ def test_an_address_with_the_dialect_s_own_path_is_understood(
     [
         (
             {"url": "http://u:pw@h/v1/messages"},
-            "http://h/v1/messages is where the dialect anthropic is spoken: name that dialect, and http://h/v1",
+            "http://h/v1/messages is an address of the dialect anthropic: set that dialect, and http://h/v1",
         ),
-        ({"url": "http://h/v1/chat/completions", "dialect": "responses"}, "the dialect chat is spoken"),
+        ({"url": "http://h/v1/chat/completions", "dialect": "responses"}, "an address of the dialect chat"),
         ({"profile": "localhost:11434"}, "http://localhost:11434, or https://"),
         ({"profile": "127.0.0.1:11434/v1"}, "http://127.0.0.1:11434/v1, or https://"),
         ({"profile": "api.openai.com/v1"}, "http://api.openai.com/v1, or https://"),

@@ -91,7 +91,7 @@ def patched(changes: list[FilePatch], texts: Mapping[str, str | None]) -> dict[s
     for change in changes:
         text = texts[change.path]
         if (text is None) != (change.kind == "add"):
-            raise ToolInvocationError(f"{change.path!r} " + ("exists already" if text else "does not exist"))
+            raise ToolInvocationError(f"{change.path!r} " + ("already exists" if text else "does not exist"))
         if change.moved_to is not None and texts[change.moved_to] is not None:
             raise ToolInvocationError(f"{change.moved_to!r} already exists")
         if change.kind == "delete":

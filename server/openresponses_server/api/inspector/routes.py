@@ -185,7 +185,7 @@ def _decode_cost(body: bytes) -> CostRequest:
     try:
         return msgspec.json.decode(body, type=CostRequest)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-        raise invalid("usage", f"it is not that of a response: {str(error)[:200]}") from error
+        raise invalid("usage", f"it is not the usage of a response: {str(error)[:200]}") from error
 
 
 def _names_upstream(service: Service, model: str) -> list[str]:

@@ -41,7 +41,7 @@ _OWN_ERROR: Final = -32000  # JSON-RPC: an error of the implementation
 _CLIENT: Final = mcp_types.Implementation(name="openresponses-bridge", version="1")
 _MOST_PAGES: Final = 100  # of a list
 _LONGEST_NAME: Final = 128  # characters of a tool's name
-_STOPPED: Final = "the server stops"
+_STOPPED: Final = "the server is stopping"
 _FAILED_AGAIN: Final = 2.0  # seconds after a session could not be opened without another attempt
 _IDLE: Final = 300.0  # seconds after which an unused connection that a request named is closed
 _STOP: Final = 10.0  # seconds for closing a connection

@@ -138,7 +138,7 @@ def is_allowed(url: str, hosts: Collection[str], private_hosts: Collection[str])
         where = host if port == default else f"{host}:{port}"
         raise HttpError(
             403,
-            f"The MCP server at {where[:300]} is not one that this server may reach.",
+            f"The MCP server at {where[:300]} is not one that this server may connect to.",
             code="mcp_host_not_allowed",
         )
     if parts.scheme != "https":

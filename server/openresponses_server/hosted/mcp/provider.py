@@ -212,14 +212,14 @@ def check_servers(settings: Settings) -> None:
     for number, each in enumerate(settings.mcp_servers):
         at = f"$.mcp_servers[{number}]"
         if (each.command is None) == (each.url is None):
-            raise SettingsError("either command or url is given", at)
+            raise SettingsError("give either command or url", at)
         if each.name in seen:
             raise SettingsError(f"the name {each.name!r} is given twice", f"{at}.name")
         seen.add(each.name)
         _key_of(each, at)
     if (seen or settings.mcp_hosts or settings.mcp_private_hosts) and find_spec("mcp") is None:
         where = "$.mcp_servers" if seen else "$.mcp_hosts"
-        raise SettingsError("it needs the extra: pip install 'openresponses-server[mcp]'", where)
+        raise SettingsError("it needs the extra mcp: pip install 'openresponses-server[mcp]'", where)
 
 
 def _key_of(settings: McpServerSettings, at: str) -> str | None:

@@ -105,14 +105,14 @@ class Traffic:
     def received_bytes(self, size: int) -> bool:
         """Count received bytes; return True if so many are accepted."""
         self._bytes += size
-        return self._bytes <= _MOST_FLOODED * self.most_bytes or self.give_up("it sends without end")
+        return self._bytes <= _MOST_FLOODED * self.most_bytes or self.give_up("it sends more than is read")
 
     def received_message(self) -> bool:
         """Count a received message; return True if it is accepted."""
         now = self._clock()
         self._messages = max(0.0, self._messages - (now - self._counted_at) * _SLOWLY) + 1
         self._counted_at = now
-        return self._messages <= MOST_UNASKED or self.give_up("it sends without end")
+        return self._messages <= MOST_UNASKED or self.give_up("it sends more than is read")
 
     def give_up(self, reason: str) -> bool:
         """The server may not do this; returns False."""
@@ -231,7 +231,7 @@ class _Lines:
             try:
                 self._lines.extend(self._splitter.feed(data))
             except LineTooLong:
-                self._traffic.give_up("it sends without end")
+                self._traffic.give_up("it sends more than is read")
                 raise anyio.EndOfStream from None
             if not self._traffic.received_bytes(len(data)):
                 raise anyio.EndOfStream
@@ -443,7 +443,7 @@ class _OurClient(httpx2.AsyncBaseTransport):
             url = urljoin(url, answer.headers.get("location", ""))
             if request_target_of(url).origin != request_target_of(self._url).origin:
                 raise RemoteProtocolError("it redirects to another server")
-        raise RemoteProtocolError("it redirects in a circle")
+        raise RemoteProtocolError("it redirects in a loop")
 
     async def aclose(self) -> None:
         await self._pool.close()

@@ -39,16 +39,16 @@ class TlsOptions(NamedTuple):
     def described(self) -> str:
         """The trusted certificates in words for the operator."""
         if self.ca_file is not None:
-            return f"trusted are the authorities in {self.ca_file} (ca_file)"
+            return f"the trusted authorities are those in {self.ca_file} (ca_file)"
         if self.verify == "system":
-            return "trusted are the authorities of the system (verify)"
+            return "the trusted authorities are those of the system (verify)"
         paths = ssl.get_default_verify_paths()
         for variable in (paths.openssl_cafile_env, paths.openssl_capath_env):
             if named := os.environ.get(variable):
                 state = "" if os.access(named, os.R_OK) else ", which can't be read"
-                return f"trusted are the authorities in {named} ({variable}{state})"
-        where = paths.cafile or paths.capath or f"{paths.openssl_cafile}, which is not there"
-        return f"trusted are the authorities in {where}; ca_file names others"
+                return f"the trusted authorities are those in {named} ({variable}{state})"
+        where = paths.cafile or paths.capath or f"{paths.openssl_cafile}, which does not exist"
+        return f"the trusted authorities are those in {where}; ca_file names others"
 
 
 DEFAULT_TLS_OPTIONS: Final = TlsOptions()
@@ -66,7 +66,7 @@ def tls_context(tls_options: TlsOptions = DEFAULT_TLS_OPTIONS) -> ssl.SSLContext
     if tls_options.client_cert is not None:
         _load_client_certificate(context, tls_options.client_cert, tls_options.client_key)
     elif tls_options.client_key is not None:
-        raise ConnectOptionsError("client_key is the key of a client_cert, which is missing", "client_key")
+        raise ConnectOptionsError("client_key needs a client_cert", "client_key")
     return context
 
 
@@ -113,7 +113,7 @@ def _no_password() -> str:
 
 def _file_error(field: str, path: str, error: OSError, wanted: str) -> str:
     if isinstance(error, ssl.SSLError):
-        return f"{field}: {path} does not hold {wanted}"
+        return f"{field}: {path} does not contain {wanted}"
     return f"{field}: {path}: {error.strerror or 'it can not be read'}"
 
 
@@ -134,7 +134,7 @@ class ConnectOptions:
         self._uses_environment = proxy is None and socket is None
         if proxy is not None and proxy != WITHOUT_PROXY:
             if socket is not None:
-                raise ConnectOptionsError("socket and proxy exclude each other", "proxy")
+                raise ConnectOptionsError("socket and proxy are mutually exclusive", "proxy")
             try:
                 self._proxy = Proxy(proxy)
             except ValueError as error:
@@ -147,7 +147,7 @@ class ConnectOptions:
         if origin.tls:
             tls_context(self.tls_options)
         elif self.tls_options.client_cert is not None:
-            raise ConnectOptionsError("client_cert is for an address with https://", "client_cert")
+            raise ConnectOptionsError("client_cert needs an address with https://", "client_cert")
         if proxy is not None and proxy.origin.tls:
             tls_context(self.proxy_tls_options)
         return proxy

@@ -256,12 +256,12 @@ class ClientConnection(asyncio.Protocol):
         elif self._response is not None:  # an answer has not begun or not ended
             self._head += len(data)
             if self._head > _MOST_HEAD_BYTES:
-                self._fail(RemoteProtocolError("its head or what is behind its body is too large"))
+                self._fail(RemoteProtocolError("its head is too large, or more follows its body"))
                 self.abort()
 
     def on_message_begin(self) -> None:
         if self._stage is not _ConnectionStage.AWAITING_HEAD:
-            raise RemoteProtocolError("it sent an answer to nothing")
+            raise RemoteProtocolError("it sent an answer without a request")
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._stage is not _ConnectionStage.AWAITING_HEAD:
@@ -432,7 +432,7 @@ def request_head(method: str, target: RequestTarget, headers: Mapping[str, str],
     the same names. Raises LocalProtocolError for a header with a line end in it."""
     lines = "".join(starmap("{}: {}\r\n".format, headers.items()))
     if lines.count("\n") != len(headers) or lines.count("\r") != len(headers) or "\0" in lines:
-        raise LocalProtocolError("a header has a line end in it")
+        raise LocalProtocolError("a header contains a line end")
     begun = _default_lines(method, target, tuple(headers))
     if length is None:
         begun += "transfer-encoding: chunked\r\n"

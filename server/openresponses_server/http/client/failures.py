@@ -35,7 +35,7 @@ class ConnectError(ConnectionError):
 
 _OWN: Final = (ConnectError, ConnectionLost, RemoteProtocolError, LocalProtocolError)
 _NO_TLS: Final = "it does not speak TLS there: is its address http:// instead of https://?"
-_REFUSED: Final = "it refuses the client certificate that it was shown"
+_REFUSED: Final = "it refuses the client certificate"
 # OpenSSL's names of the failures that a setting can fix
 _TLS: Final = {
     "WRONG_VERSION_NUMBER": _NO_TLS,
@@ -77,7 +77,9 @@ def public_reason(error: BaseException) -> str:
     if isinstance(found, OSError) and found.errno is not None:
         # a failed look-up of a name has numbers of its own, below 0, and its own words
         return (
-            os.strerror(found.errno) if found.errno > 0 else found.strerror or "its name can't be looked up"
+            os.strerror(found.errno)
+            if found.errno > 0
+            else found.strerror or "its host name can't be resolved"
         )
     return next((words for kind, words in _BY_TYPE if isinstance(found, kind)), _BROKEN)
 

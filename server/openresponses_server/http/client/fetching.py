@@ -131,21 +131,21 @@ async def fetch_file(
         async with asyncio.timeout(seconds):
             for _ in range(_MOST_REDIRECTS + 1):
                 if not admits(_checked(url)):
-                    raise FetchError("its address is not among those that may be asked")
+                    raise FetchError("its address is not one that may be asked")
                 answer = await pool.request("GET", url, headers={"accept": "*/*"})
                 with closing(answer):
                     if answer.status not in _REDIRECTS:
                         return await _file_of(answer, accepts, most)
                     url = urljoin(url, answer.headers.get("location", ""))
     except TimeoutError:
-        raise FetchError(f"it was not there within {seconds:g} seconds") from None
+        raise FetchError(f"it did not arrive within {seconds:g} seconds") from None
     except (OSError, ValueError, UnicodeError) as error:
         if isinstance(error, FetchError):
             raise
         raise FetchError(_UNREACHABLE) from error
     finally:
         await pool.close()
-    raise FetchError(f"it is redirected more than {_MOST_REDIRECTS} times")
+    raise FetchError(f"it redirects more than {_MOST_REDIRECTS} times")
 
 
 def _checked(url: str) -> str:
@@ -162,9 +162,9 @@ async def _file_of(answer: Http1Response, accepts: Callable[[str], bool], most: 
         raise FetchError(f"its server answered with status {answer.status}")
     media = answer.headers.get("content-type", "")[:200].partition(";")[0].strip().lower()
     if not accepts(media):
-        raise FetchError("it is of another type than those that are taken")
+        raise FetchError("its type is not one of those that are accepted")
     length = answer.headers.get("content-length", "")
-    too_long = FetchError(f"it has more than {most} bytes")
+    too_long = FetchError(f"it is larger than {most} bytes")
     if length.isascii() and length.isdigit() and (len(length) > 12 or int(length) > most):
         raise too_long
     data = await BodyReader(answer.content).collect(most + 1)

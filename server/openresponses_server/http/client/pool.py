@@ -94,7 +94,9 @@ class Connector:
             except ssl.SSLError:
                 raise
             except OSError as error:
-                what = "its socket is not there" if isinstance(error, FileNotFoundError) else cause_of(error)
+                what = (
+                    "its socket does not exist" if isinstance(error, FileNotFoundError) else cause_of(error)
+                )
                 why = f"the socket {path}: {os.strerror(error.errno) if error.errno else what}"
                 raise ConnectError(what, why) from error
         return connection
@@ -176,7 +178,7 @@ class Connector:
 
 
 def _misconfigured(error: ConnectOptionsError) -> ConnectError:
-    return ConnectError("it is not set up to be reached", str(error), permanent=True)
+    return ConnectError("its connection is not set up correctly", str(error), permanent=True)
 
 
 @contextmanager

@@ -41,12 +41,12 @@ _LOOKS: Final = tuple(
             rb"\s*<(!doctype|html|head|body|\?xml)",
             "it looks like HTML: the address answered with a page; the API is below a path such as /v1",
         ),
-        (rb"\x1f\x8b", "it is packed by gzip: `gunzip` unpacks it"),
-        (rb"\x28\xb5\x2f\xfd", "it is packed by zstd: `zstd -d` unpacks it"),
+        (rb"\x1f\x8b", "it is compressed with gzip: `gunzip` unpacks it"),
+        (rb"\x28\xb5\x2f\xfd", "it is compressed with zstd: `zstd -d` unpacks it"),
         (rb"PK\x03\x04", "it is a zip file: unpack it first"),
         (rb"\xff\xfe|\xfe\xff", "it is UTF-16, as PowerShell writes: `iconv -f UTF-16 -t UTF-8` rewrites it"),
-        (rb"[*<>] ", "it looks like the report of `curl -v`: leave out -v, or write standard output alone"),
-        (rb"curl: \(", "it is what curl said of a failure"),
+        (rb"[*<>] ", "it looks like the report of `curl -v`: leave out -v, or save only standard output"),
+        (rb"curl: \(", "it is an error message of curl"),
     )
 )
 
@@ -95,7 +95,7 @@ def payloads_and_pauses(lines: Iterable[bytes], check: Check = accept_all) -> It
         elif line.strip():
             yield from _payloads(number, line)(chain([(number, line)], numbered), number, check)
             return
-    raise UnreadableCapture(1, "there is nothing in it")
+    raise UnreadableCapture(1, "it is empty")
 
 
 def with_pauses(lines: Iterable[bytes]) -> Iterator[bytes]:

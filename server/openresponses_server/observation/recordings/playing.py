@@ -116,7 +116,7 @@ def _unknown(first: Payload) -> str:
         message = str(value["error"].get("message"))[:_MESSAGE]
         return f"this is the body of an HTTP error, not a stream or answer: {message}"
     if isinstance(value.get("log"), dict):
-        return "this is an archive of a browser (HAR): `openresponses-bridge inspect FILE` reads it"
+        return "this is an HTTP archive (HAR): `openresponses-bridge inspect FILE` reads it"
     fields = ", ".join(repr(name[:_NAME]) for name in [*value][:_MOST_NAMES]) or "none"
     return f"what begins with the fields {fields} is not one of: {', '.join(DIALECTS)}"
 

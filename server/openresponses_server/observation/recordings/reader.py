@@ -206,7 +206,7 @@ class Index:
     def exchanges(self) -> list[Exchange]:
         """The exchanges found so far. Raises UnreadableCapture if there were no lines."""
         if not self._lines:
-            raise UnreadableCapture(1, "there is nothing in it")
+            raise UnreadableCapture(1, "it is empty")
         return list(self._found.values())
 
     def read(self, file: BinaryIO) -> Iterator[None]:
@@ -262,7 +262,7 @@ class Index:
         if exchange is None:
             raise UnreadableCapture(number, f"exchange {record.exchange} has not begun")
         if exchange.end:
-            raise UnreadableCapture(number, f"exchange {record.exchange} has ended before")
+            raise UnreadableCapture(number, f"exchange {record.exchange} has already ended")
         if isinstance(record, RecordedStatus) and exchange.status:
             raise UnreadableCapture(number, f"exchange {record.exchange} has a second status")
         if isinstance(record, Chunk) and not exchange.status:

@@ -139,19 +139,19 @@ def _decompressed(file: BinaryIO) -> Iterator[bytes]:
             try:
                 piece = unpacking.decompress(block, _PIECE)
             except zlib.error as error:
-                raise UnreadableCapture(0, f"it begins like gzip, and can't be unpacked: {error}") from error
+                raise UnreadableCapture(0, f"it begins like gzip, but can't be unpacked: {error}") from error
             made += len(piece)
             if made > MOST_BYTES or made > _FREE + MOST_RATIO * read:
                 raise UnreadableCapture(
                     0,
-                    f"what gzip has packed is too large: more than {made >> 20} MiB of {read} bytes; "
+                    f"what gzip has compressed is too large: more than {made >> 20} MiB of {read} bytes; "
                     "unpack it yourself (`gunzip`) if it is right",
                 )
             if piece:
                 yield piece
             block = unpacking.unused_data if unpacking.eof else unpacking.unconsumed_tail
     if not unpacking.eof:
-        raise UnreadableCapture(0, "what gzip has packed ends early: the file was cut")
+        raise UnreadableCapture(0, "what gzip has compressed ends early: the file was cut off")
 
 
 def _transcoded(file: BinaryIO, encoding: str) -> Iterator[bytes]:
@@ -162,7 +162,7 @@ def _transcoded(file: BinaryIO, encoding: str) -> Iterator[bytes]:
             yield decoder.decode(block).removeprefix("\ufeff").encode()
         yield decoder.decode(b"", True).encode()
     except UnicodeError as error:
-        raise UnreadableCapture(0, f"it begins like UTF-16, and is not: {error}") from error
+        raise UnreadableCapture(0, f"it begins like UTF-16, but is not: {error}") from error
 
 
 class _Content(Struct, rename="camel"):
@@ -199,9 +199,7 @@ def _entries(data: bytes) -> Iterator[BinaryIO]:
     try:
         entries = msgspec.json.decode(data, type=_Archive).log.entries
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-        raise UnreadableCapture(
-            0, f"it looks like an archive of a browser (HAR), and is not: {error}"
-        ) from error
+        raise UnreadableCapture(0, f"it looks like an HTTP archive (HAR), but is not: {error}") from error
     found = 0
     for body in filter(None, map(_body_of, entries)):
         found += 1
@@ -209,8 +207,8 @@ def _entries(data: bytes) -> Iterator[BinaryIO]:
     if not found:
         raise UnreadableCapture(
             0,
-            f"none of the {len(entries)} entries of this archive (HAR) has a stream or answer of a model; "
-            "save it with its contents (`Save all as HAR with content`)",
+            f"none of the {len(entries)} entries of this HTTP archive (HAR) has a stream or answer of a "
+            "model; save it with its contents (`Save all as HAR with content`)",
         )
 
 

@@ -44,7 +44,7 @@ from openresponses_server.observation.recordings.records import (
 from openresponses_server.settings.data_folder import make_private
 
 MOST_BYTES: Final = 1 << 30
-_FULL: Final = "the recording is as large as it may be"
+_FULL: Final = "the recording has reached its largest size"
 _ROOM_FOR_ENDS: Final = 64 * 1024  # bytes that are reserved for the ends of open exchanges
 _NOT_IN_A_NAME: Final = re.compile(r"[^A-Za-z0-9._-]")
 _LONGEST_NAME: Final = 80

@@ -363,7 +363,7 @@ class FileLog:
             for folder in (self.folder, self._events):
                 make_own_folder(folder)
             if not self._ready and (kind := network_file_system(self._events)) is not None:
-                raise OSError(errno.ENOTSUP, f"it is in a network file system ({kind})")
+                raise OSError(errno.ENOTSUP, f"it is on a network file system ({kind})")
             if not os.access(self._events, os.W_OK | os.X_OK):
                 is_fixed = os.statvfs(self._events).f_flag & os.ST_RDONLY
                 raise OSError(reason := errno.EROFS if is_fixed else errno.EACCES, os.strerror(reason))

@@ -126,7 +126,7 @@ class RefusedError(UpstreamError):
 
 def undelivered(name: str, cause: str) -> UndeliveredError:
     """The process has ended before the request, or reads nothing."""
-    message = f"the {called(name)} did not take the request"
+    message = f"the {called(name)} did not accept the request"
     return UndeliveredError(503, message, code=UpstreamError.UNREACHABLE, cause=cause)
 
 
@@ -171,7 +171,7 @@ def refused(name: str, method: str, message: str) -> RefusedError:
 
 def slow_client(name: str, most: int) -> UpstreamError:
     """The client does not read the output."""
-    what = f"said more than {most} bytes that the client did not take"
+    what = f"sent more than {most} bytes that the client did not read"
     return _error(502, UpstreamError.TOO_LONG, name, what)
 
 
@@ -188,7 +188,7 @@ def busy(name: str, *, key: bool) -> UpstreamError:
     whose = " of this key" if key else ""
     error = UpstreamError(
         status,
-        f"the {called(name)} has too many turns{whose} at once; ask again later",
+        f"the {called(name)} has too many turns{whose} at once; try again later",
         code="rate_limit_exceeded" if key else "service_unavailable",
         cause=f"its queue{whose} is full",
     )

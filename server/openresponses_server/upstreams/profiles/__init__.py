@@ -187,7 +187,7 @@ def _read(name: str, path: Path) -> Profile:
     try:
         with located(path):
             if path.stat().st_size > _MOST_BYTES:
-                raise SettingsError(f"a profile has at most {_MOST_BYTES} bytes", place=str(path))
+                raise SettingsError(f"a profile may have at most {_MOST_BYTES} bytes", place=str(path))
             return _checked(read_config(path))
     except SettingsError as error:
         wrong = "; ".join(f"{each.place or path}: {each.message}" for each in error.all)

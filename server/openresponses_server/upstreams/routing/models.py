@@ -124,7 +124,7 @@ class Router:
                 wanted, at = name.partition("/")[0], f"$.upstreams[{number}].failover"
                 if wanted not in self._upstreams:
                     close = did_you_mean(wanted, self._upstreams)
-                    mistakes.add(SettingsError(f"{name!r} names none of the upstreams{close}", at))
+                    mistakes.add(SettingsError(f"{name!r} is not the name of an upstream{close}", at))
         named = {f"aliases.{alias}": name for alias, name in self._aliases.items()}
         if self._default is not None:
             named["default_model"] = self._default
@@ -146,7 +146,7 @@ class Router:
             name = self._aliases[name]
         raise HttpError(
             500,
-            "The aliases lead in a circle.",
+            "The aliases lead in a loop.",
             code="internal_error",
         )
 

@@ -593,9 +593,9 @@ async def test_reader_leaves_no_descriptor_and_no_watcher_behind(folder: Path) -
 @pytest.mark.parametrize(
     ("address", "message"),
     [
-        ("file:?fsync=0", "fsync is a number of seconds from 0.01 to 3600, not '0'"),
-        ("file:?fsync=nan", "fsync is a number of seconds from 0.01 to 3600, not 'nan'"),
-        ("file:?fsync=1s", "fsync is a number of seconds from 0.01 to 3600, not '1s'"),
+        ("file:?fsync=0", "fsync must be a number of seconds from 0.01 to 3600, not '0'"),
+        ("file:?fsync=nan", "fsync must be a number of seconds from 0.01 to 3600, not 'nan'"),
+        ("file:?fsync=1s", "fsync must be a number of seconds from 0.01 to 3600, not '1s'"),
         ("file:?fsnyc=1", "'fsnyc' is not an option of file: (did you mean 'fsync'?)"),
     ],
 )

@@ -107,12 +107,12 @@ UNUSABLE = {
         "options.developer_role: upstream: options: ",
     ),
     "twice": (UPSTREAM + UPSTREAM, "two upstreams have the name 'upstream'; give each a different name"),
-    "failover": (UPSTREAM + 'failover = ["nobody/m"]', "failover: 'nobody/m' names none of the upstreams"),
+    "failover": (UPSTREAM + 'failover = ["nobody/m"]', "failover: 'nobody/m' is not the name of an upstream"),
     "alias": (
         'aliases = { a = "b" }\n' + UPSTREAM + 'models = ["c"]',
         "aliases.a: no upstream serves the model 'b'",
     ),
-    "circle": ('aliases = { a = "b", b = "a" }\n' + UPSTREAM, "aliases.a: The aliases lead in a circle"),
+    "circle": ('aliases = { a = "b", b = "a" }\n' + UPSTREAM, "aliases.a: The aliases lead in a loop"),
     "default": ('default_model = "b"\n' + UPSTREAM + 'models = ["c"]', "default_model: no upstream serves"),
     "query": ('[[upstreams]]\nurl = "http://x?a=b"', "has a query"),
 }
