@@ -1,6 +1,7 @@
 """Emit OpenResponses from any model, decode it into any client. Sans-IO.
 
-The names below are loaded when they are first used: who only translates does not wait for the validator.
+The names below are loaded when they are first used: a program that only translates does not wait for the
+validator.
 """
 
 from importlib import import_module

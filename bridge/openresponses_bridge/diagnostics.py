@@ -14,12 +14,12 @@ from openresponses_bridge.text import on_one_line
 Kind = Literal["repair", "loss", "ignored", "warning"]
 _NAMELESS: Final = '""'  # a field or type of this name, as in JSON
 LONGEST_SHOWN: Final = 64
-"""Characters of a stranger's name, such as a field's, that a report shows."""
+"""How many characters of a name that a peer chose, such as a field's, a report shows."""
 _LONGEST: Final = 300  # characters of a place or of what was done: a name in it is a stranger's
 
 
 class Diagnostic(NamedTuple):
-    """One case: `where` it stood (a path, an event type, a field), `what` was done, how often."""
+    """One case: `where` it was (a path, an event type, a field), `what` was done, and how often."""
 
     kind: Kind
     where: str
@@ -33,8 +33,8 @@ class Diagnostic(NamedTuple):
 
 class Diagnostics:
     """Cases in order of first appearance. At most `limit` distinct ones are kept; `dropped` counts
-    the rest. Each is one line of printable characters. Never put content or secrets in: these lines leave
-    through logs and headers."""
+    the rest. Each is one line of printable characters. Never add content or secrets: the lines are sent in
+    headers and written to logs."""
 
     __slots__ = ("_counts", "_limit", "dropped")
 
@@ -87,9 +87,9 @@ class Diagnostics:
 
 
 LOSSES_HEADER: Final = "openresponses-losses"
-"""The header of an answer with what the request lost on its way."""
+"""The header of an answer that lists what of the request could not be expressed."""
 MOST_LOSSES: Final = 1000
-"""Characters of that header."""
+"""The most characters of that header."""
 
 
 def loss_header(reported: Iterable[str]) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""What can go wrong, as one hierarchy: whose fault it is, which code names it, what to answer.
+"""The errors of this library, as one hierarchy: whose fault it is, its code, and the status to answer with.
 
 `LocalError` is the caller's misuse of this library (a call in the wrong phase); `RemoteError` is
 bad data from a peer (an upstream or a client). Both carry the same four facts, so that every
@@ -36,7 +36,7 @@ class BridgeError(Exception):
 
 
 class LocalError(BridgeError):
-    """The caller used the library wrongly; the object called is unchanged and goes on."""
+    """The caller used the library wrongly; the object is unchanged and can be used further."""
 
 
 class RemoteError(BridgeError):
@@ -47,7 +47,7 @@ class RemoteError(BridgeError):
 
 
 class StreamStateError(LocalError):
-    """A machine call in the wrong phase (law E9). Names the phase and the call."""
+    """A method of the machine was called in the wrong phase (law E9). The message names both."""
 
     OUTPUT_BEFORE_START = "bridge.stream.output_before_start"
     DELTA_AFTER_TERMINAL = "bridge.stream.delta_after_terminal"
@@ -57,14 +57,14 @@ class StreamStateError(LocalError):
 
 
 class ToolError(LocalError):
-    """Tool names or buffers that can't be kept: a collision, a cap that was passed."""
+    """A tool or a call that can't be used: two tools of one name, a limit that was exceeded."""
 
     NAME_COLLISION = "bridge.tools.name_collision"
     ARGUMENTS_TOO_LARGE = "bridge.tools.arguments_too_large"
 
 
 class InvalidRequestError(RemoteError):
-    """A request that can't be honoured as it is; `param` names the field."""
+    """A request that can't be fulfilled as it is; `param` names the field."""
 
     INVALID_VALUE = "invalid_value"
     INVALID_JSON = "invalid_json"
@@ -73,7 +73,7 @@ class InvalidRequestError(RemoteError):
 
 
 class WireError(RemoteError):
-    """Bytes that are not what their format says: broken JSON, an oversized frame, no type."""
+    """Bytes that violate their format: malformed JSON, a frame that is too large, a missing type."""
 
     http_status = 502
     error_type = "server_error"
@@ -111,7 +111,7 @@ def type_and_code(status: int) -> tuple[str, str]:
 
 class HttpError(RemoteError):
     """A request refused with this HTTP status, 400 to 599; type and code come from the table unless given.
-    `headers` go with the answer, `retry-after` say."""
+    `headers` are sent with the answer, for instance `retry-after`."""
 
     def __init__(
         self,

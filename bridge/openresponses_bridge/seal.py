@@ -1,4 +1,4 @@
-"""What a client carries for us between turns, so that it comes back as it left: sealed and versioned.
+"""Envelopes for what a client keeps between turns and sends back: sealed, so that it returns unchanged.
 
 A thinking block's signature, a redacted block, a condensed history travel in `encrypted_content`. The
 envelope is text of four fields::
@@ -114,8 +114,8 @@ class Sealer:
         return f"{head}.{urlsafe_b64encode(body).decode()}"
 
     def open(self, text: str) -> Sealed:
-        """Return what `seal` put in. Raises SealError (`bridge.seal.foreign`, `bridge.seal.broken`,
-        `bridge.seal.owner`)."""
+        """Return the content that `seal` was given. Raises SealError (`bridge.seal.foreign`,
+        `bridge.seal.broken`, `bridge.seal.owner`)."""
         parsed = _parse(text)
         if parsed.bound != self._sign:
             whose = (

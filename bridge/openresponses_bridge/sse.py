@@ -55,11 +55,11 @@ class Frame(msgspec.Struct, frozen=True, gc=False):
 
 
 class SSEDecoder:
-    """Turns the bytes of one event stream into frames, however they are cut.
+    """Turns the bytes of one event stream into frames, wherever the chunks begin and end.
 
-    `max_frame_bytes` bounds one frame, comments and field names included, its blank line not. The
-    error is `WireError` ``bridge.sse.frame_too_large``; frames that were whole before it are returned
-    first and the next call raises, and so does each call after it.
+    `max_frame_bytes` is the limit of one frame: comments and field names count, its blank line does not. A
+    larger one raises `WireError` ``bridge.sse.frame_too_large``: the frames before it are returned first,
+    and the next call and every later one raise.
     """
 
     __slots__ = ("_after_cr", "_at_start", "_buffer", "_error", "_max", "last_event_id", "retry", "skipped")
@@ -79,7 +79,7 @@ class SSEDecoder:
 
     @property
     def is_between(self) -> bool:
-        """The next byte begins a frame, so that one may also be read elsewhere."""
+        """True if the next byte begins a frame: the caller may then read a frame by itself."""
         return not (self._buffer or self._after_cr or self._at_start or self._error)
 
     def feed(self, data: bytes) -> list[Frame]:
@@ -110,7 +110,7 @@ class SSEDecoder:
         return self._frames(pieces) if len(data) <= self._max else self._frames_up_to_limit(pieces)
 
     def close(self) -> list[Frame]:
-        """The stream has ended: return the frame it did not terminate, if there is one.
+        """End the stream: return its last frame if that lacks a blank line, else nothing.
 
         The decoder then stands at the start of another stream and still knows `last_event_id`.
         Raises `WireError` ``bridge.sse.frame_too_large`` when that was not raised yet.

@@ -1,6 +1,6 @@
-"""Texts that others wrote: half surrogate pairs joined or replaced, marks that may begin at the end of a
-fragment, and the form that a terminal may have, in which nothing moves its cursor, hides or reorders what
-stands beside it, or fills the screen."""
+"""Texts from peers: joining or replacing half surrogate pairs, finding marks that may begin at the end of a
+fragment, and escaping what could move a terminal's cursor, hide or reorder the text around it, or fill the
+screen."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def _json_escape(sign: str) -> str:
 
 
 def on_one_line(text: str, most: int) -> str:
-    """The text on one line, at most so many characters of it."""
+    """The text on one line, cut off at this many characters."""
     line = printable(text[: most + 1])
     return line if len(line) <= most else f"{line[:most]}…"
 
@@ -151,7 +151,7 @@ def counted(number: int, what: str) -> str:
 
 
 def cut(text: str, lines: int, columns: int) -> str:
-    """The first lines of a text, each cut at so many characters, with a note of what is left out."""
+    """The first lines of a text, each cut off at this many characters, with a note of what is left out."""
     kept: list[str] = []
     at = 0
     while len(kept) < lines and at < len(text):

@@ -279,11 +279,11 @@ class ToolCallingLoop:
 
     `context`: what stays the same in all rounds: system text, tools, the question. `state`: the state that an
     earlier loop's entries give; the loop continues from it. `record` is called with each entry before the
-    entry's action starts, and must have stored it when it returns. `parallel`: whether calls of the tool of
-    this name may run concurrently. `retries`: how often a request that failed or was interrupted is sent
-    again. `model_summaries`: the model summarises a conversation that exceeds its budget; otherwise, and when
-    it gives no summary, the renderer does. A prompt that the model refuses as too long is sent once more with
-    three quarters of its tokens, which are the budget from then on. `clock` returns seconds since 1970.
+    action of that entry starts; when it returns, the entry must be stored. `parallel`: whether calls of the
+    tool of this name may run concurrently. `retries`: how often a request that failed or was interrupted is
+    sent again. `model_summaries`: the model summarises a conversation that exceeds its budget; otherwise, and
+    when it gives no summary, the renderer does. A prompt that the model refuses as too long is sent once more
+    with three quarters of its tokens, which are the budget from then on. `clock` returns seconds since 1970.
     """
 
     def __init__(

@@ -1,7 +1,6 @@
 """Prompts as the bodies of requests: Chat Completions, Anthropic's Messages, and Responses.
 
-`options` are further fields of the body, `temperature` say. A prompt that asks nothing makes no request, so
-there is no body for it either.
+`options` are further fields of the body, for instance `temperature`. A prompt that asks nothing has no body.
 """
 
 from __future__ import annotations
@@ -105,8 +104,8 @@ def create_capi_request_body(
     diagnostics: Diagnostics | None = None,
     **options: Unpack[ChatFields],
 ) -> dict[str, Any]:
-    """A Chat Completions body. `functions` declares the tools in the older field, for endpoints that know
-    that one alone. Raises LocalError (`bridge.prompt.empty`) for a prompt that asks nothing."""
+    """A Chat Completions body. `functions` declares the tools in the older field of that name, for endpoints
+    that know no other. Raises LocalError (`bridge.prompt.empty`) for a prompt that asks nothing."""
     messages = raw_messages_to_capi(
         _asked(result),
         cache_control=cache_control,
@@ -132,8 +131,8 @@ def create_anthropic_request_body(
     diagnostics: Diagnostics | None = None,
     **options: Unpack[MessagesFields],
 ) -> dict[str, Any]:
-    """A Messages body. `max_tokens` are those of the answer. Tools of earlier calls are declared, though none
-    may be called, where the prompt offers none. Raises LocalError as above."""
+    """A Messages body. `max_tokens` is the limit of the answer. If the prompt offers no tools, those of
+    earlier calls are declared, and none may be called. Raises LocalError as above."""
     system, messages = api_messages_to_anthropic(_asked(result), sealer=sealer, diagnostics=diagnostics)
     return {
         "model": model,

@@ -125,7 +125,7 @@ class GlobalContext(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The place where the model works: paths and names as they are to be shown. Nothing is read from them.
 
     Lists show their first fifty names. Names are put on one line, so that a file can't add lines of its own
-    to the system text; `notes` are the host's own words and stand as they are.
+    to the system text; `notes` are the host's own words and are added unchanged.
     """
 
     workspace_root: str = ""

@@ -32,8 +32,8 @@ from openresponses_bridge.models.tokens import TokenCounter, TokenEstimator
 class BuildPromptResult(Struct, frozen=True):
     """The prompt. `token_count` is that of messages and tools together.
 
-    `summary` is what stands for the beginning of the conversation: kept in the next context, it saves making
-    it again. `stateful_marker` and `hosted_tools` are the context's.
+    `summary` replaces the beginning of the conversation; put it into the next context so that it is not made
+    again. `stateful_marker` and `hosted_tools` are the context's.
     """
 
     messages: list[ChatMessage]
@@ -60,14 +60,13 @@ class _Drawn(Struct, frozen=True):
 class PromptRenderer:
     """Renders prompts for one model.
 
-    `max_prompt_tokens` is the budget, tools included; None means that there is no limit. `trigger` says when
-    the conversation is summarised, which it always is when it passes the budget; it is then brought down to
-    `keep_share` of the budget, so that the next rounds fit as well, with at most `summary_share` of it for
-    the summary.
-    `supports_images` puts a note in an image's place where it is false. Thinking goes back in the rounds of
-    the question that is being answered, in earlier ones with `history_thinking`. `cache_breakpoints` stand
-    behind the system text, the history and the whole prompt. `system_separator` joins system texts.
-    Raises LocalError for a budget or share out of range.
+    `max_prompt_tokens` is the budget in tokens, tools included; None means that there is no limit. `trigger`
+    says when the conversation is summarised; one that exceeds the budget always is. It is then reduced to
+    `keep_share` of the budget, so that the next rounds fit as well, and the summary to `summary_share`; both
+    are from 0 to 1. `supports_images=False` replaces each image by a note. Thinking is sent back in the
+    rounds of the question that is being answered, and in earlier rounds with `history_thinking`.
+    `cache_breakpoints` adds one after the system text, the history and the whole prompt. `system_separator`
+    joins system texts. Raises LocalError for a budget or share out of range.
     """
 
     def __init__(
@@ -111,7 +110,7 @@ class PromptRenderer:
         """The prompt. Messages are: system text with the global context, a summary if there is one, history,
         the question, its rounds. [] when nothing is asked: no question and no rounds.
 
-        Raises PromptBudgetError when system text, tools and question alone pass the budget.
+        Raises PromptBudgetError when system text, tools and question alone exceed the budget.
         """
         drawn = self._draw(context, self.diagnostics)
         if drawn is None:

@@ -207,7 +207,8 @@ def share_passed(share: float) -> Trigger:
 
 class SummaryRequest(NamedTuple):
     """`messages` are to be summarised, with `previous`, the summary of what was before them ("" if none).
-    The new summary has at most about `max_tokens` (it is cut to fit) and `covers` so many units."""
+    The new summary has at most about `max_tokens` (it is cut to fit); `covers` is the number of units that it
+    replaces."""
 
     messages: list[ChatMessage]
     previous: str

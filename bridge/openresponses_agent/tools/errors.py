@@ -39,7 +39,7 @@ class ToolInputError(NamedTuple):
 class ToolValidationError(RemoteError):
     """A model called a tool with input that is not JSON or does not fit its schema.
 
-    `received_input` is the input that was judged last: parsed, or the text when it is not JSON.
+    `received_input` is the input that was validated last: parsed, or the text when it is not JSON.
     """
 
     INVALID_INPUT = "bridge.tools.invalid_input"
@@ -58,7 +58,8 @@ class ToolValidationError(RemoteError):
 
 
 class ToolNotFoundError(RemoteError):
-    """A model called a tool that the request did not offer. `offered`: the names of the tools that it did."""
+    """A model called a tool that the request did not offer. `offered`: the names of the tools that it
+    offered."""
 
     NOT_FOUND = "bridge.tools.not_found"
 

@@ -147,12 +147,12 @@ class Tool:
     """One tool.
 
     `parallel` declares that its calls may overlap with others. `timeout` is in seconds; None leaves it to the
-    service. Hooks, sync or async: `resolve_input(input, context)` gives the input that is validated in place
-    of the model's; `provide_input(missing, input, context)` gives values for required properties that the
-    model left out, from the user; `filter_edits(result, context)` gives the result that is kept.
-    `confirm(input)` is the question to ask the user before a call, None when there is none to ask.
+    service. Hooks, sync or async: `resolve_input(input, context)` returns the input that is validated instead
+    of the model's; `provide_input(missing, input, context)` returns the user's values for required properties
+    that the model left out; `filter_edits(result, context)` returns the result that is kept.
+    `confirm(input)` returns the question to ask the user before a call, None to ask nothing.
     Raises ToolError for a name that providers refuse, a schema that is not an object's, and a handler that
-    can't be called so.
+    can't be called in either way.
     """
 
     name: str
@@ -182,8 +182,8 @@ class Tool:
 
     @property
     def judge(self) -> ToolSchema:
-        """The schema to judge input by, built when the tool is registered or first called. Raises ToolError
-        when it can't be used, LocalError when jsonschema-rs is missing."""
+        """The schema that input is validated against, built when the tool is registered or first called.
+        Raises ToolError when it can't be used, LocalError when jsonschema-rs is missing."""
         if not self._compiled:
             from openresponses_agent.tools.validation import ToolSchema  # jsonschema-rs is an extra
 

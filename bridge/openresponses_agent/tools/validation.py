@@ -1,7 +1,7 @@
-"""Judges a call's input by its tool's schema, with errors that a model can act on.
+"""Validates the input of a call against the tool's schema, with errors that a model can act on.
 
-Models send numbers, booleans and JSON as texts, and JSON that is not quite JSON. Where the input does not fit
-as it is, the former is read as the schema wants it; the latter is repaired. Both are noted.
+Models send numbers, booleans and JSON as texts, and JSON that is malformed. If the input does not fit as it
+is, texts are read as the types in the schema, and malformed JSON is repaired. Both are recorded.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ _MOST_ERRORS: Final = 20
 
 
 class ToolSchema:
-    """A tool's schema, ready to judge input by. Raises ToolError (`bridge.tools.invalid_schema`) for a schema
+    """A tool's schema, ready to validate input. Raises ToolError (`bridge.tools.invalid_schema`) for a schema
     that can't be used: not JSON Schema of a known dialect (2020-12 without `$schema`), with a reference out
     of it or a pattern that is not a regular expression, or too large. `format` is an annotation and is not
     asserted."""
@@ -187,8 +187,8 @@ def validate_tool_input(
     """The arguments of a call as an object that fits the tool's schema. `arguments` is JSON text, or an
     object that was parsed before; empty text is `{}`.
 
-    Input that does not fit is judged once more with texts read as the numbers, booleans, objects and arrays
-    that the schema has in their places (`coerced_input`). Text that is not JSON is repaired first by
+    Input that does not fit is validated once more with texts read as the numbers, booleans, objects and
+    arrays that the schema has in their places (`coerced_input`). Text that is not JSON is repaired first by
     json-repair (the extra `repair`): by default where that is installed, with `repair` always, with False
     never. Both are recorded in `notes`. Raises ToolValidationError; ToolError for a schema that can't be
     used; LocalError when an extra is missing.

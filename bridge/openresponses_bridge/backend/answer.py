@@ -118,9 +118,9 @@ def check_options(options: AnswerOptions) -> None:
 
 
 def head_of(surface: Surface, target: str, headers: Mapping[str, str]) -> RequestHead:
-    """Return what a request says besides its body. Its target counts from where a path of the API begins in
-    it; one without such a path says nothing. Raises HttpError 404 for a path that is asked for something else
-    than an answer."""
+    """Return what the target of a request (its path and query) says besides the body. What stands before
+    the path of the API is ignored; a target without such a path says nothing. Raises HttpError 404 for a path
+    of the API that does not give an answer."""
     path, _, query = target.partition("?")
     found, fields = next(_places(surface, unquote(path)), (None, {}))
     if found is not None and found.asks is not Asks.ANSWER:
@@ -152,9 +152,9 @@ class Answer:
     `chat`, `anthropic`, `gemini`, `interactions`, `bedrock`, `bedrock-invoke` or `vscode`. `target`: the
     request's path and query, which in the APIs of Gemini and Bedrock have the model and say whether to
     stream. `request_headers` decide which spelling of the protocol the client gets. `model`: the model's name
-    in the response; by default the request's. `stateful`: the backend stores responses itself; otherwise a
-    request that refers to an earlier one is refused. `max_output`: limit of the model's output, in bytes
-    (approximate). `ids` and `clock` are those of the machine.
+    in the response; by default the one in the request. `stateful`: the backend stores responses itself;
+    otherwise a request that refers to an earlier response is refused. `max_output`: limit of the model's
+    output, in bytes (approximate). `ids` makes an id from a prefix, `clock` gives Unix seconds.
 
     Raises InvalidRequestError with `param` for a request that can't be read or fulfilled, and LocalError for
     a wrong option.
@@ -225,8 +225,8 @@ class Answer:
 
     @property
     def head(self) -> AnswerHead:
-        """Status and headers of a streamed answer. `openresponses-losses` has what the request has lost so
-        far, by its client's dialect and in `chat_request`."""
+        """Status and headers of a streamed answer. The header `openresponses-losses` has what of the request
+        could not be expressed so far, in the client's dialect and in `chat_request`."""
         content_type = {"content-type": self._form.stream_type.decode()}
         return AnswerHead(200, content_type | _STREAM | self._loss_header())
 
@@ -237,7 +237,7 @@ class Answer:
 
     @property
     def begun(self) -> bool:
-        """True if bytes to send were returned: from then on a failure is part of the stream."""
+        """True once bytes to send were returned: a failure is then part of the stream."""
         return self._begun
 
     @property
@@ -263,7 +263,8 @@ class Answer:
         return self._flush()
 
     def keep_alive(self) -> bytes:
-        """A keep-alive for a waiting client; the beginning of the stream, if that was not sent."""
+        """The bytes of a keep-alive for a waiting client, after the beginning of the stream if that was not
+        sent."""
         if not self.streamed or self.ended:
             return b""
         if not self._begun:

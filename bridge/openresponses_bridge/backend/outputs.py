@@ -27,8 +27,8 @@ UNENCODABLE: Final = (TypeError, ValueError, NotImplementedError, RecursionError
 
 
 class ToolCall(Struct, frozen=True):
-    """One whole call of the client's tool `name`. `arguments`: a mapping, or JSON text. Without a `call_id`
-    the call gets one."""
+    """One complete call of the client's tool `name`. `arguments`: a mapping, or JSON text. Without a
+    `call_id` the call gets one."""
 
     name: str
     arguments: Mapping[str, Any] | str
@@ -45,9 +45,9 @@ class ToolCall(Struct, frozen=True):
 
 
 class ToolCallDelta(Struct, frozen=True):
-    """A piece of a call as the model writes it. `index` (0 or above) identifies the call among those that are
-    being written. The first piece has `name` (and `call_id`, if there is one); each piece has the next part
-    of the JSON."""
+    """A piece of a call while the model writes it. `index` (0 or more) identifies the call among those that
+    are being written. The first piece has `name` (and `call_id`, if there is one); each piece has the next
+    part of the arguments' JSON."""
 
     index: int
     arguments: str = ""
@@ -210,8 +210,8 @@ def _called(generate: object, request: CreateResponse) -> Any:
 
 
 def check_function(generate: object) -> None:
-    """Raises LocalError for a value that can't answer several requests: an iterator, which has one answer,
-    and a function that does not return an async iterator."""
+    """Raises LocalError for a value that can't answer several requests: an iterator, which gives one answer
+    only, or a function that does not return an async iterator."""
     if iscoroutine(generate):
         generate.close()  # it is never awaited: this avoids the warning
     if not callable(generate):

@@ -1,8 +1,8 @@
 """A whole HTTP answer for any framework: status, headers, and a body to iterate over, sync or async.
 
 The first output is awaited before the status is chosen, so that a model that fails before its first output
-gives an HTTP error. Nothing runs beside the iteration: keep-alives while the model is silent, and stopping it
-when the client disconnects, need tasks, which `openresponses_server.backend` has.
+gives an HTTP error. Nothing runs beside the iteration. Keep-alives while the model is silent, and stopping
+the model when the client disconnects, need tasks: `openresponses_server.backend` has them.
 """
 
 from __future__ import annotations
@@ -81,8 +81,8 @@ class AsyncReply(NamedTuple):
 
 
 def reply(body: Any, generate: Generate, **options: Unpack[AnswerOptions]) -> Reply:
-    """The answer to the request in `body`, made of the outputs that `generate` yields; the options are those
-    of `Answer`. A request that can't be read or fulfilled gives an HTTP error."""
+    """The answer to the request in `body`, made of the outputs that `generate` yields. The options are those
+    of `Answer`. A request that can't be read or fulfilled gives a reply that is an HTTP error."""
     try:
         answer = Answer(body, **options)
     except RemoteError as error:

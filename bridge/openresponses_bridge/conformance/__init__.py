@@ -1,4 +1,4 @@
-"""Judges streams: every event is checked against clauses, each a rule with an id."""
+"""Validates streams: every event is checked against rules, each with an id and the clause it enforces."""
 
 from openresponses_bridge.conformance.judging import validate_envelope, validate_response
 from openresponses_bridge.conformance.published import WireName

@@ -1,4 +1,4 @@
-"""The registry of rules: for each its id, the clause, its source, and the events that it checks."""
+"""The registry of rules: the id of each, its clause, the source of that, and the events that it checks."""
 
 from __future__ import annotations
 

@@ -210,7 +210,7 @@ def scenario(source: str, level: Level = "core") -> Callable[[Script], Script]:
 
 
 def expect(holds: object, message: str) -> None:
-    """Raise Broken with this message unless it holds."""
+    """Raise Broken with this message unless the condition is true."""
     if not holds:
         raise Broken(message)
 

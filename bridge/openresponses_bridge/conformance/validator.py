@@ -60,9 +60,9 @@ class StreamValidator:
 
     `wire` is the spelling that the stream must follow: `openresponses` (exactly the published schema,
     extensions as `slug:name`), `openai` (OpenAI's events and items), `any` (both, and unknown `response.*`
-    events), or `auto`: of the first two the one that alone has the first event which only one of them has.
-    Until that event, `auto` reports what violates both; the other violations of the chosen wire are reported
-    with the event that decides. The content of a stream never raises: anything wrong is a `Violation`.
+    events), or `auto`: the first event that only one of the first two allows decides between them. Until
+    then `auto` reports what violates both; the earlier violations of the chosen wire alone are reported with
+    the event that decides. The content of a stream never raises: anything wrong is a `Violation`.
     """
 
     def __init__(self, wire: WireName = "any") -> None:
@@ -80,7 +80,8 @@ class StreamValidator:
     def feed(self, event: Event | bytes | str | Mapping[str, Any]) -> list[Violation]:
         """Check the next event, a struct, JSON text or a JSON object; return its violations.
 
-        A struct that was decoded with repairs is judged as it came. Raises TypeError for anything else.
+        A struct that was decoded with repairs is checked as it was received. Raises TypeError for anything
+        else.
         """
         value: Any = event
         if type(event) in codec.EVENT_STRUCTS:

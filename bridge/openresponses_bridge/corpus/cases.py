@@ -64,7 +64,7 @@ class Case(Struct, frozen=True, kw_only=True):
     sse: str
     """The same as server-sent events: what `POST /v1/responses` answers."""
     piece: int = 0
-    """How many bytes the reader gets at a time; 0: as it likes."""
+    """How many bytes the reader gets at a time; 0: any number."""
 
     @property
     def body(self) -> bytes:
@@ -105,7 +105,7 @@ def cases(only: Collection[str] = (), wires: Collection[str] = WIRE_NAMES) -> It
 
 
 def chosen_ids(only: Collection[str] = (), wires: Collection[str] = WIRE_NAMES) -> list[str]:
-    """The ids of `cases`, which none of is built for it. Raises as that does."""
+    """The ids of the cases that `cases` yields, without building them. Raises as `cases` does."""
     known = {name for id in case_ids() for name in _names_of(id)}
     if unknown := [name for name in only if name not in known]:
         names = ", ".join(repr(name[:80]) for name in unknown)

@@ -1,4 +1,4 @@
-"""What a reader reported, held to what its streams say."""
+"""Compares what a reader reported with what its streams say."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class ReportedCall(Struct, kw_only=True):
 
 class Report(Struct, kw_only=True):
     """The result of a reader for a case: a line of the file for `corpus check`. What is left out is not
-    judged; a `response` stands for all facts that it has."""
+    checked; a `response` stands for all the facts in it."""
 
     id: str
     status: Status | UnsetType = UNSET
@@ -51,8 +51,8 @@ class Report(Struct, kw_only=True):
 
 
 class Fault(NamedTuple):
-    """Something that a reader does wrong: what it should do, and the cases that show it, each with the
-    differences. `follows`: cases that differ too, and build on these."""
+    """Something that a reader does wrong: what it should do, and the cases that show it, each with its
+    differences. `follows`: cases that build on these and differ as well."""
 
     asks: str
     shown_by: dict[str, list[str]]

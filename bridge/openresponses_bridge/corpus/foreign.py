@@ -1,5 +1,5 @@
-"""The scripts that every dialect can say, as servers of Chat Completions, Anthropic's Messages and Gemini
-stream them, each with what the response has to say that a bridge makes of it.
+"""The scripts that every dialect can express, as servers of Chat Completions, Anthropic's Messages and Gemini
+stream them, each with what a bridge's response must say.
 
 A dialect leaves out a step that it can't express; a stream that was cut ends without a frame for its end.
 """
@@ -26,7 +26,7 @@ _NOT_SENT: Final = "cancel"  # by an upstream: it is its client that leaves
 
 
 class ForeignCase(NamedTuple):
-    """A stream of another API, and what the response has to say that a bridge makes of it."""
+    """A stream of another API, and what the response that a bridge makes of it must say."""
 
     id: str
     """`dialect/script`."""

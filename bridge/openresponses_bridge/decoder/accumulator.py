@@ -199,7 +199,7 @@ class ResponseAccumulator:
         self._handlers = _HANDLERS
 
     def feed(self, event: Event | Mapping[str, Any]) -> None:
-        """Take the next event, or its JSON object. Raises TypeError for what is neither."""
+        """Fold the next event, a struct or its JSON object. Raises TypeError for anything else."""
         handler = self._handlers.get(type(event))
         if handler is None:
             event = event_of(event)
@@ -209,7 +209,7 @@ class ResponseAccumulator:
 
     @property
     def response(self) -> Response | None:
-        """The response as it stands, open items with their partial text; None before any event."""
+        """The response so far, open items with their partial text; None before the first event."""
         if not self._items:
             return self._base
         return replace(self._base or _NOTHING, output=[fold.build() for fold in self._in_order()])

@@ -168,24 +168,25 @@ _REPORTED: Final[dict[ErrorPolicy, tuple[str, ...]]] = {
 
 
 class PartDecoder(PartStream):
-    """Decodes one response. `feed` returns the parts that an event makes whole, `close` says that the
-    stream has ended; after a terminal event, a `cancel` or a `close` nothing more comes out.
+    """Decodes one response. `feed` returns the parts that an event completes, `close` ends the stream; after
+    a terminal event, a `cancel` or a `close` no more parts are returned.
 
     - `thinking`: reasoning as thinking parts, as text, or not at all.
     - `call_id_prefix`: put before every tool-call id; `strip_call_id` takes it off again.
     - `call_id_source`: whether a call goes by its `call_id` or its item's id.
-    - `custom_tools`: custom tool calls leave as tool calls with `{"input": text}`. Without, they are lost.
+    - `custom_tools`: custom tool calls become tool calls with `{"input": text}`; otherwise they are lost.
     - `citations`: URL citations as inline links, or not at all.
-    - `errors`: failures and cut-offs end in a line of text for the user, cut-offs alone do (`notes`), or both
-      are in `result` only. A completed response of which no call could be read counts as a cut-off.
-    - `no_response`: a completed response without text, call or image ends in a line of text that says so.
-    - `paragraph_breaks`: a blank line where text goes on in another output item.
+    - `errors`: whether a line of text for the user ends failed and incomplete responses, incomplete ones only
+      (`notes`), or neither: both are then in `result` only. A completed response of which no call could be
+      read counts as incomplete.
+    - `no_response`: a completed response without text, call or image ends with a line of text that says so.
+    - `paragraph_breaks`: a blank line where text continues in another output item.
     - `include_encrypted_thinking`: encrypted reasoning as metadata of a thinking part.
-    - `max_argument_bytes`: of one call. More ends the stream with the error
+    - `max_argument_bytes`: limit of the arguments of one call. Larger ones end the stream with the error
       `bridge.tools.arguments_too_large`.
     - `repair`: arguments that are not JSON are repaired where json-repair is installed, and recorded so.
-    - `model`: the name in the stateful marker; without, the one the response names.
-    - `trace`: is called with each event and the kinds of parts it made, never content.
+    - `model`: the name in the stateful marker; by default the model that the response names.
+    - `trace`: called with each event and the kinds of the parts it gave, never with content.
 
     An event that comes again under its sequence number, as after an interruption, is not read again.
     """
@@ -229,8 +230,8 @@ class PartDecoder(PartStream):
         self._trace = trace
 
     def feed(self, event: Event | Mapping[str, Any]) -> list[Part]:
-        """The parts that this event makes whole, in order. An event's JSON object does as well. Never raises
-        on what a peer sent; raises TypeError for what is neither."""
+        """The parts that this event completes, in order. The event is a struct or its JSON object; anything
+        else raises TypeError. What a peer sent never raises."""
         read: Any = event
         handler = None if self._ended else _HANDLERS.get(type(read))
         if handler is None:
@@ -257,13 +258,14 @@ class PartDecoder(PartStream):
         return self._end("error", self._fail(cut))
 
     def cancel(self) -> None:
-        """The user has left: no more parts are sent, and errors are not reported. After the end, nothing."""
+        """The user has cancelled: no more parts are returned, and errors are not reported. Does nothing after
+        the end."""
         if not self._ended:
             self._end("cancelled", [])
 
     def fail(self, error: ResponseError) -> list[Part]:
-        """End the stream with an error that its reader met, as an `error` event and the end of the stream
-        would."""
+        """End the stream with an error that occurred while it was read, as an `error` event and the end of
+        the stream would."""
         return [] if self._ended else self._end("error", self._fail(error))
 
     def _traced(self, event: Any, handler: Handler | None) -> list[Part]:
@@ -438,11 +440,11 @@ async def process_stream(
     *,
     decoder: PartDecoder | None = None,
 ) -> StreamResult:
-    """Report the parts of one response as they become whole; what else the stream said is returned.
+    """Report the parts of one response as they are completed, and return what else the stream said.
 
-    After `cancel` nothing is reported. An error that `events` raises is raised here if nothing was reported
-    yet, else it ends the parts as the decoder ends failures. `decoder` has options of its own; without one,
-    a response that says nothing is named as such.
+    After `cancel` nothing is reported. An exception from `events` is raised here if nothing was reported
+    yet; otherwise it ends the parts as a failure does. `decoder` brings options of its own; the default one
+    reports a response without any output as such.
     """
     decoder = PartDecoder(no_response=True) if decoder is None else decoder
     reported = False

@@ -30,7 +30,7 @@ class LanguageModelTextPart(Struct, frozen=True, gc=False, tag=True, tag_field="
 
 
 class LanguageModelToolCallPart(Struct, frozen=True, tag=True, tag_field="type", rename="camel"):
-    """A whole tool call: `input` is its arguments, parsed."""
+    """A complete tool call: `input` is its arguments, parsed."""
 
     type: ClassVar[Literal["LanguageModelToolCallPart"]] = "LanguageModelToolCallPart"
     call_id: str

@@ -1,4 +1,4 @@
-"""Emits each tool call exactly once and whole, from the first event that confirms it.
+"""Emits each tool call exactly once and complete, from the first event that confirms it.
 
 Three events can: `arguments.done`, `output_item.done`, the completed response (RFC 00022). An incomplete call
 is never emitted, and arguments that are not whole JSON wait for the item's status, so that no client runs

@@ -68,14 +68,15 @@ _NO_LOGPROBS: list[LogProb] = []
 
 
 class ResponseStreamStateMachine:
-    """Turns calls into the events of one response.
+    """Turns method calls into the events of one response.
 
-    `model` is what the response names; `request` is echoed; `ids` makes an id from a prefix (`resp`,
-    `call`, those of `protocol.ids`); `clock` gives Unix seconds; `tool_identities` restores the tools the
-    client declared; `wire` is the spelling, `openresponses` or `openai` (law E10); `redact` takes out of an
-    error what no client may see; `settle_usage` is asked at the end for the usage to end with.
-    Without `unknown_fields` those that the wire `openai` would carry are losses: the client speaks another
-    dialect.
+    `model` is the model that the response names; `request` is echoed in it; `ids` makes an id from a prefix
+    (`resp`, `call`, those of `protocol.ids`); `clock` gives Unix seconds; `tool_identities` restores the
+    tools that the client declared; `wire` is the spelling, `openresponses` or `openai` (law E10); `redact`
+    removes from an error what no client may see; `settle_usage` is called at the end and gives the final
+    usage.
+    With `unknown_fields=False`, for a client of another dialect, the unknown fields that the wire `openai`
+    would carry are losses.
 
     Each method returns the events it caused, in order. `state.METHODS` says which may be called in which
     phase; any other call raises StreamStateError and changes nothing (law E9). Folding all events so far
@@ -137,19 +138,19 @@ class ResponseStreamStateMachine:
 
     @property
     def snapshot(self) -> Response:
-        """The response as it stands, open blocks with their partial text. Costs its own size."""
+        """The response so far, open blocks with their partial text. Takes time linear in its size."""
         live = self._live
         return live.snapshot if live.phase is _IN_PROGRESS else live.fields
 
     @property
     def in_one_form(self) -> Response:
-        """The response as it stands, for clients that have one place for reasoning. An item that has both a
-        summary and raw reasoning keeps the form that came first, as a stream gives it to such a client."""
+        """The response so far, for clients that have one place for reasoning. An item with both a summary and
+        raw reasoning keeps the form that came first, which is the one that such a client was streamed."""
         return in_one_form(self._live.snapshot, self._summarised)
 
     @property
     def usage_at_start(self) -> Usage | None:
-        """The usage that was reported before `start()`, which no event before the terminal one has."""
+        """The usage that was reported before `start()`; only the terminal event carries it."""
         return self._live.usage_at_start
 
     def adopt(self, response: Response) -> None:
@@ -240,8 +241,8 @@ class ResponseStreamStateMachine:
         return events + opened + summary.delta(delta)
 
     def reasoning_encrypted(self, content: str) -> list[Event]:
-        """The opaque form of the open reasoning item (one is begun when none is open). It shows when
-        the item is done. A second one belongs to another item."""
+        """The encrypted content of the open reasoning item; an item is begun when none is open. It appears
+        in the item's done event. A second one begins another item."""
         self.require("reasoning_encrypted")
         content = repair_surrogates(text_of("reasoning_encrypted", content))
         if not content:
@@ -255,21 +256,21 @@ class ResponseStreamStateMachine:
 
     def item_extra(self, extra: Extra, index: int | None = None) -> list[Event]:
         """Keep the unknown fields of the open message or reasoning item, or of the call at the upstream's
-        `index`. They show when the item is done; on the wire `openresponses` they are losses."""
+        `index`. They appear in the item's done event; on the wire `openresponses` they are losses."""
         self.require("item_extra")
         self._blocks.extend(extra, index)
         return []
 
     def part_extra(self, extra: Extra, *, summary: bool = False) -> list[Event]:
-        """Keep the unknown fields of the open part, of the `summary` or of the content. They show when the
-        part is done; on the wire `openresponses` they are losses."""
+        """Keep the unknown fields of the open part, of the `summary` or of the content. They appear in the
+        part's done event; on the wire `openresponses` they are losses."""
         self.require("part_extra")
         self._blocks.extend_part(extra, summary)
         return []
 
     def block_done(self, *, cut: bool = False) -> list[Event]:
-        """Close the open message or reasoning item: the next delta begins another. `cut`: upstream says that
-        it is incomplete; its parts end now, and the item ends with the response."""
+        """Close the open message or reasoning item: the next delta begins another. `cut`: the upstream says
+        that it is incomplete; its parts end now, and the item ends with the response."""
         self.require("block_done")
         return self._blocks.close_open(cut)
 
@@ -314,9 +315,9 @@ class ResponseStreamStateMachine:
         return self._blocks.call(index, id or "", name or "", arguments or "", type == "custom", namespace)
 
     def tool_call_done(self, index: int, *, cut: bool = False) -> list[Event]:
-        """The call at `index` is whole. Arguments that end before their JSON does are cut (law E7), and
-        `cut` says that upstream knows them to be. A call that is cut before it has a name is left out, with a
-        loss, and the response is incomplete."""
+        """End the call at `index`. It is incomplete if its arguments end before their JSON does (law E7), and
+        with `cut`, if the upstream says so. An incomplete call without a name is left out, with a loss, and
+        the response is incomplete."""
         self.require("tool_call_done")
         block = self._blocks.calls.get(index_of("tool_call_done", index))
         if block is None:
@@ -350,7 +351,7 @@ class ResponseStreamStateMachine:
         return self._blocks.announce(self._item("item_added", item))
 
     def item_event(self, item_id: str, type: str, fields: Mapping[str, Any]) -> list[Event]:
-        """Progress of an announced item, `response.web_search_call.searching` say. Types that the
+        """Progress of an announced item, for instance `response.web_search_call.searching`. Types that the
         wire does not have get a slug (law E10)."""
         self.require("item_event")
         block = self._blocks.items.announced(item_id)
@@ -381,30 +382,31 @@ class ResponseStreamStateMachine:
         return type if type in self._wire.progress else extension_type(type)
 
     def usage(self, usage: Usage | Mapping[str, Any]) -> list[Event]:
-        """Token counts, which only the terminal event carries. The last report counts; counts that it leaves
-        out or has as 0 keep their earlier value."""
+        """Report token counts, which only the terminal event carries. A later report replaces an earlier one;
+        counts that it leaves out or has as 0 keep their earlier value."""
         self.require("usage")
         self._live.usage = latest(self._live.usage, usage_of(usage, self.diagnostics))
         return []
 
     def stop_sequence(self, sequence: str) -> list[Event]:
-        """The stop sequence of the request at which the output ended. It shows in the terminal event of a
-        response that is completed."""
+        """Report the stop sequence of the request at which the output ended. It appears in the terminal event
+        of a completed response."""
         self.require("stop_sequence")
         self._live.stop_sequence = repair_surrogates(text_of("stop_sequence", sequence)) or None
         return []
 
     def defer_finish(self, reason: str | None) -> list[Event]:
-        """Remember why upstream stopped, for a `finish()` that comes later."""
+        """Remember why the upstream stopped, for a later `finish()`."""
         self.require("defer_finish")
         self._deferred = reason_of("defer_finish", reason)
         return []
 
     def finish(self, reason: str | None = None, *, incomplete: bool = False) -> list[Event]:
-        """Close what is open, then emit the terminal event (law E7). `incomplete`: the upstream itself calls
-        the response incomplete, and `reason` is kept as it is. When the upstream ended by itself but
-        something was cut, the reason names what was cut. Without a reason it has stopped; an empty one, and a
-        response that completes without any output, have a diagnostic."""
+        """Close what is open, then emit the terminal event (law E7). `reason` is why the upstream stopped; by
+        default it ended by itself. `incomplete`: the upstream itself calls the response incomplete, and
+        `reason` is kept as it is. If the upstream ended by itself but something was cut off, the response is
+        incomplete, and its reason names what was cut off. An empty reason, and a response that completes
+        without any output, give a diagnostic."""
         self.require("finish")
         if self._blocks.waiting:
             self._blocks.check_named()
@@ -430,7 +432,7 @@ class ResponseStreamStateMachine:
         return [*events, self._live.end("finish", why)]
 
     def cancel(self) -> list[Event]:
-        """End because the client asked for it: whatever is open is incomplete (law E8)."""
+        """End because the client cancelled: whatever is open is incomplete (law E8)."""
         self.require("cancel")
         closed = self._blocks.close_all(stopped=False, abandoned=True)
         return [*closed, self._live.end("cancel", CANCELLED)]

@@ -77,7 +77,7 @@ def _limit(given: str | None) -> int:
         return _DEFAULT_LIMIT
     is_number = given.isascii() and given.isdigit() and len(given) <= _DIGITS
     if not is_number or not 1 <= int(given) <= _MOST:
-        raise invalid("limit", f"has to be from 1 to {_MOST}")
+        raise invalid("limit", f"must be from 1 to {_MOST}")
     return int(given)
 
 

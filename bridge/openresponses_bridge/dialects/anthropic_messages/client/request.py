@@ -477,7 +477,7 @@ def _without_billing(system: str, carried: CarriedFields) -> str:
 def _limit(given: Fields) -> int:
     limit = given.need("max_tokens", int)
     if limit < 1:
-        raise invalid("max_tokens", "has to be 1 or more")
+        raise invalid("max_tokens", "must be 1 or more")
     return limit
 
 

@@ -322,7 +322,7 @@ def _schema(given: Fields) -> dict[str, Any]:
 def _limit(inference: Fields) -> int | None:
     limit = inference.get("maxTokens", int)
     if limit is not None and limit < 1:
-        raise invalid(inference.at("maxTokens"), "has to be 1 or more")
+        raise invalid(inference.at("maxTokens"), "must be 1 or more")
     return limit
 
 

@@ -194,7 +194,7 @@ def answer_options(body: bytes | str | Mapping[str, Any]) -> AnswerOptions:
     fields = body_of(body)
     n = fields.get("n", int)
     if n is not None and not 1 <= n <= _MOST_CHOICES:
-        raise invalid("n", f"has to be from 1 to {_MOST_CHOICES}")
+        raise invalid("n", f"must be from 1 to {_MOST_CHOICES}")
     options = fields.maybe_inner("stream_options")
     usage = options is not None and bool(options.get("include_usage", bool))
     return AnswerOptions(
@@ -320,7 +320,7 @@ def _logprobs(fields: Fields) -> tuple[bool, int | None]:
     wanted = bool(fields.get("logprobs", bool))
     top = fields.get("top_logprobs", int)
     if top is not None and not 0 <= top <= 20:
-        raise invalid("top_logprobs", "has to be from 0 to 20")
+        raise invalid("top_logprobs", "must be from 0 to 20")
     if top and not wanted:
         raise invalid("top_logprobs", "needs logprobs")
     return wanted, top
@@ -332,7 +332,7 @@ def _limit(fields: Fields) -> int | None:
         if limit is not None:
             fields.skip("max_tokens")
             if limit < 1:
-                raise invalid(name, "has to be 1 or more")
+                raise invalid(name, "must be 1 or more")
             return limit
     return None
 

@@ -74,7 +74,7 @@ def answer_options(body: bytes | str | Mapping[str, Any]) -> AnswerOptions:
         return AnswerOptions()
     n = generation.integer("candidateCount")
     if n is not None and not 1 <= n <= MOST_CANDIDATES:
-        raise invalid(generation.at("candidateCount"), f"has to be from 1 to {MOST_CANDIDATES}")
+        raise invalid(generation.at("candidateCount"), f"must be from 1 to {MOST_CANDIDATES}")
     thinking = generation.maybe_inner(_THINKING)
     return AnswerOptions(n or 1, thinking is not None and bool(thinking.get("includeThoughts", bool)))
 
@@ -270,14 +270,14 @@ def _effort(thinking: GoogleFields, carried: CarriedFields) -> str | None:
     if budget is None or budget == _DYNAMIC:
         return None
     if budget < 0:
-        raise invalid(thinking.at("thinkingBudget"), "has to be -1 or more")
+        raise invalid(thinking.at("thinkingBudget"), "must be -1 or more")
     return min(_BUDGETS, key=lambda effort: abs(_BUDGETS[effort] - budget)) if budget else "none"
 
 
 def _limit(generation: GoogleFields) -> int | None:
     limit = generation.integer("maxOutputTokens")
     if limit is not None and limit < 1:
-        raise invalid(generation.at("maxOutputTokens"), "has to be 1 or more")
+        raise invalid(generation.at("maxOutputTokens"), "must be 1 or more")
     return limit
 
 
@@ -285,7 +285,7 @@ def _logprobs(generation: GoogleFields) -> tuple[bool, int | None]:
     wanted = bool(generation.get("responseLogprobs", bool))
     top = generation.integer("logprobs")
     if top is not None and not 0 <= top <= 20:
-        raise invalid(generation.at("logprobs"), "has to be from 0 to 20")
+        raise invalid(generation.at("logprobs"), "must be from 0 to 20")
     if top and not wanted:
         raise invalid(generation.at("logprobs"), "needs responseLogprobs")
     return wanted, top

@@ -261,7 +261,7 @@ def _reasoning(generation: Fields, carried: CarriedFields) -> rq.ReasoningOption
 def _limit(generation: Fields) -> int | None:
     limit = generation.get("max_output_tokens", int)
     if limit is not None and limit < 1:
-        raise invalid(generation.at("max_output_tokens"), "has to be 1 or more")
+        raise invalid(generation.at("max_output_tokens"), "must be 1 or more")
     return limit
 
 
