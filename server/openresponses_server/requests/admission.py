@@ -43,7 +43,7 @@ _COPIED: Final = 32  # bytes of referenced items that may be stored for each byt
 
 def expand_prompt(request: Received, service: Service) -> Received:
     """Add what the prompt gives that the request names. Raises InvalidRequestError with the path of a
-    variable, and HttpError 404."""
+    variable, and HttpError 404 for an unknown prompt or version."""
     found = expanded(service.prompts, request.body, service.settings.max_body_bytes)
     if found is not None:
         body, lead = found
@@ -83,8 +83,9 @@ def _check_background(body: CreateResponse) -> None:
 
 
 async def check_store(request: Received, service: Service) -> Received:
-    """Raises StoreError if the response is to be stored and the store is out of reach. A message of a thread
-    is then made without being stored, as where its key has no room there: its thread can't be continued."""
+    """Raises StoreError if the response is to be stored and the store can't be reached. A message of a thread
+    is then not stored, as when its key has reached its limit of stored bytes: its thread can't be
+    continued."""
     if request.body.store is False or request.leased is not None:
         return request
     try:
@@ -122,7 +123,7 @@ async def count_request(request: Addressed, service: Service) -> Addressed:
 
 
 async def count_unanswered(request: Received, service: Service) -> None:
-    """Count a request for which no model is asked. Raises HttpError 429."""
+    """Count a request that needs no model. Raises HttpError 429."""
     body = request.body
     size = None if body.store is False else lambda: len(encode(own_input(body)))
     await service.quotas.accept(
@@ -131,8 +132,8 @@ async def count_unanswered(request: Received, service: Service) -> None:
 
 
 def _priced_apart(body: CreateResponse, target: Target) -> str | None:
-    """The field by which a request asks its upstream, or one that it may go to instead, for what has another
-    price than the model's tokens; None without one."""
+    """The field with which a request asks its upstream, or one that may replace it, for something that is not
+    charged by the model's price of tokens; None without one."""
     targets = (target, *target.fallbacks)
     tier = {"service_tier": body.service_tier} if any(map(_takes_tiers, targets)) else {}
     return priced_apart({**passed_by(body, targets), **tier})
@@ -143,10 +144,10 @@ def _takes_tiers(target: Target) -> bool:
 
 
 async def load_history(request: Addressed, service: Service) -> Placed:
-    """Load what the request continues and refers to. If its response was claimed, it is not refused for
-    what is in memory.
+    """Load the conversation that the request continues and the items that it refers to. A request whose
+    response was claimed is not refused for lack of memory.
 
-    Raises HttpError 400 for what does not exist or is too much, and 429.
+    Raises HttpError 400 for what does not exist or exceeds a limit, and 429 for lack of memory.
     """
     leased = request.leased is not None
     found = request.continued or await continued(
@@ -198,8 +199,8 @@ def _as_param(tool: Tool) -> ToolParam:
 
 
 def check_references(given: CreateResponse, resolved: CreateResponse, limits: Limits) -> None:
-    """Raises HttpError 400 when a request that is stored refers to items of more bytes, which are stored with
-    it, than its own input allows."""
+    """Raises HttpError 400 when a request that is stored refers to items of more bytes than its own input
+    allows: they are stored with it."""
     if resolved is given or given.store is False:
         return
     own = len(encode(given.input))
@@ -241,7 +242,8 @@ def apply_updates(request: Placed, service: Service) -> Placed:
 
 
 def reserve(request: Translated, _service: Service) -> Translated:
-    """Reserve the memory of what is sent upstream, for that of what was received. Raises HttpError 429."""
+    """Reserve the memory of what is sent upstream, and release that of what was received. Raises HttpError
+    429."""
     release_received()
     continuation = request.continuation
     more = 0 if continuation is None else len(continuation.outgoing.body)
@@ -252,8 +254,8 @@ def reserve(request: Translated, _service: Service) -> Translated:
 
 
 class QuotaCount(Watch, Struct):
-    """Counts a response that an upstream has begun, or that its client gave up before, against the quotas of
-    its key, however it ended."""
+    """Counts a response against the quotas of its key, however it ended, if an upstream began it, or its
+    client gave up before that."""
 
     service: Service
     owner: str

@@ -1,8 +1,8 @@
-"""`text.format` json_schema and json_object: how the upstream is asked for such an answer, and what its text
-has to fit.
+"""`text.format` json_schema and json_object: how the upstream is asked for such an answer, and how its text
+is checked.
 
-Where the upstream does not enforce a schema, the model is made to call a function with it, or instructed; and
-the answer is judged (`requests.formatted_stream`).
+If the upstream does not enforce a schema, the model is forced to call a function with that schema, or is
+instructed, and its answer is checked (`requests.formatted_stream`).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ WAYS: Final = {
     AnswerWay.FUNCTION: "by a forced function, judged by the server",
     AnswerWay.INSTRUCTED: "instructed, judged by the server",
 }
-"""What the losses say of a way."""
+"""How the losses describe each way."""
 
 
 def schema_of(request: CreateResponse) -> dict[str, Any] | None:
@@ -57,8 +57,8 @@ def check_format(request: CreateResponse, limits: Limits, param: str) -> None:
 
 
 async def check_patterns(request: Translated, service: Service) -> Translated:
-    """Raises InvalidRequestError for a schema that the upstream does not enforce and whose patterns can't be
-    matched within the limits; the answer of one that does is not judged by them then. `check_format` checks
+    """Raises InvalidRequestError for a schema whose patterns can't be matched within the limits, if the
+    upstream does not enforce it; if it does, the answer is not checked against them. `check_format` checks
     everything else."""
     plan = request.form.plan
     if plan is None or plan.schema is None:
@@ -96,7 +96,7 @@ def way_of(
 def asked_in(
     way: AnswerWay, request: CreateResponse, target: Target, *, refused: bool = False
 ) -> CreateResponse:
-    """The request that asks this upstream in this way; `refused`: it has refused another."""
+    """The request that asks this upstream in this way; `refused`: it has refused another way."""
     if way is AnswerWay.INSTRUCTED:
         request = with_schema_instructions(request)
         if refused or not _takes_json_object(request, target):
@@ -157,12 +157,12 @@ def _with_function(request: CreateResponse) -> CreateResponse:
 
 
 def plan_of(request: CreateResponse, way: AnswerWay, *, adapted: bool, streams: bool) -> AnswerPlan | None:
-    """Return how the text of an answer is treated that was asked for in this way; `adapted`: with another
-    schema; `streams`: the client is sent it as it is made.
+    """Return how to treat the text of an answer that was asked for in this way; `adapted`: with another
+    schema; `streams`: the client is sent the text as it is made.
 
-    A native answer is judged if the request is strict or its schema was changed, or if it has to be JSON at
-    all. Text is held until it is judged where another answer may take its place: where the model is only
-    instructed, and where the client waits for the whole answer anyway."""
+    A native answer is judged if the request is strict, if its schema was changed, or if any JSON was asked
+    for. Text is held until it is judged if another answer may replace it: when the model is only instructed,
+    and when the client waits for the whole answer anyway."""
     schema = schema_of(request)
     if schema is None or request.text is None:
         return None

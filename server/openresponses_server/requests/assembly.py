@@ -62,7 +62,7 @@ _log = structlog.get_logger(__name__)
 
 
 class AnsweringUpstream(Struct, eq=False):
-    """The upstream of a run's latest answer; until one has accepted, the one that is asked first.
+    """The upstream of a run's latest answer; until an upstream has accepted, the one that is asked first.
 
     It lasts as long as the run and does not refer to the prepared request, which is freed before.
     """
@@ -78,12 +78,13 @@ class AnsweringUpstream(Struct, eq=False):
         return self.target.model
 
     def clean(self, text: str) -> str:
-        """Return what it says, without keys, addresses and secrets of the request."""
+        """Return a message of the upstream without keys, addresses and secrets of the request."""
         cleaned = without_secrets_of(self.body, self.target.upstream.clean(text, self.key))
         return code_for_codex(cleaned) if self.for_codex else cleaned
 
     def shown(self, error: ErrorPayload) -> ErrorPayload:
-        """Return its error as the client may read it: a refusal of the operator's key is not the client's."""
+        """Return the upstream's error as the client may read it: the client is not at fault if the operator's
+        key was refused."""
         ours = self.target.upstream.key_refused(self.key)
         if ours and is_about_the_key(error):
             return ErrorPayload("server_error", UpstreamError.AUTHENTICATION, ours, None)
@@ -102,7 +103,7 @@ class AnsweringUpstream(Struct, eq=False):
 def _count_asked(
     metrics: Metrics, traced: RunTrace | None, elsewhere: set[str], upstream: str, outcome: str
 ) -> None:
-    """Count what was asked of an upstream, unless another choice does."""
+    """Count what an upstream was asked for, unless another choice counts it."""
     if traced is not None and outcome != "accepted":
         traced.refused_by(outcome)
     if upstream not in elsewhere:
@@ -110,16 +111,16 @@ def _count_asked(
 
 
 class RunAssembly:
-    """The parts of one run, each made when those that it needs are there.
+    """The parts of one run, each made when those that it needs exist.
 
-    What asks upstreams keeps it, and with it the request, until an answer has begun; where the server runs
-    tools or condenses the conversation, until the run ends. It does not refer to the outcome, which refers to
-    the attempts, and these to it.
+    The attempts at upstreams keep this object, and with it the request, in memory until an answer has begun;
+    if the server runs tools or condenses the conversation, until the run ends. To avoid a cycle it does not
+    refer to the outcome, which refers to the attempts, and these to it.
     """
 
     def __init__(self, request: Translated, service: Service, choice: int | None = None) -> None:
-        """`choice`: the run is of this one of several, for which the caller reserves the slots and the memory
-        together."""
+        """`choice`: which of several choices the run is for; the caller reserves the slots and the memory of
+        all of them."""
         self._request = request
         self._service = service
         self._choice = choice

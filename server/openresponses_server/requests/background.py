@@ -102,8 +102,8 @@ async def claim(service: Service, response_id: str) -> None:
 
 
 async def run_stored(service: Service, record: StoredResponse, worker: str, previous_attempts: int) -> None:
-    """Run a stored request: of a queued response, or of one whose output no client can have seen after
-    `previous_attempts` attempts. `worker` holds its lease. One whose tools had secrets ends as failed."""
+    """Run a stored request: of a queued response, or of one of whose output no client can have seen anything
+    after `previous_attempts` attempts. `worker` holds its lease. A request whose tools had secrets fails."""
     token = OWNER.set(record.owner)  # whose turn on threads it takes
     try:
         await _run_stored(service, record, worker, previous_attempts)

@@ -35,7 +35,7 @@ async def read_json(
     request: Request, service: Service, decode: Callable[[bytes], T], *, any_type: bool = False
 ) -> T:
     """Read and decode the body of a JSON request. The content type must be JSON, since a web page can send
-    others to any server without a CORS preflight; with `any_type` the request is known to be no page's.
+    others to any server without a CORS preflight; `any_type` is for requests that no web page can have sent.
 
     Raises HttpError 415 for another content type or encoding, 413 for a body beyond `max_body_bytes`,
     429 when too much is in memory, 503 when the server stops before a compressed body is decoded, and what
@@ -54,7 +54,7 @@ async def read_json(
 
 
 def _decode_for_deployment(decode: Callable[[bytes], T], model: str, body: bytes) -> T:
-    """The decoded body, for the model that the path names where the body names none."""
+    """The decoded body. If it names no model, it is for the one that the path names."""
     given = request_object(body)
     return decode(body if given.get("model") else encode({**given, "model": model}))
 
@@ -127,7 +127,7 @@ class ArrivingBody(Struct):
     received: int = 0
     """Bytes."""
     ended: bool = False
-    """Nothing more is to be read."""
+    """True if nothing more is to be read."""
 
     async def read(self) -> bytes:
         """The next piece; b"" at the end. Raises HttpError 413, what `HttpConnection` raises, and

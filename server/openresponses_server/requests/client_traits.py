@@ -46,7 +46,7 @@ _ANSWERED: Final = ("message-threads-", "responses_websockets=")
 
 
 def passed_values(name: str, value: str) -> list[str]:
-    """The values in this header that are passed on, each once: of letters, digits and what else its names
+    """The values in this header that are passed on, each once: those made of the characters that its names
     have."""
     given = value[: _MAX_VALUES * (_MAX_LENGTH + 2)].split(",")
     values = dict.fromkeys(each.strip() for each in given)
@@ -88,8 +88,8 @@ _LONGEST_KEY: Final = 64  # characters, of the schema
 
 
 def session_key(owner: str, user: str | None, headers: Mapping[str, str]) -> str | None:
-    """The key for the session that the user or the headers name, of 64 characters; None if they name none.
-    Two owners never have the same."""
+    """The cache key for the session that the user or the headers name, of 64 characters; None if they name
+    none. Two owners never have the same key."""
     found = _SESSION.search(user[:_LONGEST_USER]) if user else None
     session = "" if found is None else found[1]
     if found is None:

@@ -68,8 +68,8 @@ def seal_window(sealer: Sealer, items: Iterable[Any]) -> str:
 
 
 def from_window(history: Sequence[Item], own: Sequence[Item], sealer: Sealer) -> tuple[list[Any], list[Any]]:
-    """The history and the input without what comes before the last window in them, and with its items in its
-    place. What can't be opened stays."""
+    """The history and the input from the last window in them on, with that window replaced by its items. A
+    window that can't be opened stays as it is."""
     for later, items in ((False, own), (True, history)):
         for index in reversed(range(len(items))):
             window = _window(items[index], sealer)
@@ -278,8 +278,8 @@ class CompactionInbound(_SummaryInbound):
 
 
 class WindowInbound(_SummaryInbound):
-    """The inbound for a summary before the answer: `stream` keeps it, and emits nothing. Why there is none is
-    logged and a loss, so that `redact` takes out of an error what nobody may see."""
+    """The inbound for a summary before the answer: `stream` keeps it, and emits nothing. If there is none,
+    the reason is logged and reported as a loss; `redact` removes from an error what nobody may see."""
 
     def __init__(self, stream: HostedStream, read: Read, redact: Redact) -> None:
         super().__init__(stream, read, redact)

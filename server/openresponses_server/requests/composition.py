@@ -265,7 +265,7 @@ async def service_lifespan(service: Service) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def _shared_routes(service: Service) -> AsyncIterator[None]:
-    """Share what is known of the routes with the other workers, if there is something to share and a way."""
+    """Share the states of the routes with the other workers, if there are several and a Redis to do it."""
     url = service.settings.redis
     if url is None or not service.router.has_alternatives:
         yield

@@ -1,5 +1,5 @@
-"""Enforces a request's constraints on its response, tools and stop sequences: what the request excludes never
-becomes an event.
+"""Enforces a request's constraints on its response, its tools and stop sequences: what the request excludes
+never becomes an event.
 
 The filter sits between the inbound and the machine, so that one serves all dialects, sequence numbers and
 output indexes stay dense, and the snapshot equals the stream.
@@ -46,7 +46,7 @@ class ToolRules(Struct, frozen=True):
     """The client's names of the tools that may be called, None for all."""
     must_call: bool
     most: int | None
-    """The greatest number of calls, None for any."""
+    """The greatest number of calls; None: no limit."""
     parallel: bool = True
     """Whether there may be more than one call of the client's tools."""
 

@@ -34,7 +34,7 @@ _KEPT_BYTES: Final = 65_536  # of an item in a sealed window; a larger one loses
 
 
 def check_context(body: CreateResponse) -> None:
-    """Raises InvalidRequestError for a `context_management` that can't be meant."""
+    """Raises InvalidRequestError for an invalid `context_management`."""
     compactions = 0
     for index, entry in enumerate(body.context_management or ()):
         where = f"{FIELD}[{index}]"
@@ -91,7 +91,7 @@ class Split(NamedTuple):
 
 
 def split(items: Sequence[Any]) -> Split:
-    """Split a conversation. The summary stands where the last item was that it stands for, so that a question
+    """Split a conversation. The summary is put where the last item was that it replaces, so that a question
     comes after it, and the calls that a question led to are in it."""
     last = last_users(items)
     kept: list[Any] = []

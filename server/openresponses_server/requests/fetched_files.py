@@ -23,8 +23,8 @@ _PART_FIELDS: Final = ("content", "output")
 
 
 async def fetch_addresses(request: Placed, service: Service) -> Placed:
-    """Put the bytes of files and images in the place of their addresses. Raises InvalidRequestError for one
-    that can't be fetched, with the place of its address, and HttpError 429 if there is no room for it."""
+    """Replace the addresses of files and images by their bytes. Raises InvalidRequestError with the path of
+    the address for one that can't be fetched, and HttpError 429 if there is no memory for it."""
     fetched: dict[str, str] = {}
     left = service.settings.limits.fetched_bytes
 

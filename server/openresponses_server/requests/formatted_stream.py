@@ -1,9 +1,8 @@
-"""Holds an answer to its format: what completes fits the schema, and what does not fit can be asked for once
-more.
+"""Checks an answer against its format: a completed one fits the schema, and one that does not fit can be
+asked for once more.
 
-The filter stands between the inbound and what enforces other constraints. Text that another answer may
-replace is held; text that is sent can't be taken back, so that an answer that was streamed and does not fit
-fails.
+The filter is between the inbound and the filters of other constraints. Text that another answer may replace
+is held. Text that was sent can't be taken back, so an answer that was streamed and does not fit fails.
 """
 
 from __future__ import annotations
@@ -58,8 +57,8 @@ class _Call(Struct):
 
 
 class FormattedStream(ItemHoldingFilter):
-    """Holds the answer to its format, as the plan of the attempt that was accepted says. An answer that the
-    client has to go on with (a call, an approval), a refusal and one that was cut are not judged. Text before
+    """Checks the answer against its format, as the plan of the accepted attempt says. An answer that the
+    client must continue (a call, an approval), a refusal and an incomplete answer are not judged. Text before
     a call is not the answer: it is left out if it was held."""
 
     def __init__(self, stream: ResponseStream, identities: ToolIdentityMap) -> None:
@@ -73,7 +72,7 @@ class FormattedStream(ItemHoldingFilter):
         self._begin()
 
     def answer_by(self, plan: AnswerPlan | None) -> None:
-        """The next answer comes in this way."""
+        """The next answer was asked for in this way."""
         self._plan = plan or _PLAIN
 
     def next_answer(self) -> None:
@@ -256,7 +255,7 @@ class FormattedStream(ItemHoldingFilter):
         return [] if call.ours else self._pass_on(index, call) + super().tool_call_done(index, cut=cut)
 
     def _pass_on(self, index: int, call: _Call) -> list[Event]:
-        """Pass on what waits of a call that ends without a name."""
+        """Pass on what was held of a call that ends without a name."""
         waiting, call.waiting = call.waiting, []
         return [event for each in waiting for event in super(FormattedStream, self).tool_call(index, *each)]
 
@@ -329,7 +328,7 @@ class FormattedStream(ItemHoldingFilter):
         return self._release(None if question is None else question.text) + super().finish(self._reason)
 
     def corrected(self, objection: str) -> list[Any] | None:
-        """The items that ask for another answer in the place of this one; None if it was sent, or could not
+        """The items that ask for another answer instead of this one; None if this one was sent or could not
         be judged."""
         plan = self._plan
         if self._sent or plan.schema is None or objection.startswith(UNJUDGED):

@@ -1,10 +1,10 @@
 """Requests that go on to an upstream as they are: embeddings, completions, images, audio, rerank and
 moderations.
 
-Read are the field `model`, which chooses the upstream and becomes the model's name there, and what the
-request is paid by: `n` images, the characters of a speech's `input`. A JSON body is decoded one level deep
-and encoded again, so that a field that is given twice goes on once. A form is scanned as it arrives: a small
-one is kept, a large one streams once its model is known.
+The server reads the field `model`, which chooses the upstream and is replaced by the model's name there, and
+the fields that determine the cost: `n` images, the characters of a speech's `input`. A JSON body is decoded
+one level deep and encoded again, so that a field that is given twice is sent once. A form is scanned as it
+arrives: a small one is kept, a large one is streamed once its model is known.
 """
 
 from __future__ import annotations
@@ -99,9 +99,9 @@ class ForwardedBody(Protocol):
     """As the client named it; None if it named none."""
     can_be_repeated: bool
     text_bytes: int
-    """From which tokens are estimated."""
+    """The text from which tokens are estimated."""
     received: asyncio.Event
-    """Set when nothing of it is read any more."""
+    """Set when no more of it is read."""
 
     def values(self, name: str) -> list[bytes]:
         """Return the values that have arrived of the fields with this name; of a form's fields only `n` is
@@ -143,8 +143,8 @@ class _JsonBody(Struct):
 
 
 def _short_value(value: bytes) -> Any:
-    """The value; True for a long one, and for one that servers read differently, as a number beyond all
-    bounds."""
+    """The value; True for a long one, and for one that servers read differently, such as a number that is
+    too large."""
     try:
         return msgspec.json.decode(value) if len(value) < _LONGEST_VALUE else True
     except (msgspec.MsgspecError, UnicodeError):
@@ -236,7 +236,7 @@ def _decoded(body: bytes) -> _JsonBody:
 
 def _images_of(body: ForwardedBody) -> int:
     """Return how many images a body asks for, as far as it has arrived: servers differ in which of several
-    numbers they take and in what they take for one."""
+    values they use and in what they read as a number."""
     return max(map(_number, body.values(_NUMBER)), default=1)
 
 
@@ -251,8 +251,8 @@ def _number(value: bytes) -> int:
 
 
 def _characters_of(body: ForwardedBody) -> int:
-    """Return how many characters of the body are spoken; where a server may take something else for the text,
-    as many as all of it has bytes."""
+    """Return how many characters of the body are spoken; if a server may read something else as the text, the
+    number of bytes of the whole body."""
     try:
         (text,) = (msgspec.json.decode(each, type=str) for each in body.values(_INPUT))
     except ValueError:  # of msgspec and UTF-8, too
@@ -352,7 +352,7 @@ class UsageFinder:
         self._first = bytearray()
         self._last = bytearray()
         self.frames = 0
-        """Of server-sent events, about."""
+        """The approximate number of server-sent events."""
 
     def feed(self, data: bytes) -> None:
         """The next bytes of the answer."""
@@ -460,7 +460,7 @@ class _Count(Watch, Struct):
     owner: str
     model: str
     used: Callable[[], Usage | None]
-    """What it has used until now."""
+    """What it has used so far."""
 
     def end(self, ended: EndedRun, said: LoggedEnd) -> None:
         usage, failed = ended.response.usage, not ended.has_end or ended.response.status == "failed"

@@ -1,5 +1,5 @@
-"""The tools of a request that the server runs itself: the model is shown functions in their place, and what
-they did in earlier turns as calls and outputs."""
+"""The tools of a request that the server runs itself: the model is shown functions instead of them, and their
+earlier work as calls and outputs."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ _MOST_TOOLS: Final = 16  # each may be a server that has to be waited for
 
 
 async def offer_hosted(request: Placed, service: Service) -> Placed:
-    """Find the tools that the server runs, and put calls and outputs in the place of what they did in earlier
-    turns. Raises HttpError, and InvalidRequestError with the path of what is wrong."""
+    """Find the tools that the server runs, and replace their items of earlier turns by calls and outputs.
+    Raises HttpError, and InvalidRequestError with the path of what is wrong."""
     has = request.target.traits.hosted_tools
     conversation = [*request.history, *request.own]
     _check_decisions(request.history, request.own, request.providers, has)
@@ -136,8 +136,8 @@ _GRANTED: Final = None
 
 
 def _decisions(conversation: Iterable[Any]) -> dict[str, str | None]:
-    """The user's decisions, by the ids of the requests for approval: None where one was granted, so that its
-    call has run, or will; else the reason why it was not, which may be ""."""
+    """The user's decisions, by the ids of the requests for approval: None for one that was approved, so that
+    its call has run or will run; else the reason why it was declined, which may be ""."""
     found: dict[str, str | None] = {}
     for asked, answer in Conversation(conversation).responses.items():
         reason = answer.get("reason")

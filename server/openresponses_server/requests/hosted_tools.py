@@ -41,7 +41,7 @@ class HostedTools(Struct, frozen=True):
         return frozenset() if is_ours else frozenset(self.tools)
 
     def body(self, request: CreateResponse) -> CreateResponse:
-        """The request as the upstream gets it. Where no tool may be called, they are shown all the same:
+        """The request as the upstream gets it. If no tool may be called, they are shown nevertheless, since
         earlier calls of them are in the conversation."""
         choice = request.tool_choice
         excluded = frozenset() if choice == "none" else self.excluded(choice)
@@ -89,7 +89,7 @@ class HostedTools(Struct, frozen=True):
         return all(item.get(field) == value for field, value in wanted.items() if value is not None)
 
     def following(self, request: CreateResponse, items: Sequence[Any], *, last: bool) -> CreateResponse:
-        """The request for the next answer, with its input. A choice that forced a call has been met."""
+        """The request for the next answer, with its input. A choice that forced a call no longer applies."""
         sent = replace(request, input=list(items))
         choice = request.tool_choice
         forced = choice == "required" or (isinstance(choice, UnknownToolChoice) and self._meant(choice))

@@ -129,7 +129,7 @@ def knows_prompts(target: Target) -> bool:
 
 
 def _without_refused_images(target: Target, owner: str, refusals: ImageRefusals) -> Target:
-    """The target as one that sees no images, where its model has refused this owner's lately."""
+    """The target; as one that takes no images, if its model has lately refused images of this owner."""
     fallbacks = tuple(_without_refused_images(each, owner, refusals) for each in target.fallbacks)
     able = target.able
     if model_of(target, owner) in refusals:
@@ -173,7 +173,7 @@ async def translate_again(request: Translated) -> Translated:
 
 
 async def _shortened(request: Placed, *, begun: bool) -> UpstreamForm:
-    """Translate a request that may be shortened: on a thread, if there is something to leave out. `begun`: it
+    """Translate a request that may be shortened: in a thread, if there is something to leave out. `begun`: it
     is not refused while the server stops."""
     if may_truncate(request.body, request.history):
         return await on_thread(partial(translate_request, request), begun=begun)
@@ -257,8 +257,8 @@ def translate_request(request: Placed, *, previous_id: str | None = None) -> Ups
 def _readable(
     request: Placed, previous_id: str | None, losses: dict[Loss, None]
 ) -> tuple[History, History, bool]:
-    """Return the history and the input as the upstream may read them, and True if a compaction in them stands
-    for others of them."""
+    """Return the history and the input as the upstream may read them, and whether a compaction in them
+    replaces other items."""
     earlier: History = () if previous_id else request.history
     own: History = request.own
     is_window = False
@@ -521,8 +521,8 @@ def _headers_for(
 
 
 def prewarm(request: Placed, _service: Service) -> Placed:
-    """Begin to open the connection that the request needs, for which nothing else waits: tools are listed,
-    files fetched and a slot waited for meanwhile. One that is only queued is made elsewhere."""
+    """Begin to open the connection that the request needs, while tools are listed, files are fetched and a
+    slot is waited for. A request that is only queued needs none here."""
     if request.leased is not None or not request.body.background:
         prewarm_for(request, request.target, request.before.responses, request.response_id)
     return request
@@ -564,7 +564,7 @@ _UNFORCED: Final = (None, "auto", "none")
 
 
 def _droppable(request: Translated, sent: bytes) -> list[LeftOut]:
-    """Return what this request still has of all that an upstream may refuse and that can be left out."""
+    """Return which of the things that an upstream may refuse and that can be left out this request has."""
     found: list[LeftOut] = []
     body, target = request.body, request.target
     if request.truncator is not None and target.shared is None and may_truncate(body, request.history):

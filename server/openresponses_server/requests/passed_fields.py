@@ -1,8 +1,8 @@
 """Fields that pass unread, from a client to an upstream that may know them.
 
-Whoever reads a request next may take a name in another case for the field, may be asked for another model
-by a field of its own, or for a service that costs more. The first is refused, the second for a key that is
-for some models alone, the third where there is a budget in money.
+The next server may read a name in another case as the field, and may have fields that choose another model or
+a service that costs more. The first is always refused, the second for a key that may use some models only,
+the third for a key with a budget in money.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _ROUTING: Final = frozenset(
         ),
     )
 )
-"""By which gateways and providers send a request to another model, or have other fields put into it."""
+"""Fields with which gateways and providers send a request to another model, or add other fields to it."""
 _USUAL: Final[Mapping[str, tuple[Any, ...]]] = MappingProxyType(
     {
         **dict.fromkeys((*_ROUTING, "plugins", "priority", "provider"), (None,)),
@@ -109,7 +109,8 @@ def check_names(names: Iterable[str]) -> None:
 
 
 def priced_apart(fields: Mapping[str, Any]) -> str | None:
-    """The field by which a request asks for what has another price than its model's; None without one."""
+    """The field with which a request asks for something that has another price than its model; None without
+    one."""
     for name, value in fields.items():
         usual = _USUAL.get(_plain(name))
         if usual is not None and value not in usual:

@@ -36,8 +36,8 @@ from openresponses_server.requests.routes import choose_route
 from openresponses_server.requests.service import Service
 
 Step = Callable[[Any, Service], Any]
-"""One step of preparing a request: returns it, with more in it. Raises HttpError or InvalidRequestError, with
-`param`, for what can't be honoured."""
+"""One step of preparing a request: returns the request with more in it. Raises HttpError, or
+InvalidRequestError with `param`, for a request that can't be fulfilled."""
 
 
 class Pass(NamedTuple):
@@ -78,7 +78,7 @@ PASSES: Final = (
     _pass(report_losses),
     _pass(reserve),
 )
-"""Each returns what the next one takes."""
+"""In the order in which they run. Each returns what the next one takes."""
 
 
 async def prepare(received: Received, service: Service) -> Translated:

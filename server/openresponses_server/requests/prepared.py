@@ -39,20 +39,20 @@ class ClientTraits(Struct, frozen=True):
     """The traits of a client, from the headers of its request."""
 
     key: str | None
-    """The API key, None without one."""
+    """The API key; None without one."""
     is_codex: bool
-    """SSE comments do not keep it from timing out: it needs data events. It does not ask again over the code
-    `server_is_overloaded`."""
+    """True if SSE comments do not keep it from timing out, so that it needs data events. It does not retry
+    after the code `server_is_overloaded`."""
     passed_headers: Mapping[str, str]
-    """The headers that go on to an upstream of the same API, its betas say."""
+    """The headers that are passed on to an upstream of the same API, for instance its betas."""
     reasoning_as: str | None
     """The requested form of raw reasoning, None for the upstream's."""
     conversation: str = ""
     """The client's id of its conversation, "" without one."""
     wire: str = AUTO
-    """The wire that the header, else the client's key, else the settings say, or `auto`."""
+    """The wire that the header names, else the client's key, else the settings; or `auto`."""
     shows_only_summaries: bool = False
-    """It shows no raw reasoning."""
+    """True if it shows no raw reasoning."""
 
 
 class LeasedResponse(NamedTuple):
@@ -77,29 +77,29 @@ class Received(Struct, frozen=True, eq=False):
     """A request as a client has sent it."""
 
     body: CreateResponse
-    """As decoded; later with the items themselves in the place of references, and with the settings that its
-    conversation changes."""
+    """The decoded body; later with references replaced by the items themselves, and with the settings that
+    its conversation changes."""
     headers: Mapping[str, str]
-    """Of the HTTP request, by their names in lower case."""
+    """The headers of the HTTP request, by their names in lower case."""
     id: str
     owner: str = NOBODY
-    """Of the responses that it may refer to, and of its own."""
+    """The owner of the response, and of the responses that it may refer to."""
     losses: Diagnostics | None = None
     """The losses of translating the client's own dialect."""
     continued: Continued | None = None
     """The conversation that it continues; None: it is loaded from the store."""
     leased: LeasedResponse | None = None
-    """The background response that is to be made, which this worker has claimed."""
+    """The background response that this worker has claimed and is to make."""
     input_param: str = "input"
     """The path of the input in the client's own request."""
     schema_param: str = "text.format.schema"
-    """The path of the output's schema there."""
+    """The path of the output's schema in the client's own request."""
     needs_client: bool = False
-    """It is cancelled if its client leaves, though it is stored."""
+    """True if it is cancelled when its client disconnects, although it is stored."""
     streams: bool = False
-    """Its answer is sent as it is made, even if its body does not say so."""
+    """True if its answer is streamed, even if its body does not say so."""
     key: IdempotencyKey | None = None
-    """The key that stands for its response, if that is stored."""
+    """The idempotency key of its response, if that is stored."""
     choices: int = 1
     limits_form: Form = openai_limit_headers
     """The names of the rate-limit headers."""
@@ -107,7 +107,7 @@ class Received(Struct, frozen=True, eq=False):
     lead: Sequence[InputItem] = ()
     """The messages of its prompt, which come before all items and hold for this request alone."""
     has_template: bool = False
-    """Its prompt is one of this server's."""
+    """True if its prompt is one of this server."""
 
 
 class Addressed(Received, frozen=True, kw_only=True, eq=False):
@@ -116,7 +116,7 @@ class Addressed(Received, frozen=True, kw_only=True, eq=False):
     target: Target
     """The upstream that is asked first."""
     learn: Callable[[UpstreamError], None]
-    """Is called with each refusal of its attempts."""
+    """Called with each refusal of its attempts."""
     field_refusals: FieldRefusals | None
     """The fields that upstreams have refused lately; None: they have refused none."""
     providers: Sequence[HostedProvider]
@@ -126,8 +126,8 @@ class Addressed(Received, frozen=True, kw_only=True, eq=False):
 
 
 class Placed(Addressed, frozen=True, kw_only=True, eq=False):
-    """A request in its conversation. What an upstream refuses, or an answer adds, makes another one of it,
-    which is translated again."""
+    """A request in its conversation. When an upstream refuses something, or an answer adds something, another
+    `Placed` is made of it and translated again."""
 
     history: History
     """The items before the input."""
@@ -140,7 +140,7 @@ class Placed(Addressed, frozen=True, kw_only=True, eq=False):
     reservation: Reservation
     """The memory that the request takes."""
     compacts: bool
-    """It asks for a summary of its conversation."""
+    """True if it asks for a summary of its conversation."""
     identities: ToolIdentityMap
     truncator: Truncator | None
     """Shortens the conversation for an upstream, where the request allows that."""
@@ -151,15 +151,15 @@ class Placed(Addressed, frozen=True, kw_only=True, eq=False):
     threshold: int | None = None
     """The tokens of input beyond which the conversation is condensed here; None: it is not."""
     follows: bool = False
-    """It asks for another answer within the same response."""
+    """True if it asks for another answer within the same response."""
     unreadable_patterns: bool = False
-    """The schema of its format has patterns that can't be matched here."""
+    """True if the schema of its format has patterns that can't be matched here."""
     left_out: frozenset[LeftOut] = frozenset()
-    """What its upstream has refused and is not sent again."""
+    """What its upstream has refused, which is not sent again."""
     dropped_fields: frozenset[str] = frozenset()
     """The fields of its body that its upstream has refused."""
     output_room: int | None = None
-    """The most tokens of an answer, by an upstream's refusal of more."""
+    """The most tokens of an answer, known from an upstream's refusal of more."""
     response_id: str = ""
     """The id of its response, if an upstream wants to know the session."""
 
@@ -169,7 +169,7 @@ class UpstreamForm(Struct, frozen=True):
 
     outgoing: Outgoing
     losses: list[Diagnostic]
-    """Those of the client's dialect, then those of the upstream's."""
+    """The losses of the client's dialect, then those of the upstream's."""
     plan: AnswerPlan | None = None
     """How its answer gets the format of `text.format`."""
     stream: bool = True
@@ -182,14 +182,14 @@ class Translated(Placed, frozen=True, kw_only=True, eq=False):
     """A request that can be sent to its upstream."""
 
     form: UpstreamForm
-    """With its whole history."""
+    """The body with the whole history."""
     measured: MeasuredInput
-    """What input tokens are estimated from."""
+    """The input from which tokens are estimated."""
     is_due: bool = False
-    """The conversation is beyond its threshold."""
+    """True if the conversation is beyond its threshold."""
     previous_id: str = ""
-    """The upstream's id of the response before, where the new input is enough for it."""
+    """The upstream's id of the previous response, if the upstream needs only the new input."""
     continuation: UpstreamForm | None = None
-    """With the new input only."""
+    """The body with the new input only."""
     reported: dict[str, None] = field(default_factory=dict)
-    """The losses in `answer_headers` that upstreams have been the cause of."""
+    """The losses in `answer_headers` that upstreams caused."""

@@ -1,8 +1,8 @@
-"""`prompt`: requests made of templates in a folder of the operator's.
+"""`prompt`: requests made of templates in a folder of the operator.
 
-A file `ID.toml` is one prompt with its versions. A placeholder is `{{ name }}`; the text of a variable goes
-in as it is and is never read for placeholders itself. The folder is read when the application is made, so
-that what a request names is looked up and no path is made of it.
+A file `ID.toml` is one prompt with its versions. A placeholder is `{{ name }}`; it is replaced by the text of
+the variable as it is, in which no placeholders are looked for. The folder is read when the application is
+made, so that the names in a request are looked up and never become paths.
 """
 
 from __future__ import annotations
@@ -246,7 +246,7 @@ def _is_name(text: str) -> bool:
 
 def expanded(prompts: Mapping[str, Prompt], request: CreateResponse, most: int) -> Expanded | None:
     """The request with what its prompt gives, where it has nothing itself; None if there is no prompt of this
-    id here. The texts of variables may have so many characters together, as often as they go in.
+    id here. `most` is the limit of the characters that all variables add, counted each time one is inserted.
 
     Raises InvalidRequestError with the path of what is wrong, and HttpError 404 for an unknown version.
     """

@@ -66,8 +66,8 @@ def _steps(name: str) -> list[str]:
 
 
 def _pop(value: Any, steps: list[str]) -> bool:
-    """Leave the field at this path out, in each element of the lists on the way: whether there was any. Steps
-    that lead nowhere are skipped, as the role that some servers put into a path."""
+    """Leave out the field at this path, in each element of the lists on the way. Returns whether there was
+    one. Steps that lead nowhere are skipped, such as the role that some servers put into a path."""
     if isinstance(value, list):
         if not steps:
             return False
@@ -96,15 +96,15 @@ def _is_of(value: Any, kind: str) -> bool:
 
 
 def _pop_anywhere(body: dict[str, Any], name: str) -> bool:
-    """Leave a field out that is named without its place: that of the body, else those of the elements of its
-    lists."""
+    """Leave out a field that is named without its place: the one of the body, else those of the elements of
+    its lists."""
     if name in body:
         return _pop(body, [name])
     return sum(_pop(value, [name]) for value in body.values() if isinstance(value, list)) > 0
 
 
 def without_fields(body: bytes, names: Iterable[str]) -> tuple[bytes, list[str]]:
-    """The body without these fields, and the names of those that it had. The cost is that of the body."""
+    """The body without these fields, and the names of those that it had. Takes time linear in the body."""
     value = _object(body)
     found = _leave_out(value, names)
     return (encode(value), found) if found else (body, [])
@@ -143,8 +143,8 @@ def named_fields(error: UpstreamError) -> list[str]:
 
 
 def refused_fields(error: UpstreamError, sent: bytes) -> list[str]:
-    """The optional fields of this body that the upstream has refused by name; a tool of a type that it does
-    not know by that type. The cost is that of the body."""
+    """The optional fields of this body that the upstream has refused by name, and tools whose type it does
+    not know, by that type. Takes time linear in the body."""
     body = _object(sent)
     return _leave_out(body, dict.fromkeys([_by_type(name, body) for name in named_fields(error)]))
 

@@ -1,4 +1,4 @@
-"""Which route a request begins with: the one that has its session's prompt cache, as long as that is in."""
+"""Which route a request begins with: the one with the prompt cache of its session, while that can be used."""
 
 from __future__ import annotations
 

@@ -17,8 +17,8 @@ from openresponses_bridge.random_ids import random_id
 from openresponses_server.hosted.base import HostedCall
 
 Count = Callable[[Usage | None, Sequence[Any], Sequence[Any]], Usage | None]
-"""The usage of one answer from what its upstream reported, what it wrote, and the items that its request had
-after the first one's. What was not reported is estimated."""
+"""The usage of one answer: from what its upstream reported, what it wrote, and the items in its request that
+were not in the first one. What was not reported is estimated."""
 
 
 class AnswerLog:
@@ -33,11 +33,11 @@ class AnswerLog:
         self._model = model
         self._reserve = reserve
         self.ended: Callable[[Usage], None] | None = None
-        """Is called with the usage of each answer that another one follows."""
+        """Called with the usage of each answer but the last."""
         self.reported: Usage | None = None
         """The usage of the latest answer, as far as its upstream has reported it."""
         self.usage: list[Usage] = []
-        """Of each answer that is over."""
+        """The usage of each answer that has ended."""
         self._models: list[str] = []  # those of the upstreams that gave these answers
         self.items: list[Any] = []
         """What follows the request's own input in the conversation."""
@@ -45,7 +45,7 @@ class AnswerLog:
         self._seen = 0  # items of the output in them
         self._call_ids: set[str] = set()
         self.is_whole = True
-        """All output is one answer of one upstream to the request as it was sent."""
+        """True if all output is one answer of one upstream to the request as it was sent."""
 
     def add(self, output: Sequence[Item], pairs: Sequence[tuple[HostedCall, str]] = ()) -> bool:
         """Add the new items of the response's output to the conversation, then these calls with their
@@ -58,7 +58,7 @@ class AnswerLog:
         return any(map(is_answered_by_client, new))
 
     def add_calls_before(self) -> None:
-        """The items so far come from calls of another response: no answer here has them."""
+        """The items so far come from calls of another response and belong to no answer of this one."""
         self._given = len(self.items)
 
     def end(self) -> None:
@@ -67,14 +67,14 @@ class AnswerLog:
 
     def end_unfit(self, asked: Sequence[Any]) -> None:
         """Count the latest answer, which did not fit its format. `asked` are the items that ask for another
-        one: it comes first of them, then what was wrong."""
+        one: the answer itself, then what was wrong with it."""
         written, given = [*self._written(()), *asked[:-1]], self.items[: self._given]
         self._keep(asked)
         self.is_whole = False
         self._end(written, given)
 
     def end_summary(self, summary: str) -> None:
-        """Count an answer that was the summary of the conversation; "" if nothing of it came."""
+        """Count an answer that was the summary of the conversation; "" if none of it was received."""
         self._end([MessageParam("assistant", summary)] if summary else [], self.items)
 
     def condense(self, output: Sequence[Item]) -> None:
@@ -84,15 +84,15 @@ class AnswerLog:
         self.is_whole = False
 
     def settle(self, usage: Usage | None, output: Sequence[Any]) -> Usage | None:
-        """Return the usage that the response ends with, of which its latest answer has reported this."""
+        """Return the usage of the whole response. `usage` is what its latest answer has reported."""
         if not self.usage:
             return self._count(usage, output, ())
         self._end(self._written(output), self.items[: self._given], last=True)
         return _sum(self.usage)
 
     def used(self, output: Sequence[Any]) -> Usage | None:
-        """Return the usage of a response without an end: of its answers, and of what has come of the
-        latest."""
+        """Return the usage of a response that did not reach its end: of its answers, and of what was received
+        of the latest."""
         if not self.usage:
             return self._count(self.reported, output, ())
         latest_one = self._counted(self._written(output), self.items[: self._given])
@@ -105,13 +105,13 @@ class AnswerLog:
         return [*self._models, self._model()][:number]
 
     def _written(self, output: Sequence[Any]) -> list[Any]:
-        """Return what the latest answer wrote: in the conversation, and in the output behind that."""
+        """Return what the latest answer wrote: its items in the conversation, and the output after those."""
         found = [each for each in self.items[self._given :] if not isinstance(each, FunctionCallOutputParam)]
         return found + [each for each in output[self._seen :] if not kind_of(each)]
 
     def _end(self, written: Sequence[Any], given: Sequence[Any], *, last: bool = False) -> None:
-        """Count the latest answer, unless nothing of it came. `given` are the items that it was asked with,
-        after those of the request."""
+        """Count the latest answer, unless none of it was received. `given` are the items that were sent after
+        those of the request."""
         self._given = len(self.items)
         if (counted := self._counted(written, given)) is not None:
             self.usage.append(counted)

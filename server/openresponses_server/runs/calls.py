@@ -42,7 +42,7 @@ class CalledTools(Struct):
     outputs: list[tuple[HostedCall, str]] = field(default_factory=list)
     """Each call, by the name that the model was shown, with its output."""
     waits_for_user: bool = False
-    """One of them has to be approved first."""
+    """True if one of the calls must be approved first."""
 
 
 class _PlannedCall(NamedTuple):
@@ -58,8 +58,8 @@ class CallRunner:
 
     `most_calls` is the request's `max_tool_calls`; `spend` counts a call against the budget of its key and
     returns False if that is used up; the pages that calls find are added to `pages`. Before a call that must
-    not run twice, `persistence` makes durable what was made so far, and stores what follows as it comes, so
-    that nobody makes the response again.
+    not run twice, `persistence` makes the events so far durable, and from then on stores each event when it
+    is made, so that no worker makes the response again.
     """
 
     def __init__(
@@ -88,8 +88,8 @@ class CallRunner:
     async def run(
         self, calls: Sequence[HostedCall], called: CalledTools, *, may_run: bool
     ) -> AsyncGenerator[list[Event], None]:
-        """Answer these calls in `called`, without running them if none `may_run`. Gives the events of each
-        step, which are stored and sent before the next one."""
+        """Answer these calls in `called`; without `may_run` none of them is run. Yields the events of each
+        step, which are stored and sent before the next step."""
         planned: list[_PlannedCall] = []
         for each in calls:
             tool, name = self._names.tools[each.name]

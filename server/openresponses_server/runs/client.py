@@ -15,7 +15,7 @@ _TIMEOUT: Final = 2.0  # seconds that the run of a stored response waits for a c
 
 
 class Batch(Struct, frozen=True):
-    """Events that leave together, and their server-sent form where it was made already, to be stored. `last`:
+    """Events that are sent together, and their server-sent form if it was already made to be stored. `last`:
     the response ends with them."""
 
     events: list[Event]
@@ -24,27 +24,27 @@ class Batch(Struct, frozen=True):
 
 
 Deliver = Callable[[Batch], Awaitable[None] | None]
-"""Sends events to the client. What it returns is awaited until the client can take more, and has sent nothing
-when it was closed before; None: they were sent, and it can take more."""
+"""Sends events to the client. Returns None if they were sent and the client can take more; otherwise an
+awaitable that ends when it can. If that is closed before it ends, nothing was sent."""
 
 
 class Client(Struct, eq=False):
     """The reader of one run."""
 
     may_leave: bool
-    """The run goes on without it."""
+    """True if the run continues when its client disconnects."""
     deliver: Deliver | None = None
     """None when there is no client, or no more."""
     has_sent: bool = False
-    """Something has been sent, so that a failure is reported by events from now on."""
+    """True once something was sent: failures are then reported by events."""
     last_sent: int = -1
     """The number of the last event that was sent."""
     behind: asyncio.Future[None] | None = None
     """Done when the run goes on without a client that has fallen behind; None when the run waits for it."""
 
     def attach(self, deliver: Deliver, *, may_fall_behind: bool = False) -> None:
-        """Send what follows to this client. One that `may_fall_behind` reads the rest elsewhere; a delivery
-        to it that is cancelled has sent nothing."""
+        """Send what follows to this client. With `may_fall_behind`, a client that is too slow reads the rest
+        elsewhere; a delivery to it that is cancelled has sent nothing."""
         self.deliver = deliver
         if may_fall_behind and self.may_leave:
             self.behind = asyncio.get_running_loop().create_future()
@@ -55,11 +55,11 @@ class Client(Struct, eq=False):
 
     @property
     def is_behind(self) -> bool:
-        """True if the client took nothing for so long that the run goes on without it."""
+        """True if the client took nothing for so long that the run continues without it."""
         return self.behind is not None and self.behind.done()
 
     async def wait(self, made: asyncio.Task[None]) -> None:
-        """Wait until the run is made, or continues without this client. Raises what the run does, until
+        """Wait until the run has ended, or continues without this client. Raises what the run raises until
         then."""
         if self.behind is not None:
             await asyncio.wait((made, self.behind), return_when=asyncio.FIRST_COMPLETED)
@@ -67,7 +67,7 @@ class Client(Struct, eq=False):
             await asyncio.shield(made)
 
     async def drain(self, rest: Awaitable[None], batch: Batch) -> None:
-        """Wait until these are sent and the client can take more."""
+        """Wait until these events are sent and the client can take more."""
         try:
             async with asyncio.timeout(None if self.behind is None else _TIMEOUT) as timeout:
                 await rest
@@ -84,8 +84,8 @@ class Client(Struct, eq=False):
                 raise
 
     async def send_last(self, batch: Batch, seconds: float) -> None:
-        """Send the last events. A client that takes nothing for `seconds` is detached: it would hold its run
-        for ever."""
+        """Send the last events. A client that takes nothing for `seconds` is detached, since it would keep
+        its run from ending."""
         self.has_sent = True
         if self.deliver is None:
             return

@@ -34,7 +34,7 @@ from openresponses_server.upstreams.preamble import SHALLOW, Preamble, check_fra
 
 _INTERNAL = ErrorPayload("server_error", "internal_error", "The server failed.", None)
 _log = structlog.get_logger(__name__)
-_FEW: Final = 4096  # bytes: more are a batch by themselves, and dearer as a part of one twice as long
+_FEW: Final = 4096  # bytes: a larger piece is a batch by itself, since adding it to another would cost more
 _EMPTY: Final = 128  # bytes that are added for a comment, or a frame without an event
 
 
@@ -64,7 +64,7 @@ class Translation:
         self.diagnostics: Diagnostics = machine.diagnostics
         self._judged = judged
         self.is_complete = False
-        """The response has ended, or its end is kept back: nothing more is read from the upstream."""
+        """True if the response has ended, or its end is kept back: nothing more is read from the upstream."""
         self._stops = machine if isinstance(machine, StopFilter) else None
         self.set_inbound(inbound, text_after_tools)
         self.failure: BridgeError | None = None
@@ -118,8 +118,8 @@ class Translation:
         return [] if self.begun else self._machine.start()
 
     def restart(self, previous_attempts: int) -> list[Event]:
-        """Start a response of which nobody has seen any output, after so many attempts: the first events are
-        the same to the byte, and an event for each new attempt follows."""
+        """Start a response again of which nobody has seen any output, after this many attempts: its first
+        events are the same bytes, and an event for each new attempt follows."""
         started = self.begin()
         for attempt in range(2, previous_attempts + 2):
             started += self._machine.extension_event(RESTARTED, {"attempt": attempt})
@@ -249,18 +249,18 @@ class Wakeup(Struct, eq=False):
 
 
 class Passage(Enum):
-    """The place of the latest batch on its way to the client."""
+    """Where the latest batch is on its way to the client."""
 
     FREE = auto()
-    """There is none: the next one may follow."""
+    """No batch is on its way: the next one may follow."""
     LOGGING = auto()
-    """The event log has been given it, and calls back."""
+    """The event log stores it, and calls back."""
     STORING = auto()
-    """It has to be awaited by the run's task until it is stored."""
+    """The run's task must await that it is stored."""
     SENDING = auto()
-    """It has to be awaited by the run's task until the client has taken it."""
+    """The run's task must await that the client has taken it."""
     HELD = auto()
-    """It was interrupted, and leaves with the end of the response."""
+    """It was interrupted, and is sent with the end of the response."""
 
 
 PASSAGES: Final = {
@@ -275,25 +275,25 @@ PASSAGES: Final = {
 
 
 class Outflow(Struct, eq=False):
-    """Stores batches of events, if the response is stored, and sends each one then. While one is on its way,
-    nothing more may be given to it."""
+    """Stores batches of events, if the response is stored, and then sends them. It takes one at a time: the
+    next only after the one before has been sent."""
 
     client: Client
     persistence: ResponseSessionPersistenceTransformer | None
     wakeup: Wakeup
     stage: Passage = Passage.FREE
     exchange: Exchange | None = None
-    """The answer that is read meanwhile, and paused where a batch takes time; None between two."""
+    """The answer that is being read, which is paused while a batch takes time; None between two answers."""
     work: Awaitable[object] | None = None
-    """The task of the run has to await it, to go on with the batch."""
+    """The awaitable that the run's task must await before the batch continues."""
     batch: Batch | None = None
-    """The latest that was not sent at once."""
+    """The latest batch that was not sent at once."""
     is_logged: bool = False
-    """It was given to the log, and may not be in it."""
+    """True if that batch was given to the log but may not be in it."""
 
     def store(self, events: list[Event]) -> None:
-        """Store these events, if the response is stored, then send them. What has to be awaited is left to
-        the run's task, except for a future of the log."""
+        """Store these events, if the response is stored, then send them. Whatever must be awaited for this is
+        left to the run's task, except for a future of the log."""
         persistence = self.persistence
         if persistence is None:
             self.send(Batch(events))
@@ -315,7 +315,7 @@ class Outflow(Struct, eq=False):
             self._leave_to_task(Passage.STORING, kept)
 
     def send(self, batch: Batch) -> bool:
-        """Send this batch. Returns True if the client has it, so that nothing has to be awaited."""
+        """Send this batch. Returns True if it was sent and nothing must be awaited."""
         client = self.client
         client.has_sent = True
         if (deliver := client.deliver) is None:
@@ -347,8 +347,8 @@ class Outflow(Struct, eq=False):
                 self.stage = Passage.FREE
 
     def interrupt(self) -> tuple[Batch | None, bool]:
-        """Hold the batch back: it is not awaited any more, and leaves with the end. Returns it, None if there
-        is none, and whether the log may not have it."""
+        """Stop waiting for the batch, which is then sent with the end. Returns (the batch, or None if there
+        is none; whether the log may lack it)."""
         if self.stage is Passage.FREE:
             return None, False
         if self.stage is not Passage.HELD:
@@ -384,20 +384,20 @@ class Outflow(Struct, eq=False):
 
 
 class AnswerStage(Enum):
-    """The stages of one upstream's answer, by what has come of it."""
+    """The stages of one upstream's answer, by what was received of it."""
 
     SILENT = auto()
     """Nothing."""
     BUFFERING = auto()
-    """Its beginning, in the place of which the upstream may still refuse."""
+    """Its beginning: the upstream may still turn out to refuse."""
     REFUSED = auto()
-    """A refusal in its place, which another request may avoid."""
+    """A refusal instead of it, which another request may avoid."""
     OPEN = auto()
-    """Some of it."""
+    """A part of it."""
     CUT = auto()
-    """A part: it ended too early."""
+    """A part of it: it ended too early."""
     READ = auto()
-    """All that is wanted."""
+    """All of it that is wanted."""
 
 
 class AnswerRules(NamedTuple):
@@ -443,27 +443,27 @@ class Exchange(Struct, eq=False):
     reply: UpstreamReply | None
     """The source; None when nothing more is read from it."""
     whole: bool
-    """The answer is sent as a whole."""
+    """True if the answer is sent as a whole."""
     translation: Translation
     outflow: Outflow
     progress: ProgressNotes
     opened: Callable[[], None]
-    """Is called when the answer begins."""
+    """Called when the answer begins."""
     preamble: Preamble | None
-    """Looks for a refusal in the place of the answer, until that begins; None if none can be avoided."""
+    """Looks for a refusal instead of an answer until the answer begins; None if no refusal can be avoided."""
     stage: AnswerStage = AnswerStage.SILENT
     error: Exception | None = None
     """The refusal, or what ended the answer too early."""
     events: list[Event] = field(default_factory=list)
-    """Of an answer that is sent as a whole, so far; at the end of the response, its last ones."""
+    """The events so far of an answer that is sent as a whole; at the end of the response, its last events."""
     question: Unsettled | None = None
-    """What has to be settled before the response can end, when all is read."""
+    """The question that must be settled before the response can end; known when all is read."""
     late: list[bytes] = field(default_factory=list)
-    """What has arrived and is translated before anything else."""
+    """Bytes that have arrived and are translated before any others."""
     late_end: tuple[Exception | None] | None = None
-    """The end that has arrived behind it."""
+    """The end of the answer, if it arrived after those bytes."""
     is_paused: bool = False
-    """The source."""
+    """True if the source is paused."""
 
     def feed(self, data: bytes) -> None:
         """Receive bytes of the upstream's answer."""
@@ -521,7 +521,7 @@ class Exchange(Struct, eq=False):
         self._finish(self.translation.end())
 
     def answer_as_refused(self, reply: UpstreamReply | None) -> None:
-        """Make the refusal the answer, since no other request avoids it; its rest comes from `reply`."""
+        """Treat the refusal as the answer, since no other request avoids it; its rest comes from `reply`."""
         self.reply = reply
         self._move(AnswerStage.BUFFERING)
         self.preamble = self.error = None
@@ -532,8 +532,8 @@ class Exchange(Struct, eq=False):
             self.go_on()
 
     def go_on(self) -> None:
-        """Read on after a batch was sent, beginning with what arrived meanwhile. What the source has buffered
-        since it was paused joins that: by itself it would be one more batch, for which the log is asked."""
+        """Read on after a batch was sent, beginning with what arrived meanwhile. What the source buffered
+        while it was paused is added to that: by itself it would be one more batch to be stored in the log."""
         if not ANSWERS[self.stage].reads:
             return
         if self.is_paused and 0 < sum(map(len, self.late)) <= _FEW:
@@ -565,8 +565,8 @@ class Exchange(Struct, eq=False):
             self.reply.resume()
 
     def _begins(self, data: bytes) -> bool:
-        """Return whether these bytes are to be translated now: a refusal in the place of an answer may be
-        avoided by another request."""
+        """Return whether these bytes are to be translated now. They are not if they are a refusal instead of
+        an answer, which another request may avoid."""
         if self.stage is AnswerStage.SILENT:
             self.progress.answered_at = time.perf_counter()
             if data[:2] == GZIP:

@@ -36,14 +36,14 @@ from openresponses_server.store.frames import Frames, sliced
 from openresponses_server.store.logs.base import EventLog, LogError, LogGap, LogGone
 
 STARTING_AFTER: Final = "starting_after"
-"""The parameter of the protocol's API with the number of the event behind which a stream goes on."""
+"""The query parameter of the protocol's API: the number of the event after which a stream continues."""
 # seconds without a frame until the record is read again: its worker may have stopped
 _LOOK_AGAIN: Final = 2.0
 _UNSURE_FOR: Final = 4.0  # seconds more that a request waits to know whether another worker sent an event
 
 
 def _not_known_yet() -> HttpError:
-    """Return the error for a number of which it is not known yet whether there is such an event."""
+    """Return the error for a sequence number when it is not known yet whether an event has it."""
     return HttpError(
         503,
         "It is not known yet whether the response has an event of that number: its worker has not reported "
@@ -101,9 +101,9 @@ class Follower:
             raise _no_such_event(last)
 
     async def follow(self, asked_for: ResponseProgress, after: int) -> AsyncIterator[bytes]:
-        """The frames above `after` to the end, then `[DONE]`, which alone follows a terminal event. Without
-        it the response was deleted meanwhile, or the store stayed out of reach: the client can ask again for
-        the rest.
+        """The frames after the event `after`, then `[DONE]` once the terminal event was sent. Without
+        `[DONE]` the response was deleted meanwhile, or the store could not be reached: the client can ask
+        again for the rest.
 
         However large the response is, only a piece of it is in memory."""
         response_id, owner = asked_for.id, asked_for.owner
@@ -152,11 +152,11 @@ class Follower:
             found = None
 
     async def _settle(self, response_id: str, lease: Lease) -> bool:
-        """Settle the response if its worker has stopped; whether it was settled."""
+        """Settle the response if its worker has stopped; returns whether it was settled."""
         return lease.until < await self._store.now() and await self._settler.settle(response_id)
 
     async def _read_log(self, response_id: str, after: int) -> AsyncIterator[Frames]:
-        """The frames of the log, until it has nothing new for a while."""
+        """The frames of the log, until it has had nothing new for a while."""
         reading = self._log.read(response_id, after)
         try:
             while True:
@@ -251,8 +251,8 @@ _BEING_MADE: Final = Lease("", math.inf)
 
 async def remaining_stream(run: Run, gate: Gate, follower: Follower) -> AsyncGenerator[bytes]:
     """The bytes of the run's stream after the last event that its client was sent, to the end, in pieces of
-    any size. They end early if the response is deleted meanwhile or its store stays out of reach: the client
-    can ask again. Raises HttpError 429 if the client would be one reader too many."""
+    any size. They end early if the response is deleted meanwhile or its store can't be reached: the client
+    can ask again. Raises HttpError 429 if the limit of readers is reached."""
     after = run.client.last_sent
     found = ResponseProgress(run.translation.response_id, run.owner, _BEING_MADE, after)
     async with gate.readers.shared(run.owner):

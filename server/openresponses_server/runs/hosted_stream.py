@@ -35,7 +35,7 @@ class HostedNames(Struct, frozen=True):
     """The name that the model is shown → the tool, and the name that the tool itself has for it."""
     identities: ToolIdentityMap
     excluded: frozenset[str] = frozenset()
-    """Those of them that the request leaves out: they run if they were approved, and are else not called."""
+    """Those that this request does not offer the model: they run only for calls that were approved before."""
 
     def find(self, upstream_name: str) -> str | None:
         """The shown name of the function that the model calls by this name; None for a client's."""
@@ -56,14 +56,14 @@ class CallsToRun(NamedTuple):
 
 
 class Condensed(NamedTuple):
-    """The summary of a conversation, or why there is none: one of the two is empty."""
+    """The summary of a conversation, or why there is none. One of the two is empty."""
 
     summary: str
     why: str = ""
 
 
 Unsettled = SchemaCheck | CallsToRun | Condensed
-"""What has to be judged, run or continued before a response can end."""
+"""What must happen before a response can end: a judgement, calls to run, or a continuation."""
 
 
 class EndHolder(Protocol):
@@ -77,10 +77,10 @@ class EndHolder(Protocol):
 
 
 class AnswerHolder(EndHolder, Protocol):
-    """Holds an answer to its format."""
+    """Checks an answer against its format."""
 
     def corrected(self, objection: str) -> list[Any] | None:
-        """The items that ask for another answer in the place of this one, which has met this objection; None
+        """The items that ask for another answer instead of this one, which failed with this objection; None
         if this one is final."""
         ...
 
@@ -139,7 +139,7 @@ class HostedStream(ItemHoldingFilter):
         self._opening = items
 
     def condensed(self, found: Condensed, usage: Usage | None) -> None:
-        """An answer was the summary of a conversation, or should have been."""
+        """The answer was the summary of a conversation, or should have been one."""
         self._asked, self._answers.reported = found, usage
 
     def next_answer(self) -> None:

@@ -29,7 +29,7 @@ class _Kept(Struct):
     persistence: ResponseSessionPersistenceTransformer
     on_lost: Callable[[], None]
     ended_at: float | None = None
-    """The time when it ended without its end being stored."""
+    """When the run ended, if its end is not stored yet."""
 
 
 class Keeper:
@@ -60,7 +60,7 @@ class Keeper:
         self._woken = asyncio.Event()
 
     def start(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Run this in a task of its own, which goes on if whoever awaits it is cancelled."""
+        """Run this in a task of its own, which continues if the caller is cancelled."""
         task = asyncio.create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._done)
@@ -99,9 +99,9 @@ class Keeper:
         self._kept[kept.response_id, kept.worker] = _Kept(kept, on_lost)
 
     def remove(self, kept: ResponseSessionPersistenceTransformer, *, ended: bool) -> None:
-        """The run is over. If it ended and its end is not stored yet, it is kept until that is stored, and so
-        is the failure of one whose beginning the store may have, without having said so. Otherwise it was
-        aborted, and is settled when its lease runs out; or it is stored; or it was refused, because not even
+        """The run has ended here. It is kept until its end is stored; so is the failure of a run whose
+        beginning the store may have without having confirmed it. Any other run needs nothing more: it is
+        stored, or it was aborted, and is settled when its lease expires, or it was refused, since not even
         its beginning could be stored."""
         name = kept.response_id, kept.worker
         there = self._kept.get(name)
@@ -113,14 +113,14 @@ class Keeper:
             self._kept.pop(name, None)
 
     def retract(self, kept: ResponseSessionPersistenceTransformer) -> None:
-        """The request of this run was refused because the store did not answer. If it may have the response
-        all the same, store as soon as it answers that the response failed, as the client knows."""
+        """The request of this run was refused because the store did not answer. If the store may have the
+        response nevertheless, store that it failed as soon as the store answers, as the client was told."""
         if kept.unsettled:
             kept.retract()
             self._kept[kept.response_id, kept.worker] = _Kept(kept, _nothing, self._clock())
 
     def recheck(self, response_id: str) -> None:
-        """The record of this run has changed: check soon whether the run still holds it."""
+        """The record of this run has changed: check soon whether it still belongs to the run."""
         self._to_recheck.add(response_id)
         self.wake()
 

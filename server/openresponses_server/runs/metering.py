@@ -52,7 +52,7 @@ class MeasuredInput(Struct, eq=False, dict=True):
 
     @property
     def whole(self) -> bool:
-        """The upstream counts all of it: nothing is left out there, or before it is asked again."""
+        """True if the whole input is counted: neither the upstream nor this server may leave out a part."""
         return self.request.truncation != "auto"
 
     @cached_property
@@ -135,12 +135,13 @@ class _KeysCounter(Struct, frozen=True):
 
 
 MOST_PLAUSIBLE: Final = 10**7
-"""Tokens of one answer, input or output: a few times the largest window that a model has. A count above that
-is a mistake, which would cost a key its day."""
+"""The most tokens of one answer, input or output: a few times the largest context of any model. A higher
+count is a mistake, which would use up the day's budget of a key."""
 
 
 def plausible(usage: Usage, answers: int = 1) -> Usage | None:
-    """The usage of so many answers without counts that can't be, which are estimated; None if all are so."""
+    """The usage of this many answers without impossible counts, which are estimated instead; None if all of
+    them are impossible."""
     most = MOST_PLAUSIBLE * answers
     incoming, outgoing = (each if each <= most else 0 for each in (usage.input_tokens, usage.output_tokens))
     if (incoming, outgoing) == (usage.input_tokens, usage.output_tokens) and usage.total_tokens <= 2 * most:
@@ -199,7 +200,7 @@ class Meter(Watch, Struct, eq=False):
         )
 
     def end(self, ended: EndedRun, said: LoggedEnd) -> None:
-        """Record the end of the response, or that there is none: it was refused, or its client has left."""
+        """Record the end of the response, or that it has none: it was refused, or its client disconnected."""
         if self.is_recorded or (said == HANDED_OVER and not ended.has_end):
             return
         self.is_recorded = True

@@ -85,9 +85,9 @@ class RunOutcome(Struct, eq=False):
     translation: Ending
     attempts: Attempts
     watches: Sequence[Watch]
-    """What observes it: they begin in this order and end in the reverse one."""
+    """The observers of the run: they begin in this order and end in reverse order."""
     timing: TokenTiming
-    """That of its tokens."""
+    """The timing of its tokens."""
     ended_elsewhere: bool
     """If the run is cancelled, another worker ends the response."""
     losses: list[Diagnostic]
@@ -99,15 +99,15 @@ class RunOutcome(Struct, eq=False):
     answered_at: float | None = None
     """When the first bytes of an upstream's answer arrived, by `time.perf_counter`."""
     asking: Attempts | None = None
-    """The attempts that are made in place of those it was made with."""
+    """The attempts that replace those which the run began with."""
     started: float = field(default_factory=time.perf_counter)
 
     def asks(self, attempts: Attempts) -> None:
-        """Record that these attempts are made in place of those it was made with."""
+        """Record that these attempts replace those which the run began with."""
         self.asking = attempts
 
     def refused(self) -> None:
-        """The response was ended as failed after a run without an end."""
+        """The run ended without an end of the response, which was then ended as failed."""
         ended = self._ended(None)
         said = self._said(ended, None)
         for watch in self.watches:
@@ -144,7 +144,7 @@ class RunOutcome(Struct, eq=False):
         )
 
     def _was_given_up(self, raised: BaseException | None) -> bool:
-        """Return True if the client has left, or cancelled, before an upstream that was asked began to
+        """Return True if the client disconnected or cancelled before an upstream that was asked began to
         answer."""
         if not (self.asking or self.attempts).is_asking:
             return False
@@ -174,7 +174,7 @@ class LogLine(Watch, Struct):
     request_id: str
     attempts: Attempts
     path: str = ""
-    """The endpoint, if its answer is not a response of this server's own."""
+    """The endpoint, if its answer is not a response that this server makes."""
 
     def end(self, ended: EndedRun, said: LoggedEnd) -> None:
         if said == HANDED_OVER:

@@ -37,9 +37,9 @@ class Stage(Enum):
     ASKING = auto()
     """No upstream has accepted its request."""
     BUFFERING = auto()
-    """One has accepted it, and may still refuse in the place of an answer."""
+    """An upstream has accepted it, and may still send a refusal instead of an answer."""
     OPEN = auto()
-    """Its answer comes."""
+    """Its answer is being read."""
     BETWEEN = auto()
     """The calls in one answer are run, or it is judged, or it was a summary: another one may be asked for."""
     ENDING = auto()
@@ -94,12 +94,12 @@ class Pipeline(Struct, eq=False):
 
     @property
     def draining(self) -> bool:
-        """The run waits for its client."""
+        """True if the run waits for its client."""
         return self.outflow.stage is Passage.SENDING
 
     def send_keepalive(self, *, as_event: bool) -> bool:
-        """Send something while the upstream is silent: the first events, later a keep-alive event if
-        `as_event`. Returns whether there was anything to send."""
+        """Send something while the upstream is silent: the first events, or later, with `as_event`, a
+        keep-alive event. Returns whether there was anything to send."""
         translation, outflow = self.translation, self.outflow
         if not STAGES[self.stage].sends or outflow.stage is not Passage.FREE or translation.ended:
             return False
@@ -118,9 +118,9 @@ class Pipeline(Struct, eq=False):
             await self.outflow.clear()
 
     async def follow(self, attempts: Attempts) -> list[Event]:
-        """Wait for the end of the answer, and of those that follow the calls in it; the last events, which
-        have not been sent. Raises UpstreamError if no upstream accepts, or an answer ends too early, unless
-        that was a summary."""
+        """Wait for the end of the answer, and of those that follow the calls in it. Returns the last events,
+        which have not been sent. Raises UpstreamError if no upstream accepts, or an answer ends too early,
+        unless that was a summary."""
         following: Attempts | None = attempts
         if self.rounds is not None:
             following = await self._before(self.rounds, attempts)
@@ -161,8 +161,8 @@ class Pipeline(Struct, eq=False):
         return self.last
 
     async def _before(self, rounds: Rounds, attempts: Attempts) -> Attempts | None:
-        """Run the calls that were approved; the attempts for the first answer, or for the summary before
-        it."""
+        """Run the calls that were approved. Returns the attempts for the first answer, or for the summary
+        before it."""
         if rounds.released is None:
             return await rounds.before(attempts)
         self._move(Stage.BETWEEN)
@@ -185,12 +185,13 @@ class Pipeline(Struct, eq=False):
         return answer
 
     def _open(self, attempts: Attempts) -> None:
-        """The answer begins: no other request is made in its place."""
+        """The answer begins: from now on no other request replaces it."""
         self._move(Stage.OPEN)
         attempts.commit()
 
     async def _ask_otherwise(self, refused: Exchange, attempts: Attempts) -> Exchange:
-        """Ask again in the place of an answer that is a refusal; the other answer, or the refusal as one."""
+        """Ask again after a refusal that came instead of an answer. Returns the other answer, or the refusal
+        as the answer."""
         reply, refused.reply = refused.reply, None
         assert isinstance(refused.error, UpstreamError)
         other = await attempts.ask_instead(refused.error)
@@ -201,8 +202,8 @@ class Pipeline(Struct, eq=False):
         return refused
 
     async def _settle(self, question: Unsettled) -> Attempts | None:
-        """Judge an answer, run its calls or go on with its summary; the attempts for the next answer, or None
-        if the response ends: then `last` has its last events."""
+        """Judge an answer, run its calls or continue with its summary. Returns the attempts for the next
+        answer, or None if the response ends: `last` then has its last events."""
         if STAGES[self.stage].reads:
             self._move(Stage.BETWEEN)
         if not isinstance(question, SchemaCheck):
@@ -214,8 +215,8 @@ class Pipeline(Struct, eq=False):
         return await self._judged(question)
 
     async def _next_round(self, asked: CallsToRun | Condensed) -> Attempts | None:
-        """Run these calls, or go on with this summary; the attempts for the next answer, or None if the
-        response ends or its text has to be judged."""
+        """Run these calls, or continue with this summary. Returns the attempts for the next answer, or None
+        if the response ends or its text must be judged."""
         rounds, translation = self.rounds, self.translation
         assert rounds is not None
         try:
@@ -241,8 +242,7 @@ class Pipeline(Struct, eq=False):
         return rounds.next
 
     async def _judged(self, question: SchemaCheck) -> Attempts | None:
-        """Judge the answer; return the attempts for another one in its place, or None if the response
-        ends."""
+        """Judge the answer. Returns the attempts for another one instead, or None if the response ends."""
         objection = await self.judge.objection(question, self.owner)
         await self.outflow.clear()
         if objection is not None and self.rounds is not None:

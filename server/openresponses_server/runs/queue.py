@@ -26,7 +26,8 @@ Claim = Callable[[str], Awaitable[None]]
 """Claims the run of the response with this id, unless another worker holds it."""
 
 ClaimWaiting = Callable[[Collection[str]], Awaitable[bool]]
-"""Claims one run from the store whose entry should have come, of any owner but these; whether there was one.
+"""Claims one run from the store whose entry should have come, of any owner but these. Returns whether there
+was one.
 """
 
 _PREFIX: Final = "openresponses-bridge:queue"
@@ -67,9 +68,8 @@ class RunQueue:
 
     async def serve(self, claim: Claim, resume_waiting: ClaimWaiting, gate: Gate) -> None:
         """Claim runs while there are free slots, until cancelled. A run whose owner has no slot left here
-        stays in the store, so that those behind it need not wait; it is found there later, as one is whose
-        entry has not come: the store is looked into when there is no entry, and as often when there always
-        is one."""
+        stays in the store, so that the runs after it need not wait. It is found there later, like a run whose
+        entry was lost: the store is searched when the queue is empty, and as often if it never is."""
         looked_at = -_BLOCK
         while True:
             if not _has_free_slot(gate):
@@ -105,7 +105,7 @@ class RunQueue:
         await self._redis.aclose()
 
     async def _create_group(self) -> None:
-        """Create the consumer group, which is gone if Redis has lost its data."""
+        """Create the consumer group, which does not exist if Redis has lost its data."""
         from redis.exceptions import ResponseError
 
         from openresponses_server.redis_clients import REDIS_FAILURES
@@ -131,8 +131,8 @@ class RunQueue:
         return entries
 
     async def _claim_next(self, claim: Claim, gate: Gate) -> bool:
-        """Claim what is in the queue, waiting a little for an entry; whether there was one. Of a long queue
-        some are claimed side by side, since each waits for the store."""
+        """Claim what is in the queue, waiting a little for an entry. Returns whether there was one. Several
+        entries of a long queue are claimed at the same time, since each waits for the store."""
         entries = await self._abandoned()
         if not entries:
             most = min(max(gate.runs.free, 1), _AT_ONCE)

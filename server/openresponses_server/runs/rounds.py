@@ -1,7 +1,8 @@
 """The rounds of one response: a model's answer, the calls in it that the server runs, the next answer.
 
-`hosted_stream.py` keeps those calls and the end of an answer back, `calls.py` runs them, `answers.py` has
-what came of it; here is decided what is asked next. The run's `Pipeline` passes on what happens meanwhile.
+`hosted_stream.py` keeps back those calls and the end of an answer, `calls.py` runs the calls, `answers.py`
+records the answers; this module decides what is asked next. The run's `Pipeline` sends the events of all
+that.
 """
 
 from __future__ import annotations
@@ -28,23 +29,23 @@ class Compaction(Protocol):
     """Compacts the conversation of one request, once."""
 
     async def attempts(self, items: Sequence[Any]) -> Attempts | None:
-        """Return the attempts for a summary of the request's conversation with these items behind it; None as
-        long as that is not due."""
+        """Return the attempts for a summary of the request's conversation followed by these items; None while
+        no summary is due."""
         ...
 
     async def accept(self, summary: str) -> Mapping[str, Any]:
-        """Return the item of the compaction. From now on the request has the summary in the place of what it
-        stands for. Raises InvalidRequestError."""
+        """Return the item of the compaction. In the request the summary now replaces what it summarises.
+        Raises InvalidRequestError."""
         ...
 
     def fail(self, why: str) -> None:
-        """Give up the summary: the request stays as it is."""
+        """Abandon the summary: the request is not changed."""
         ...
 
 
 class Rounds:
-    """Asks for the next answer when the calls in one have run; and once for another answer in the place of
-    one that does not fit its format, if `may_correct`.
+    """Asks for the next answer when the calls in one have run; and, with `may_correct`, once for another
+    answer instead of one that does not fit its format.
 
     `released` are approved calls, which run first, by the names that the model is shown. `compaction` comes
     before the first answer for which it is due.
@@ -126,7 +127,7 @@ class Rounds:
         self.next = await self.before(self._ask(answers.items, self._is_last))
 
     async def correct(self, objection: str) -> Attempts | None:
-        """Return the attempts for another answer in the place of the last one; None if that is final."""
+        """Return the attempts for another answer instead of the last one; None if that one is final."""
         asked = self._stream.corrected(objection) if self._may_correct else None
         if asked is None:
             return None

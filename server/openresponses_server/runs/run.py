@@ -1,7 +1,7 @@
 """A run: one response being made, from the queue to its end.
 
 What its upstream sends passes a `Pipeline`, whose end the run waits for. A stored response is made in a task
-of its own, so that it goes on when its client leaves (law S3).
+of its own, so that it continues when its client disconnects (law S3).
 """
 
 from __future__ import annotations
@@ -78,20 +78,21 @@ class RunRequest(Struct, frozen=True):
     persistence: ResponseSessionPersistenceTransformer | None
     """None: it is not stored."""
     background: bool
-    """The client already has the queued response, so that even a failure is reported by events."""
+    """True if the client already has the queued response, so that even a failure is reported by events."""
     personal: bool
-    """It needs the client's own key, secrets of its tools or fields of its API, which are not stored: no
-    other worker can make it."""
+    """True if it needs the client's own key, secrets of its tools or fields of its API. These are not stored,
+    so that no other worker can make it."""
     for_codex: bool
-    """SSE comments do not keep its client from timing out, and it reads errors as `error_for_codex`."""
+    """True if SSE comments do not keep its client from timing out; it then reads errors as
+    `error_for_codex`."""
     slot_reserved: bool
-    """The gate's slot is acquired already."""
+    """True if the gate's slot is already acquired."""
     previous_attempts: int
-    """The runs before this one, whose output no client has seen."""
+    """How many runs came before this one, whose output no client has seen."""
     check: Callable[[], Awaitable[None]]
-    """Raises HttpError if it may not be made any more, after it has waited for a slot."""
+    """Called after it has waited for a slot; raises HttpError if it may no longer be made."""
     needs_client: bool = False
-    """It is cancelled if its client leaves, though it is stored."""
+    """True if it is cancelled when its client disconnects, although it is stored."""
     rounds: Rounds | None = None
     """Runs the calls of hosted tools; None: it has no such tools."""
 
@@ -143,7 +144,7 @@ class Run:
         self._has_ended = False  # the end is known and, if it is stored, durable
         self._end_event: asyncio.Event | None = None  # created by whoever waits for the end
         self.is_queued = False
-        """It runs in the background and waits for a slot."""
+        """True if it runs in the background and waits for a slot."""
 
     async def generate(self, deliver: Deliver | None, *, may_fall_behind: bool = False) -> None:
         """Run to the end and send the events of each read together; without `deliver` nothing is sent before
@@ -174,14 +175,14 @@ class Run:
         return self.task
 
     async def abandon(self) -> None:
-        """The client has left, and `generate` was cancelled."""
+        """The client has disconnected, and `generate` was cancelled."""
         if self.persistence is None:
             self.translation.cancel()
         elif self._needs_client:
             self.stop()
 
     async def cancel(self) -> Response:
-        """End the response as cancelled, which its client is sent, and wait for that."""
+        """End the response as cancelled, send that to the client, and wait until it is done."""
         self.stop()
         await self.wait_for_end()
         return self.translation.snapshot
@@ -207,7 +208,7 @@ class Run:
         self._interrupt()
 
     def on_lost(self) -> None:
-        """The record belongs to another worker now: fail the response."""
+        """The record now belongs to another worker: end the response here as failed."""
         self._interrupt()
 
     def _interrupt(self) -> None:
@@ -223,13 +224,13 @@ class Run:
 
     @property
     def last_persisted(self) -> int | None:
-        """The sequence number of the last event that was given to be stored, -1 before the first; None if the
-        response is not stored."""
+        """The sequence number of the last event that was passed to the store, -1 before the first; None if
+        the response is not stored."""
         return None if self.persistence is None else self.persistence.batch.last
 
     @property
     def draining(self) -> bool:
-        """The run waits for its client, and not for the upstream, the store or the judge."""
+        """True if the run waits for its client, and not for the upstream, the store or the judge."""
         return self._pipeline.draining
 
     def send_keepalive(self) -> bool:
@@ -298,9 +299,9 @@ class Run:
             self._deadline = None
 
     async def _store_beginning(self) -> bool:
-        """Store that this attempt begins, so that it counts if the worker dies of it. Returns whether the
-        record is still this run's. The first attempt has no event yet, because the upstream's answer may
-        change what `response.created` shows."""
+        """Store that this attempt begins, so that it counts even if it crashes the worker. Returns whether
+        the record still belongs to this run. The first attempt has no event yet, because the upstream's
+        answer may change what `response.created` shows."""
         persistence = self.persistence
         if persistence is None:
             return True
@@ -324,7 +325,7 @@ class Run:
         return self._failed(shutting_down() if self._service.gate.cut.is_set() else too_slow(self._total))
 
     async def _release_record(self) -> bool:
-        """Release the response, of which nobody has seen anything, to other workers; whether that was
+        """Release the response, of which nobody has seen anything, to other workers. Returns whether that was
         possible."""
         return self.persistence is not None and not self.personal and await self.persistence.release()
 

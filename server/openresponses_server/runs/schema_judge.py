@@ -20,7 +20,7 @@ from openresponses_bridge.schemas.checking import dialect_of, json_path, validat
 from openresponses_server.isolated import answer_lines
 
 UNJUDGED: Final = "The answer could not be checked"
-"""How every objection begins that says nothing of the answer."""
+"""How an objection begins if the answer could not be checked."""
 _MOST_MEMORY: Final = 2 << 30  # bytes of address space
 _UNCHECKED: Final = frozenset({"backtrackLimitExceeded", "regexEngineFailure"})
 

@@ -28,7 +28,7 @@ _log = structlog.get_logger(__name__)
 
 
 class SchemaCheck(NamedTuple):
-    """Does this text fit this schema? `schema` has been checked."""
+    """A question: does this text fit this schema? `schema` has been checked."""
 
     schema: dict[str, Any]
     text: str

@@ -34,7 +34,7 @@ _Claim = Callable[[Lease, float], Awaitable[list[StoredResponse]]]
 
 # seconds after which an idle worker claims a waiting run: its entry in the queue was lost
 _QUEUED: Final = 3.0
-# seconds to wait for a log on another machine, as long as its own calls are retried: what it has is lost else
+# seconds to wait for a log on another machine, as long as its calls are retried: else its frames are lost
 _LOG_TIMEOUT: Final = 10.0
 _NOT_BEGUN: Final = "it could not begin"
 _SETTLED: Final = "its worker stopped, and another one settled it"
@@ -75,7 +75,7 @@ class Settler:
         self._has_queue = has_queue
         self._paused_until = -math.inf
         self.leaving = False
-        """This process is to leave: it claims nothing any more."""
+        """True if this process is to stop: it then claims nothing."""
         self.count: Callable[[], None] = _nothing
         """Called for each run that was ended."""
         self.rerun: Rerun | None = None
@@ -91,8 +91,8 @@ class Settler:
         return total
 
     async def settle(self, response_id: str) -> bool:
-        """Settle this run if its lease has expired and no other worker claims it; whether it was. Raises
-        StoreError."""
+        """Settle this run if its lease has expired and no other worker claims it. Returns whether it was
+        settled. Raises StoreError."""
         claimed = await self._claim(partial(self._claim_one, response_id))
         if claimed is not None:
             await self._release_or_resume(*claimed)
@@ -112,8 +112,8 @@ class Settler:
         return total
 
     async def resume_waiting(self, not_of: Collection[str] = ()) -> bool:
-        """Resume one run that waits although this worker is idle, of any owner but these; whether there was
-        one. Raises StoreError."""
+        """Resume one run that waits although this worker is idle, of any owner but these. Returns whether
+        there was one. Raises StoreError."""
         now = await self._store.now()
         lease = Lease(self._new_worker(), now + self._lease)
         claimed = await self._store.claim_waiting(lease, now + WAITING - _QUEUED, not_of=not_of)
@@ -230,15 +230,15 @@ class Settler:
         return response
 
     async def _acquire_log(self, response_id: str) -> None:
-        """Acquire the log from a worker that may only stand still: what it appends later is sent to
-        nobody."""
+        """Acquire the log from a worker that may only be suspended: what it appends later reaches no
+        client."""
         with suppress(LogError, TimeoutError):
             async with self._log_time():
                 await self._event_log.acquire(response_id)
 
     def _log_time(self) -> asyncio.Timeout:
-        """Return the time limit for the log; none if that is at hand: it is never out of reach, and late only
-        where all else is, too."""
+        """Return the time limit for the log; None for a log of this process or machine, which can't be out of
+        reach, and is slow only when everything is."""
         return asyncio.timeout(None if self._event_log.at_hand else _LOG_TIMEOUT)
 
     async def _tail(self, response_id: str, after: int) -> tuple[list[Frames], bool]:

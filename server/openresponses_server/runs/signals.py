@@ -31,8 +31,8 @@ class Signals(Protocol):
     """One per worker."""
 
     async def cancel(self, response_id: str, worker: str) -> bool:
-        """Ask the worker that makes this response, by the name in its lease, to cancel it; whether the
-        message could be sent."""
+        """Ask the worker that makes this response, by the name in its lease, to cancel it. Returns whether
+        the message could be sent."""
         ...
 
     async def listen(self, on_cancel: OnCancel) -> None:

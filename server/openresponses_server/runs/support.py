@@ -228,7 +228,7 @@ class RunSupport:
         )
 
     def _lost(self, response_id: str) -> None:
-        """A run has found that its record is not its own any more, maybe while it waits."""
+        """A run, possibly one that waits, has found that its record now belongs to another worker."""
         self._on_lost()
         self.keeper.recheck(response_id)
 
@@ -283,8 +283,8 @@ class RunSupport:
             await self.event_log.shutdown()
 
     async def stop_claiming(self, running: ActiveRuns) -> None:
-        """Prepare to leave: release the queued runs to other workers, and resume none here any more. Runs
-        that only this process can make stay."""
+        """Prepare to stop: release the queued runs to other workers, and resume no more here. Runs that only
+        this process can make are kept."""
         self.settler.leaving = True
         if self._maintenance is not None:
             self._maintenance.cancel()
@@ -292,7 +292,7 @@ class RunSupport:
             await release_to_other_workers(running.is_queued(), self.store, self.queue)
 
     async def start(self, run: Run) -> None:
-        """Start a run that was stored just now; if this process is to leave, release it to other workers."""
+        """Start a run that was just stored; if this process is to stop, release it to other workers."""
         if self.settler.leaving and self._shared and can_be_resumed_elsewhere(run):
             await release_to_other_workers([run], self.store, self.queue)
         else:
@@ -311,8 +311,8 @@ class RunSupport:
             _log.exception("runs.care_failed")
 
     async def _maintain(self) -> None:
-        """Settle the runs whose leases are over (law S1: nothing stays in progress for ever) and delete what
-        has expired."""
+        """Settle the runs whose leases have expired (law S1: nothing stays in progress for ever), and delete
+        what has expired."""
         for work in (self.settler.sweep, self._remove_expired):
             try:
                 await work()
@@ -333,7 +333,7 @@ class RunSupport:
 
 
 async def _repeat(work: Callable[[], Awaitable[None]], every: float, *, already_done: bool) -> None:
-    """Repeat it about every so many seconds, and do it now unless it is `already_done`."""
+    """Call `work` about every `every` seconds, the first time at once unless it is `already_done`."""
     while True:
         if not already_done:
             await work()
