@@ -15,7 +15,7 @@ _CHALLENGE: Final = {"www-authenticate": "Bearer"}
 
 
 class Access(Struct, frozen=True, eq=False):
-    """Of one key or token, when it was read."""
+    """The access that a key or token gave when it was read."""
 
     owner: str
     models: tuple[str, ...] | None
@@ -23,8 +23,8 @@ class Access(Struct, frozen=True, eq=False):
     again: Callable[[], Access | None]
     """What it gives access to now; None if it is not accepted any more."""
     is_known: bool = True
-    """True if this server has checked the key. Otherwise only an upstream that is sent it does, and what the
-    operator pays for is not for it."""
+    """True if this server has checked the key. Otherwise only the upstream that is sent the key checks it,
+    and it gives no access to what the operator pays for."""
 
     def admits(self, model: str) -> bool:
         """Return True if the key may be used for the model of this name, as clients give it."""
@@ -32,19 +32,19 @@ class Access(Struct, frozen=True, eq=False):
 
 
 ACCESS: Final[ContextVar[Access | None]] = ContextVar("access", default=None)
-"""That of the current request or WebSocket; None for a key of the settings, which gives access to all, and
-for a client on this machine where no keys are required."""
+"""The access of the current request or WebSocket; None for a key of the settings, which gives access to
+everything, and for a client on this machine if no keys are required."""
 
 
 def unknown_key(owner: str) -> Access:
-    """The access that a key gives which this server does not check."""
+    """The access of a key that this server does not check."""
     access = Access(owner, None, lambda: access, is_known=False)
     return access
 
 
 def check_known(what: str) -> None:
-    """Raises HttpError 403 where anybody could have made up the current request's key. `what` it would do is
-    for the message."""
+    """Raises HttpError 403 if nobody has checked the current request's key. `what` is what the request would
+    do, for the message."""
     if (access := ACCESS.get()) is not None and not access.is_known:
         raise HttpError(
             403,

@@ -34,8 +34,8 @@ PLACES: Final = tuple(
         (place.header, place.prefix.lower()) for surface in surfaces().values() for place in surface.keys
     )
 )
-"""The headers in which clients of any API put their key, and what comes before it there in lower case. The
-first one that has a key counts."""
+"""The headers in which clients of any API send their key, and the prefix of the key there, in lower case. The
+first header that has a key counts."""
 _USUAL: Final = [
     f"`{place.header.title() if place.prefix else place.header}: {place.prefix}KEY`"
     for place in dict.fromkeys(surface.keys[0] for surface in surfaces().values())
@@ -66,10 +66,11 @@ def check_single_keys(headers: HeaderFields) -> None:
 
 
 def accept_query_key(scope: Scope) -> None:
-    """Move the key that a client has in its address, where its API has a parameter for it, into the header
-    for it, before anything else reads the address. A key in a header counts before it. Raises HttpError 401
-    for different keys in one address: which of them another server on the way has read is not certain; and
-    for one that no header can have: it could not be sent to an upstream, which would seem to be out."""
+    """Move the key that a client has put into the query of its address, if its API has a parameter for that,
+    into the header for it, before anything else reads the address. A key in a header takes precedence. Raises
+    HttpError 401 for different keys in one address, since a server on the way may have read another one; and
+    for a key that no header can have, since it could not be sent to an upstream, which would seem to be
+    down."""
     query: bytes = scope["query_string"]
     places = surface_at(scope["path"]).surface.keys
     place = next((each for each in places if each.query), None)
@@ -108,8 +109,8 @@ class AcceptedTokens(Protocol):
 
 class Keys:
     """The keys that are accepted: those of the settings as hashes, those of `managed`, and `tokens`. Without
-    any of them every client is. With `pass_through` there are none: the upstream checks the key, and each key
-    is an owner of its own."""
+    any of them every client is accepted. With `pass_through` every key is: the upstream checks it, and each
+    key is an owner of its own."""
 
     def __init__(
         self,
@@ -121,12 +122,12 @@ class Keys:
     ) -> None:
         self._hashes = list(hashes)
         self.managed = managed
-        """Those that are managed while the server runs; None: none are accepted."""
+        """The keys that are managed while the server runs; None: none are accepted."""
         self.tokens = tokens
         """The tokens that are accepted; None: none are."""
         self._asked_for = bool(self._hashes or managed is not None or tokens is not None)
         self.pass_through = pass_through and not self._asked_for
-        """Keys are checked by the upstreams alone."""
+        """True if only the upstreams check keys."""
 
     def owner(self, headers: Mapping[str, str]) -> str:
         """The owner of a request with these headers. Raises HttpError 401, and 503 while the managed keys are

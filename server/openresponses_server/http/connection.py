@@ -43,7 +43,7 @@ def _write_piece(cycle: RequestResponseCycle, body: bytes) -> bool:
 
 
 def _cut(cycle: RequestResponseCycle) -> None:
-    """Close the connection behind what was sent. uvicorn then expects no end of the answer."""
+    """Close the connection after what was sent. uvicorn then expects no end of the answer."""
     cycle.disconnected = True
     cycle.transport.close()
 
@@ -169,7 +169,7 @@ class HttpConnection(HttpToolsProtocol):
                 return
 
     def _parse(self, piece: bytes) -> bool:
-        """Parse a piece; whether to continue with the next."""
+        """Parse a piece. Returns whether to continue with the next."""
         in_head = self._stage in (_RequestStage.AWAITED, _RequestStage.HEAD)
         self._overhead += len(piece)
         try:
@@ -194,9 +194,9 @@ class HttpConnection(HttpToolsProtocol):
         return self._stage is not _RequestStage.REFUSED
 
     def _upgraded(self, rest: bytes) -> bool:
-        """The parser stops after a head that asks for an upgrade, whatever body it announces; whether to
-        continue. A request that is not a WebSocket's handshake is read and answered without the upgrade, as
-        the last one of its connection (RFC 9110, 7.8)."""
+        """Handle a head that asks for an upgrade, after which the parser stops, whatever body it announces.
+        Returns whether to continue. A request that is not a WebSocket's handshake is read and answered
+        without the upgrade, as the last one of its connection (RFC 9110, 7.8)."""
         if self._is_handshake:
             self._stage = _RequestStage.HEAD
             if self._unanswered:
@@ -383,8 +383,8 @@ class HttpConnection(HttpToolsProtocol):
         raise error
 
     def _refuse(self, error: HttpError) -> None:
-        """Accept nothing more from this client. The error is sent here, or by the application if that waits
-        for the body, after all earlier answers."""
+        """Accept nothing more from this client. The error is sent here after all earlier answers, or by the
+        application if that waits for the body."""
         in_body = self._stage is _RequestStage.BODY
         self._stage, self._stage_since, self._unparsed = _RequestStage.REFUSED, self._registry.clock(), b""
         self._registry.mark_busy(self)
@@ -441,7 +441,7 @@ class HttpConnection(HttpToolsProtocol):
             self._unanswered[-1].keep_alive = False
 
     def close_if_idle(self) -> bool:
-        """Close if there is no request that is not answered, and nothing left to send."""
+        """Close if all requests are answered and nothing is left to send."""
         is_idle = self._stage in (_RequestStage.AWAITED, _RequestStage.HEAD)
         is_answered = self._stage is _RequestStage.BODY and not self._unanswered
         if not (is_idle or is_answered) or self.flow.write_paused:

@@ -225,8 +225,8 @@ def offer(scope: MutableMapping[str, Any], write: Write, cut: Cut | None = None)
 
 
 def cut_of(scope: MutableMapping[str, Any]) -> Cut:
-    """The function that the connection offers, else one that does nothing: an answer without an end is then
-    for the server of the application to cut."""
+    """The function that the connection offers, else one that does nothing: the server of the application must
+    then end an answer that has no end."""
     try:
         found: Cut = scope["extensions"][_CUT]["cut"]
     except KeyError:

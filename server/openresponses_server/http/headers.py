@@ -42,7 +42,7 @@ class HeaderFields(dict[str, str]):
         for name, value in reversed(raw):
             self[_NAMES[name]] = value.decode("latin-1")
         self.are_single = len(self) == len(raw)
-        """No name is repeated."""
+        """True if no name is repeated."""
 
     def getlist(self, name: str) -> list[str]:
         """All values of a name, in order."""

@@ -21,7 +21,7 @@ from openresponses_server.http.access import Access
 from openresponses_server.limits.owners import KeyLimits, OwnerLimits, lowest
 
 PREFIX: Final = "orb_"
-"""What each of these keys begins with, so that programs that look for secrets in files find it."""
+"""The prefix of each of these keys, so that scanners for secrets find them in files."""
 _OWNER_LENGTH: Final = 31
 _time_of: Final = itemgetter(0)
 
@@ -107,8 +107,8 @@ class KeyBook:
         self.is_loaded = True
 
     def change(self, changes: Mapping[str, ManagedKey | None]) -> None:
-        """The keys with these ids are these from now on; None: there is none. The cost is that of all keys of
-        their owners."""
+        """Replace the keys with these ids; None removes one. Takes time linear in all keys of their
+        owners."""
         before = [self._by_id[key_id] for key_id in changes if key_id in self._by_id]
         after = [key for key in changes.values() if key is not None and key.revoked_at is None]
         for key in before:

@@ -1,7 +1,7 @@
 """Finds the fields `model` and `n` in a `multipart/form-data` body (RFC 7578) as the body arrives.
 
-The body goes on as it is, so that it must mean the same to whoever reads it next. What readers disagree
-about is refused: delimiters behind a bare LF, a preamble, folded or repeated headers, escaped quotes,
+The body is passed on as it is, so it must mean the same to the server that reads it next. Whatever parsers
+disagree about is refused: delimiters after a bare LF, a preamble, folded or repeated headers, escaped quotes,
 parameters in other forms than `name="…"`.
 """
 
@@ -80,7 +80,7 @@ class MultipartScanner:
         return last
 
     def _step(self) -> int | None:
-        """Take one step; how many bytes it makes certain, None: it needs more."""
+        """Take one step. Returns how many bytes it makes certain; None if it needs more."""
         if self._stage is _Stage.CONTENT:
             return self._content()
         if self._stage is _Stage.HEADERS:

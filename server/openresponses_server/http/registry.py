@@ -40,7 +40,7 @@ class MonitoredConnection(Protocol):
         """Close the connection after its next answer."""
 
     def close_if_idle(self) -> bool:
-        """Close at once if the connection is idle; whether it was closed."""
+        """Close at once if the connection is idle. Returns whether it was closed."""
 
 
 class WaitingConnection(MonitoredConnection, Protocol):
@@ -56,11 +56,11 @@ class WaitingConnection(MonitoredConnection, Protocol):
 
 
 class ConnectionRegistry:
-    """The registry of one process. A new connection beyond `limits.connections` is accepted if an idle one,
-    the longest idle first, can be closed for it, so that silent connections do not exclude others; or else
-    one that waits for its client, of the owner that has most of the longest such ones, and more than one, so
-    that nobody excludes others by bodies that do not end and answers that are not read. `clock` gives the
-    seconds by which all timeouts are measured."""
+    """The registry of one process. A new connection beyond `limits.connections` is accepted if another can be
+    closed for it: the one that has been idle longest, so that silent connections do not exclude others; else
+    one that waits for its client. Of those that have waited longest it is one of the owner that has most of
+    them, and more than one, so that nobody excludes others with bodies that do not end and answers that are
+    not read. `clock` gives the seconds by which all timeouts are measured."""
 
     def __init__(self, settings: Settings, clock: Callable[[], float] = time.monotonic) -> None:
         limits = settings.limits
@@ -78,10 +78,10 @@ class ConnectionRegistry:
         self._refused: Counter[str] = Counter()
         self._timer: asyncio.TimerHandle | None = None
         self.retiring = False
-        """The server drains: each answer is the last on its connection."""
+        """True if the server drains: each answer is the last on its connection."""
 
     def add(self, connection: MonitoredConnection) -> bool:
-        """Add a connection; False if there are too many."""
+        """Add a connection. Returns False if there are too many."""
         is_full = len(self._open) >= self._max_connections()
         if is_full and not (self._close_idle() or self._close_waiting()):
             return False

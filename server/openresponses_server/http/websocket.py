@@ -370,7 +370,7 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
             self.queue.put_nowait({"type": "websocket.receive", "text": text})
 
     def _reserve(self) -> bool:
-        """Reserve memory for the unfinished message and for the one that is handled; whether that was
+        """Reserve memory for the unfinished message and for the one that is handled. Returns whether that was
         possible. Small messages are not counted, as small requests are not."""
         size = self._pending_size + len(self.conn.reader.buffer) + len(self._inflated)
         size += sum(each.waiting for each in self._deflates())

@@ -12,8 +12,8 @@ from openresponses_server.limits.owners import OwnerLimits
 
 class CallBudget:
     """The calls of each key today, in UTC: at most `most`, None for any number, unless the owner has a limit
-    of its own. Workers that have `others` count together; while those do not answer, each counts by itself,
-    and makes up for it afterwards."""
+    of its own. With `others`, the workers count together; while those do not answer, each counts by itself
+    and reports its count afterwards."""
 
     def __init__(
         self,
@@ -30,7 +30,7 @@ class CallBudget:
         self._asking: Counter[str] = Counter()  # those of `_used` that may be refused yet
 
     async def spend(self, owner: str) -> bool:
-        """Count one more call; False if there is none left."""
+        """Count one more call. Returns False if none is left today."""
         own = self._owners.of(owner).calls_per_day
         most = self._most if own is None else own
         if most is None:

@@ -1,4 +1,4 @@
-"""What is counted of each key: here by day, and over all workers through one port."""
+"""Counts per key: of a day in this process, and of all workers through one protocol."""
 
 from __future__ import annotations
 
@@ -10,25 +10,26 @@ DAY: Final = 86_400
 
 
 class Workers(Protocol):
-    """The counts of all workers together, by owner: of what there is at once, by kind, of calls and of costs
-    on a day in UTC since 1970. Each worker says its own."""
+    """The counts of all workers together, by owner: what is in progress at once, by kind, and the calls and
+    costs of a day, numbered in UTC since 1970. Each worker reports its own counts."""
 
     async def agree(self, kind: str, owner: str) -> bool:
-        """Return True if this owner may have what it has here of a kind, together with what it has there."""
+        """Return True if this owner may have the number of a kind that it has here, together with those at
+        the other workers."""
         ...
 
     def changed(self, kind: str, owner: str) -> None:
-        """Report that this owner has fewer of a kind here now."""
+        """Report that this owner now has fewer of a kind here."""
         ...
 
     async def spend_call(self, owner: str, most: int, day: int, sure: int, wanted: int) -> bool | None:
-        """Count the calls that this process has made on this day, `sure` of them surely, and with one more
-        `wanted`, if all together are at most `most` then; return True if that one was counted, None if nobody
-        knows. However often a call is said, it is counted once."""
+        """Report the calls of this process on this day: `sure` were made, and `wanted` would be made with one
+        more. That one is counted if all workers together then have at most `most`. Returns True if it was
+        counted, None if that is unknown. A call that is reported several times is counted once."""
         ...
 
     async def spent(self, owner: str, day: int) -> int | None:
-        """Return what this owner has spent on this day; None if nobody knows."""
+        """Return what this owner has spent on this day; None if that is unknown."""
         ...
 
     def pay(self, owner: str, day: int, cost: int) -> None:
@@ -37,7 +38,7 @@ class Workers(Protocol):
 
 
 class DayCounts:
-    """The numbers of keys on one day, in UTC, of so many keys at most."""
+    """A number for each key on one day, in UTC, of a limited number of keys."""
 
     def __init__(self) -> None:
         self.day = -1
@@ -45,14 +46,14 @@ class DayCounts:
         self._numbers: dict[str, int] = {}
 
     def at(self, now: float) -> dict[str, int]:
-        """The numbers of the day of this time, in Unix seconds, by key; another dictionary for each day. A
-        clock that is set back over midnight is still in the later day, whose numbers are not cleared; one
-        that is set back further was wrong before, and begins anew."""
+        """The numbers of the day of this time, in Unix seconds, by key; each day has a dictionary of its own.
+        When the clock is set back over midnight, the later day continues and its numbers are kept; when it is
+        set back further, it was wrong before, and the numbers begin again."""
         day = int(now // DAY)
         if day > self.day or day < self.day - 1:
             self.day, self._numbers = day, {}
         return self._numbers
 
     def has_no_room(self, owner: str) -> bool:
-        """Return True if this key has no number yet, and can't get one."""
+        """Return True if this key has no number and can't get one."""
         return owner not in self._numbers and len(self._numbers) >= _MOST_KEYS

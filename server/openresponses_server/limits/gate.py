@@ -1,4 +1,4 @@
-"""Law S8: limits of what there may be at once, the queue of background runs, and closing for new requests.
+"""Law S8: limits of what is in progress at once, the queue of background runs, and refusing new requests.
 
 Four kinds are counted: responses being made (runs), background runs that wait for a slot, readers of stored
 responses, and open WebSockets.
@@ -46,7 +46,7 @@ class ConcurrencyLimit:
         self._held: dict[str, int] = {}
         self._suspended: set[str] = set()
         self.count = 0
-        """How many all owners have."""
+        """How many slots all owners have."""
         self.others: Workers | None = None
         """The other workers, whose counts apply to the limit per key."""
         self._kind = ""
@@ -57,11 +57,11 @@ class ConcurrencyLimit:
         return self.per_key if own is None else own
 
     def held_by(self) -> list[str]:
-        """The owners that have any."""
+        """The owners that have slots."""
         return list(self._held)
 
     def at_their_limit(self) -> list[str]:
-        """The owners that may not have one more, though not all slots are in use."""
+        """The owners that may not have another slot, although not all slots are in use."""
         return [owner for owner in {*self._held, *self._suspended} if not self.may_have(owner)]
 
     def of(self, owner: str) -> int:
@@ -75,17 +75,17 @@ class ConcurrencyLimit:
 
     @property
     def full(self) -> bool:
-        """All slots are in use."""
+        """True if all slots are in use."""
         return self.count >= self._total
 
     def may_have(self, owner: str, more: int = 1) -> bool:
-        """Return True if this owner may have so many more."""
+        """Return True if this owner may have this many more slots."""
         mine = owner == WITHOUT_KEY or self.of(owner) + more <= self.most_of(owner)
         return mine and self.count + more <= self._total and owner not in self._suspended
 
     def check(self, owner: str, more: int = 1, *, elsewhere: tuple[int, int] = (0, 0)) -> None:
-        """Raises HttpError 429 that names the limit if this owner may not have so many more. `elsewhere` is
-        how many there are outside this process: of all keys, and of this one."""
+        """Raises HttpError 429 that names the limit if this owner may not have this many more slots.
+        `elsewhere` is how many are in use outside of this process: by all keys, and by this one."""
         of_all, of_key = elsewhere
         if self.count + of_all + more > self._total:
             raise self._refusal(f"The server has at most {self._total} {self._what} at once; try again.")
@@ -93,7 +93,7 @@ class ConcurrencyLimit:
             raise self.too_many(owner)
 
     def count_with(self, others: Workers, kind: str) -> None:
-        """Count the limit per key together with the other workers, for which it is of this kind."""
+        """Count the limit per key together with the other workers, to which this limit has this kind."""
         self.others, self._kind = others, kind
 
     async def agreed(self, owner: str) -> bool:
@@ -103,8 +103,8 @@ class ConcurrencyLimit:
     def shared(
         self, owner: str, count: int = 1, after: Callable[[], None] | None = None
     ) -> AbstractAsyncContextManager[None]:
-        """Acquire so many slots for this owner, counted over all workers, while the context lasts; `after` is
-        called when they are released. Raises HttpError 429."""
+        """Acquire this many slots for this owner, counted over all workers, while the context lasts; `after`
+        is called when they are released. Raises HttpError 429."""
         return _Shared(self, owner, count, after)
 
     @contextmanager
@@ -133,7 +133,7 @@ class ConcurrencyLimit:
             self.others.changed(self._kind, owner)
 
     def suspend(self, owner: str) -> None:
-        """Give this owner no slot until `resume`: the other workers have all that it may have."""
+        """Give this owner no slots until `resume`: the other workers use all that it may have."""
         self._suspended.add(owner)
 
     def resume(self, owner: str) -> None:
@@ -141,7 +141,7 @@ class ConcurrencyLimit:
         self._suspended.discard(owner)
 
     def too_many(self, owner: str) -> HttpError:
-        """The error for an owner that has as many as it may have."""
+        """The error for an owner that has as many slots as it may have."""
         most = f"at most {self.most_of(owner)} {self._what} at once"
         return self._refusal(f"One API key may have {most}; try again when one has ended.")
 
@@ -220,11 +220,11 @@ class Gate:
         self._queue: dict[str, dict[asyncio.Future[None], None]] = {}
         self._on_leaving: set[Callable[[], None]] = set()
         self.leaving = False
-        """The server is to leave: it finishes what has begun, and claims nothing more."""
+        """True if the server is to stop: it finishes what has begun, and claims nothing more."""
         self.closing = False
         """Requests are refused."""
         self.cut = asyncio.Event()
-        """Set when the time for finishing is over, and what still runs is aborted."""
+        """Set when the time for finishing has expired, and what still runs is aborted."""
 
     @property
     def running(self) -> int:
@@ -239,7 +239,8 @@ class Gate:
         return self._queued_slot(owner) if waits else _Shared(self.runs, owner, 1, self._wake_next)
 
     def slots(self, owner: str, count: int) -> AbstractAsyncContextManager[None]:
-        """Slots for so many responses of this owner at once. Raises HttpError 429 if there are not enough."""
+        """Slots for this many responses of this owner at once. Raises HttpError 429 if not enough are
+        free."""
         return self.runs.shared(owner, count, self._wake_next)
 
     @asynccontextmanager
@@ -252,8 +253,7 @@ class Gate:
 
     @contextmanager
     def on_leaving(self, call: Callable[[], None]) -> Iterator[None]:
-        """Call `call` when the server is to leave while the context lasts, or now if it is already
-        leaving."""
+        """Call `call` when the server is to stop while the context lasts, or now if it is already to stop."""
         self._on_leaving.add(call)
         try:
             if self.leaving:
@@ -263,7 +263,7 @@ class Gate:
             self._on_leaving.discard(call)
 
     def leave(self) -> None:
-        """Note that the server is to leave. Requests on open connections are still answered."""
+        """Record that the server is to stop. Requests on open connections are still answered."""
         self.leaving = True
         for call in list(self._on_leaving):
             call()
@@ -287,8 +287,8 @@ class Gate:
             raise shutting_down()
 
     async def _acquire_over_workers(self, owner: str) -> None:
-        """Acquire a slot when one is free here and the other workers agree. While they have all that this
-        owner may have, none of its runs asks them."""
+        """Acquire a slot when one is free here and the counts of the other workers allow it. While they use
+        all that this owner may have, none of its runs asks them."""
         started = time.monotonic()
         await self._acquire(owner)
         while True:

@@ -1,4 +1,4 @@
-"""Law S8: bounds the memory that bodies and conversations take, of all keys together and of each one.
+"""Law S8: limits the memory of bodies and conversations, of all keys together and of each key.
 
 A request of a hundred bytes may continue a conversation of megabytes, which is in memory twice while its
 response is made: once read from the store, once as the body that goes to the upstream. A compressed body of a
@@ -20,7 +20,7 @@ from openresponses_server.settings import Limits
 class MemoryBudget:
     """The limit of reserved bytes: at most `total` at once, of each key at most `per_key`. An owner
     that has reserved nothing may reserve any number, so that this limit never refuses what the limit for one
-    body or conversation admits."""
+    body or conversation allows."""
 
     def __init__(self, total: int, per_key: int) -> None:
         self._total = total
@@ -34,9 +34,9 @@ class MemoryBudget:
         return self._reserved.get(owner, 0)
 
     def acquire(self, owner: str, size: int, own: int = 0, *, accepted: bool = False) -> None:
-        """Count so many more bytes for a reservation that has `own` already, which alone may be of any size.
-        Raises HttpError 429 that names the limit if this owner may not reserve them; not for a request that
-        was `accepted` before."""
+        """Count this many more bytes for a reservation that already has `own`; an owner's only reservation
+        may have any size. Raises HttpError 429 that names the limit if this owner may not reserve them,
+        except for a request that was `accepted` before."""
         if not accepted and self.bytes > own and self.bytes + size > self._total:
             raise _refusal(
                 f"Bodies and conversations in memory have reached the limit of {self._total} bytes"
@@ -50,7 +50,7 @@ class MemoryBudget:
             self._reserved[owner] = self._reserved.get(owner, 0) + size
 
     def release(self, owner: str, size: int) -> None:
-        """Count so many bytes less."""
+        """Count this many bytes less."""
         if size:
             self.bytes -= size
             left = self._reserved.pop(owner) - size
@@ -59,7 +59,8 @@ class MemoryBudget:
 
 
 class Reservation(Struct, eq=False):
-    """The bytes reserved for one request, or for one body, until it is released or garbage."""
+    """The bytes reserved for one request or one body, until they are released or this is
+    garbage-collected."""
 
     budget: MemoryBudget
     owner: str
@@ -69,13 +70,13 @@ class Reservation(Struct, eq=False):
     """Bytes."""
 
     def grow(self, size: int) -> None:
-        """Reserve so many bytes more. Raises HttpError 429."""
+        """Reserve this many more bytes. Raises HttpError 429."""
         self.budget.acquire(self.owner, size, accepted=self.accepted)
         self.size += size
 
     def resize(self, size: int) -> None:
-        """Change the reservation to so many bytes, more or fewer than before. If that raises HttpError 429,
-        nothing changes."""
+        """Change the reservation to this many bytes, more or fewer than before. If this raises HttpError 429,
+        nothing has changed."""
         more = size - self.size
         if more > 0:
             self.budget.acquire(self.owner, more, self.size)
@@ -103,8 +104,8 @@ SOCKET_RESERVATION: Final = "received"
 
 
 def release_received() -> None:
-    """Release the reservation of what was received: something else has reserved it, or it is not needed any
-    more."""
+    """Release the reservation of what was received: another reservation covers it, or it is no longer
+    needed."""
     if (received := RECEIVED.get()) is not None:
         received.release()
 
@@ -121,7 +122,7 @@ class Available(Struct, frozen=True):
 
 
 def available_for(limits: Limits) -> Available:
-    """The memory that the settings allow to requests."""
+    """The memory that the settings allow for requests."""
     budget = MemoryBudget(limits.loaded_bytes, limits.loaded_bytes_per_key)
     return Available(limits.conversation_bytes, limits.reference_bytes, budget)
 

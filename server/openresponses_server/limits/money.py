@@ -1,4 +1,4 @@
-"""What the responses of each key cost in a day, against the most that it may spend."""
+"""The cost of each key's responses in a day, and the limit of it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ UNIT: Final = 12
 _WHERE: Final = "$.limits.usd_per_day_per_key"
 _MOST_PAID: Final = 10**18  # of one response: sums of these stay within 64 bits
 Counted = Literal["tokens", "images", "characters", "seconds", "requests"]
-"""What of a request is counted at the latest when it has been answered."""
+"""What is counted of a request, at the latest when it has been answered."""
 _NEEDED: Final[dict[Counted, str]] = {
     "tokens": "`input` and `output`",
     "images": "`per_image` or `per_request`, as its answers need not count tokens",
@@ -34,8 +34,8 @@ class PriceList(Protocol):
     """The prices of models."""
 
     def has(self, model: str, upstream_models: Iterable[str], what: Counted) -> bool:
-        """Return True if the cost of a request is known once that is counted, for this name of a client and
-        whichever of these names upstream."""
+        """Return True if the cost of a request is known once `counted` is known, for a model that the client
+        calls by this name and the upstream by any of these names."""
         ...
 
 
@@ -54,13 +54,13 @@ class UpstreamModel(Protocol):
 
 
 class MoneyBudget:
-    """The spending of each key today, in UTC. New requests are refused when that is `dollars` or more, None
-    for any number, unless the owner has a limit of its own. A response is paid when it has ended, so that
-    those in progress may spend more. Workers that have `others` count together; while those do not answer,
-    each counts by itself, and makes up for it afterwards.
+    """The spending of each key today, in UTC. New requests are refused when it has reached `dollars` (None:
+    no limit), or the limit that the owner has of its own. A response is counted when it has ended, so that
+    those in progress may exceed the limit. With `others`, the workers count together; while those do not
+    answer, each counts by itself and reports its count afterwards.
 
-    Raises SettingsError for `dollars` without `prices`, and for a number of dollars that is not one or is
-    less than 10⁻¹².
+    Raises SettingsError for `dollars` without `prices`, and for `dollars` that are not a number or less than
+    10⁻¹².
     """
 
     def __init__(
@@ -92,9 +92,9 @@ class MoneyBudget:
         counted: Counted = "tokens",
         apart: Callable[[], str | None] | None = None,
     ) -> None:
-        """`apart` returns the field by which a request asks for what has another price than the model's, None
-        if none does. Raises HttpError 400 for that, and for a model without a price for what is counted,
-        which would make the budget void, and 429 if this key has spent what it may."""
+        """Raises HttpError 429 if this key has spent what it may. Raises HttpError 400 for a model without a
+        price for what is counted, and for a request with a field, which `apart` returns, that asks for
+        something with another price than the model: both would make the budget void."""
         dollars = self._most(owner)
         if dollars is None:
             return
@@ -155,7 +155,7 @@ class MoneyBudget:
 
 
 def without_price(field: str) -> HttpError:
-    """The refusal of a field by which a request asks for what has another price than its model's."""
+    """The error for a field with which a request asks for something with another price than its model."""
     return HttpError(
         400,
         f"This API key may spend a limited amount a day, and {field} asks for what [prices] has no price of.",

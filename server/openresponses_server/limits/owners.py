@@ -1,4 +1,4 @@
-"""What single owners may have instead of what the settings allow every key, by their managed keys or by the
+"""The limits of single owners, which replace those of the settings: from their managed keys or from the
 claims of their tokens."""
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from typing import Any, Final
 from msgspec import Struct
 
 WITHOUT_KEY: Final = ""
-"""The owner of everything where no keys are asked for."""
+"""The owner of everything if no keys are required."""
 _MOST_CLAIMED: Final = 10_000
-"""The owners whose latest tokens have limits: those used last."""
+"""How many owners whose latest tokens have limits are remembered: those used last."""
 
 
 class KeyLimits(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -25,7 +25,7 @@ class KeyLimits(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=T
     calls_per_day: int | None = None
     """Calls of tools that the server runs itself."""
     usd_per_day: float | None = None
-    """US dollars that its responses cost, in UTC."""
+    """US dollars that its responses cost in a day, in UTC."""
 
 
 LIMIT_NAMES: Final = KeyLimits.__struct_fields__

@@ -115,11 +115,11 @@ class Quotas:
         form: Form = openai_limit_headers,
         apart: Callable[[], str | None] | None = None,
     ) -> dict[str, str]:
-        """Count one more request of this owner. `model` is None for one that needs none, and so costs
-        nothing; `target` has its names upstream, and its price has to be for what is `counted`. `size`
-        returns how many bytes of it will be stored, None: it is not stored. `apart` is that of
+        """Count one more request of this owner. `model` is None for a request that needs no model and so
+        costs nothing; `target` has the model's names upstream, and `counted` is what it must have a price
+        for. `size` returns how many bytes of it will be stored; None: it is not stored. `apart` is as in
         `MoneyBudget.accept`. Returns the headers of its answer. Raises HttpError 429 that names the limit,
-        and 400 for what has no price where there is a budget."""
+        and 400 for a model or a field without a price if there is a budget."""
         if owner == WITHOUT_KEY:
             return {}
         if self._money is not None and model is not None and target is not None:
@@ -151,7 +151,7 @@ class Quotas:
         return self._money is not None and owner != WITHOUT_KEY and self._money.limits(owner)
 
     async def check_budget(self, owner: str) -> None:
-        """Raises HttpError 429 if this owner's budget in money is spent by now."""
+        """Raises HttpError 429 if this owner's budget in money is spent."""
         if self._money is None or owner == WITHOUT_KEY:
             return
         try:
@@ -161,7 +161,7 @@ class Quotas:
             raise
 
     def may_store(self, owner: str, size: Callable[[], int]) -> bool:
-        """Return True if so many more bytes of this owner may be stored."""
+        """Return True if this many more bytes of this owner may be stored."""
         if self._stock is None or owner == WITHOUT_KEY:
             return True
         try:
@@ -183,8 +183,8 @@ class Quotas:
         self._stock.grow(owner, more)
 
     async def spend_call(self, owner: str) -> bool:
-        """Count one more call of a tool that the server runs for this owner, whom nobody else's requests can
-        be counted for; False if its day has none left. Without keys it is that of all."""
+        """Count one more call of a tool that the server runs for this owner. Returns False if it has none
+        left today. Without keys all clients share one owner."""
         if await self._calls.spend(owner):
             return True
         self._refused("calls")

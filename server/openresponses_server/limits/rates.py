@@ -14,9 +14,9 @@ from openresponses_server.settings import Limits
 
 MINUTE: Final = 60.0
 LONGEST_DEBT: Final = 60 * MINUTE
-"""Seconds: the longest time for which a key is refused, whatever an upstream reports to have used."""
+"""Seconds: the longest time for which a key is refused, however many tokens an upstream reports."""
 MOST_TOKENS: Final = 2**40
-"""More than any response has; a report beyond that is not believed."""
+"""More tokens than any response has; a higher report is not used."""
 SLACK: Final = 1e-3
 """The part of one request that rounding may add up to."""
 _MOST_KEYS: Final = 100_000
@@ -34,7 +34,7 @@ class Rates(NamedTuple):
         return MINUTE / self.requests if self.requests else 0.0
 
     def token_seconds(self, tokens: int) -> float:
-        """Return the part of the minute that so many tokens take, in seconds."""
+        """Return the part of the minute that this many tokens take, in seconds."""
         return MINUTE / self.tokens * min(max(tokens, 0), MOST_TOKENS) if self.tokens else 0.0
 
 
@@ -55,7 +55,7 @@ class Used(NamedTuple):
     tokens: float = 0.0
 
     def after(self, seconds: float) -> Used:
-        """Return the use that is left so many seconds later."""
+        """Return the use that is left this many seconds later."""
         return Used(max(self.requests - seconds, 0.0), max(self.tokens - seconds, 0.0))
 
 
@@ -70,7 +70,7 @@ class Decision(Struct, frozen=True):
 
 
 def decision(rates: Rates, used: Used, *, admitted: bool | None = None) -> Decision:
-    """Decide by what is used, which includes a request that is `admitted` already."""
+    """Decide by the use so far, which includes the request itself if it is `admitted` already."""
     states = []
     over: LimitState | None = None
     wait = 0.0

@@ -404,8 +404,8 @@ class SharedCounts:
             await self._send()
 
     async def _send(self) -> bool:
-        """Send what has changed, was spent and was paid; whether there is more that can be sent now. If Redis
-        does not answer, counts are sent with the next full report, and the batch when it answers."""
+        """Send what has changed, was spent and was paid. Returns whether there is more that can be sent now.
+        If Redis does not answer, counts are sent with the next full report, and the batch when it answers."""
         changed, self._changed = self._changed, {}
         if self._batch is None and (self._paid or self._spent):
             self._batch = self._next_batch()
@@ -449,7 +449,9 @@ class SharedCounts:
         return _Batch(self._batch_number, paid, spent, time.monotonic())
 
     def _added(self, batch: _Batch) -> tuple[list[str], list[str | int | float]]:
-        """The keys and arguments of a batch. Seconds of tokens that went by since it was begun are over."""
+        """The keys and arguments of a batch. Of the seconds of tokens, those that have passed since it was
+            begun
+        are subtracted."""
         gone = time.monotonic() - batch.begun_at
         keys = [self._spent_on(*each) for each in batch.paid] + [self._bucket(each) for each in batch.spent]
         seconds = [max(each - gone, 0.0) for each in batch.spent.values()]

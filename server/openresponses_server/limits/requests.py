@@ -36,7 +36,7 @@ _HAVE_NO_TOOLS: Final = frozenset(
 
 
 def _check_beyond(beyond: list[ForeignFields]) -> None:
-    """Raises InvalidRequestError for a conversation in the field of another API, which nothing would read."""
+    """Raises InvalidRequestError for a conversation in the field of another API, which would be ignored."""
     if any(not place and _MESSAGES in fields for place, fields, _ in beyond):
         what = "this API reads the conversation from `input`; `messages` is read at /v1/chat/completions"
         raise InvalidRequestError(InvalidRequestError.INVALID_VALUE, what, param=_MESSAGES)
@@ -69,8 +69,8 @@ def check_request(request: CreateResponse, limits: Limits, *, param: str = "inpu
 
 
 def _check_conversation_field(request: CreateResponse) -> None:
-    """Raises InvalidRequestError for a conversation that is not named by an id, or together with what
-    excludes it."""
+    """Raises InvalidRequestError for a conversation that is not named by an id, or that is given together
+    with fields that exclude it."""
     check_name(conversation_of(request) or "", _CONVERSATION)
     if request.previous_response_id is not None:
         what = "conversation and previous_response_id are mutually exclusive: both name what came before"
@@ -212,7 +212,7 @@ _DIGITS = 20  # more than any length has
 
 
 def check_type(content_type: str) -> None:
-    """Raises HttpError 415 for what is not JSON: a web page may send any other type to any server."""
+    """Raises HttpError 415 for a content type that is not JSON: a web page may send others to any server."""
     if content_type == _JSON:
         return
     kind = content_type.partition(";")[0].strip().lower()

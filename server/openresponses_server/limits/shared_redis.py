@@ -1,5 +1,5 @@
-"""The Redis that workers share for the limits, as each of them asks it: for a short time, and after a call
-that failed not again before a heartbeat is answered.
+"""The Redis that workers share for the limits, as each worker calls it: with a short timeout, and after a
+call that failed not again until a heartbeat is answered.
 
 Its scripts are atomic and can be repeated, and every key that they write expires.
 """
@@ -19,7 +19,8 @@ from openresponses_server.redis_clients import REDIS_FAILURES, hasty_client
 from openresponses_server.tasks import retrieve_exception
 
 NOW: Final = "local t = redis.call('TIME'); local now = t[1] * 1000 + math.floor(t[2] / 1000)\n"
-"""The beginning of a script: `now`, in milliseconds, by Redis' clock, so that the workers' do not matter."""
+"""The beginning of a script: `now`, in milliseconds, by Redis' clock, so that those of workers do not
+matter."""
 
 T = TypeVar("T")
 
@@ -96,8 +97,7 @@ class SharedRedis:
             await self.client.connection_pool.disconnect(inuse_connections=False)
 
     async def close(self) -> None:
-        """End the calls that nobody waits for any more, which would connect again, and close the
-        connections."""
+        """End the calls that nobody waits for, since they would connect again, and close the connections."""
         for pending in self._calls:
             pending.cancel()
         if self._calls:

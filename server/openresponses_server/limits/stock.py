@@ -34,12 +34,12 @@ class Measurement(NamedTuple):
 
 
 class Look(NamedTuple):
-    """The known measurements of all workers, numbered in the order of their beginnings."""
+    """The known measurements of all workers, numbered in the order in which they were begun."""
 
     begun: int
     """The number of the last one that has begun."""
     turn: bool
-    """This worker has to make it."""
+    """True if this worker must make it."""
     left: float
     """The seconds until another one may begin."""
     newer: Measurement | None
@@ -55,11 +55,11 @@ class AllMeasurements(Protocol):
         ...
 
     async def hold(self, store: str, number: int) -> None:
-        """Let no other worker measure while this one does, until cancelled."""
+        """Keep other workers from measuring while this one does, until cancelled."""
         ...
 
     async def publish(self, store: str, number: int, sizes: dict[str, int], pause: float) -> None:
-        """Give the others what was measured here; the next measurement may begin in `pause` seconds."""
+        """Share with the others what was measured here; the next measurement may begin in `pause` seconds."""
         ...
 
 
@@ -98,8 +98,8 @@ class Stock:
         return self._measured.get(owner, 0) + before + self._grown.get(owner, 0)
 
     def check(self, owner: str, size: int = 0) -> None:
-        """Raises HttpError 429 if this key has as many bytes as it may have, or would have with so many
-        more."""
+        """Raises HttpError 429 if this key has reached its limit, or would exceed it with this many more
+        bytes."""
         if self.of(owner) + size < self._most:
             return
         raise HttpError(
@@ -111,7 +111,7 @@ class Stock:
         )
 
     def grow(self, owner: str, size: int) -> None:
-        """Count about so many more stored bytes."""
+        """Count about this many more stored bytes."""
         self._grown[owner] = self._grown.get(owner, 0) + size
 
     async def measure(self) -> float:

@@ -26,11 +26,11 @@ Order = Literal["asc", "desc"]
 NOBODY = ""
 """The worker's name of a queued run."""
 ANY_SIZE = 2**62
-"""A bound that no size reaches."""
+"""A limit that no size reaches."""
 NO_ID = "resp_0"
 """An id that no response has: looking it up shows whether the store answers."""
 WRITTEN_TOGETHER: Final = 128
-"""Writes that share a transaction, at most: beyond, each costs hardly less."""
+"""The most writes that share a transaction: more of them would hardly be cheaper."""
 
 
 class Lease(Struct, frozen=True):
@@ -301,10 +301,9 @@ class ResponseStore(Protocol):
         conversation: str | None = None,
     ) -> None:
         """Store the end of the run, release its lease and, in the same step, append the turn to the record's
-        `conversation`, if that still exists. May be repeated: another end of the same worker takes the place
-        of the one before, with what that has appended, since the worker says it to its client who does not
-        know that the one before was stored. Raises LeaseLost if `worker` does not hold the run, nor has ended
-        it."""
+        `conversation`, if that still exists. May be repeated: another end of the same worker replaces the
+        one before and what that has appended, since a worker that does not know that the first was stored
+        sends its client the second. Raises LeaseLost if `worker` neither holds the run nor has ended it."""
         ...
 
     async def acquire(self, response_id: str, lease: Lease, now: float) -> StoredResponse | None:
@@ -409,9 +408,9 @@ class ResponseStore(Protocol):
         ...
 
     async def delete(self, response_id: str, owner: str = "") -> bool:
-        """Delete the turn; whether this owner had one. A run that makes it will lose its lease. If later
-        turns continue it, its input and output are kept for them, visible only to `chain`, and deleted with
-        the last of those turns. `sweep` does the same."""
+        """Delete the turn. Returns whether this owner had it. A run that makes it will lose its lease. If
+        later turns continue it, its input and output are kept for them, visible only to `chain`, and deleted
+        with the last of those turns. `sweep` does the same."""
         ...
 
     async def sweep(self, now: float) -> int:
@@ -509,7 +508,7 @@ _LARGE: Final = {
 
 
 class CursorError(HttpError):
-    """The page should begin at an item that the response does not have: 400."""
+    """The page is to begin at an item that the response does not have: 400."""
 
     def __init__(self, param: str, item_id: str) -> None:
         super().__init__(400, f"No item here has the id '{item_id[:80]}'.", code="invalid_value", param=param)

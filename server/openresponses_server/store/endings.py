@@ -116,7 +116,8 @@ _LOOK_AGAIN: Final = 0.1  # seconds
 
 
 class StoredEnd(Struct, frozen=True):
-    """Events and the same as frames, to the byte as they are stored; the last is a terminal event."""
+    """Events, and the same as frames, with exactly the bytes that are stored; the last is a terminal
+    event."""
 
     events: list[Event]
     frames: Frames

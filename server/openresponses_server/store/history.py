@@ -37,9 +37,9 @@ class Conversation(Struct, frozen=True):
     size: int = 0
     upstream: UpstreamResponse | None = None
     instructions: str | None = None
-    """Those of the last response, which hold for itself alone but in a thread."""
+    """The instructions of the last response; except in a thread they are for that response only."""
     tools: Sequence[Tool] = ()
-    """The same of its tools."""
+    """The tools of the last response, likewise."""
 
     def with_turns(self, turns: Iterable[StoredTurn], size: int) -> Conversation:
         """Return this conversation followed by these turns, oldest first, which have `size` bytes: the input

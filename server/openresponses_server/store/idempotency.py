@@ -1,4 +1,4 @@
-"""Keys under which clients send a request, so that one that is sent again gets the response that there is."""
+"""Idempotency keys: a request that a client sends again under the same key gets the response that exists."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 from msgspec import Struct
 
 KEPT: Final = 86_400.0
-"""Seconds for which a key stands for its first request."""
+"""Seconds for which a key belongs to its first request."""
 
 
 class IdempotencyKey(Struct, frozen=True):

@@ -1,4 +1,5 @@
-"""The interface of stores of managed keys, and what keeps a process's keys as those of its store."""
+"""The interface of stores of managed keys, and the object that keeps a process's keys equal to its
+store's."""
 
 from __future__ import annotations
 
@@ -66,8 +67,8 @@ class KeyStore(Protocol):
 
 
 class KeyKeeper:
-    """Keeps `book` as the store is while `going` lasts. While the store is out of reach the keys stay as they
-    were."""
+    """Keeps `book` equal to the store while `going` lasts. While the store can't be reached the keys stay as
+    they were."""
 
     def __init__(self, book: KeyBook, store: KeyStore, every: float = _EVERY) -> None:
         self._book = book

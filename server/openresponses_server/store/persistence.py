@@ -50,7 +50,7 @@ _log = structlog.get_logger(__name__)
 
 class EventBuffer:
     """Withholds the output of one background response until its end, so that another worker can make it again
-    whenever this one stops. `wanted`: output is to be withheld at all."""
+    whenever this one stops. `wanted`: whether output is to be withheld at all."""
 
     def __init__(self, response_id: str, *, wanted: bool) -> None:
         self._id = response_id
@@ -126,19 +126,19 @@ class RecordOptions(Struct, frozen=True, kw_only=True):
 
     wire: str = "openresponses"
     stored: bool = False
-    """It exists, held under the run's name."""
+    """True if the record exists and the run holds it under its name."""
     shared: bool = True
-    """Other workers may make what this one releases."""
+    """True if other workers may make a response that this one releases."""
     withheld: bool = False
-    """The output of a background response is shown only when it has ended."""
+    """True if the output of a background response is shown only when it has ended."""
     key: IdempotencyKey | None = None
-    """Stands for the response from its beginning on."""
+    """The idempotency key of the response, from its beginning on."""
     upstream: Callable[[], UpstreamResponse | None] = _nothing
     """Returns the response that the upstream itself has stored."""
     wake: Callable[[], None] = _nothing
-    """Is called when a checkpoint is due now."""
+    """Called when a checkpoint is due now."""
     on_lost: Callable[[], None] = _nothing
-    """Is called when the record is no longer this run's."""
+    """Called when the record no longer belongs to this run."""
 
 
 class ResponseSessionPersistenceTransformer:
@@ -164,8 +164,8 @@ class ResponseSessionPersistenceTransformer:
         self.batch = Frames(0, -1, b"")
         """The frames of the last batch: the bytes for readers of server-sent events."""
         self.lost = False
-        """Another worker has settled the run, or it was deleted: nothing more can be stored. The client is
-        sent the stored end, if there is one."""
+        """True if another worker has settled the run, or it was deleted: nothing more can be stored. The
+        client is sent the stored end, if there is one."""
         self._options = options
         self.upstream = options.upstream
         self._in_background = record.request is not None
@@ -193,15 +193,15 @@ class ResponseSessionPersistenceTransformer:
         self._interval = times.interval
         self._clock = times.clock
         self.seen = False
-        """A part of the response is stored that may have been sent; for a background response, a part of its
-        output."""
+        """True if a part of the response is stored that may have been sent; for a background response, a part
+        of its output."""
         self.sends_only_at_end = False
-        """Nothing of it is sent before its end, so that its beginning need not be stored before it passes:
-        it is stored with the first checkpoint that is due, or with the end."""
+        """Record that none of it is sent before its end. Its beginning is then stored with the first
+        checkpoint that is due, or with the end, and not before it is passed on."""
         self._final: Response | None = None
         self._made_elsewhere = False
         self.ended_elsewhere = False
-        """The end that was sent is that of another worker."""
+        """True if the end that was sent is that of another worker."""
         self._next_at = self._clock() + self._interval
         self._writing = asyncio.Lock()
 
@@ -224,7 +224,7 @@ class ResponseSessionPersistenceTransformer:
 
     @property
     def held(self) -> bool:
-        """The record exists and is this run's: it has a lease."""
+        """True if the record exists and belongs to this run: it has a lease."""
         return self._record.stored and not self.saved and not self.lost
 
     @property
@@ -234,13 +234,13 @@ class ResponseSessionPersistenceTransformer:
 
     @property
     def unsettled(self) -> bool:
-        """The record may be stored without this run knowing it, and say something else than the client was
+        """True if the record may be stored without this run knowing it, and differ from what the client was
         sent."""
         return self._record.unsure and not self.saved and not self.lost
 
     @property
     def saved(self) -> bool:
-        """The end is durable."""
+        """True if the end is durable."""
         return self._record.saved
 
     async def transform(self, batches: AsyncIterable[list[Event]]) -> AsyncIterator[list[Event]]:
@@ -348,10 +348,11 @@ class ResponseSessionPersistenceTransformer:
         return None
 
     async def _append_if_held(self) -> None:
-        """The lease may be over, as after the process stood still: another worker may have settled the
-        response, and then its readers and this client would see different ends. Raises LeaseLost then. A
-        store that does not answer lets nobody settle it either; it is waited for again when as much time has
-        passed as a lease lasts, since it may answer by then while a checkpoint hangs on a lost connection."""
+        """Check the lease after it may have expired, for instance because the process was suspended: another
+        worker may have settled the response, and then its readers and this client would see different ends.
+        Raises LeaseLost in that case. While the store does not answer nobody can settle it; the store is
+        asked again after the length of a lease, since it may answer by then although a checkpoint still hangs
+        on a lost connection."""
         batch = self.batch
         with suppress(TimeoutError):
             async with asyncio.timeout(_CONFIRM_SECONDS):
@@ -370,7 +371,7 @@ class ResponseSessionPersistenceTransformer:
             await self._log.written(self.batch)
 
     def retract(self) -> None:
-        """The request was refused, and the store may have its response all the same: store that it failed."""
+        """The request was refused, but the store may have its response: store that it failed."""
         if self._final is None:
             self._final = failed(self._shown(), no_answer())
             events = closing_events(self._final, -1)

@@ -120,7 +120,7 @@ def _message(words: tuple[str, ...]) -> bytes:
 
 
 def _latest(lines: list[bytes]) -> list[bytes]:
-    """What is said twice once, where it was said last: between the two it may have been taken back."""
+    """The messages without repetitions, each where it came last: in between it may have been revoked."""
     return [*dict.fromkeys(reversed(lines))][::-1]
 
 

@@ -1,5 +1,5 @@
-"""Whether what the settings name, the session store and the event log, can be used: looked at all the time in
-the background, so that a probe is answered at once, however slow they are."""
+"""Whether the session store and the event log of the settings can be used: checked all the time in the
+background, so that a probe is answered at once, however slow they are."""
 
 from __future__ import annotations
 
@@ -134,8 +134,8 @@ def _report(part: str, before: OutageCause | None, now: OutageCause | None) -> N
 
 
 async def check_before_start(settings: Settings) -> list[Outage]:
-    """Return the outages that may end by themselves. Raises Outage for what no waiting mends. A store that
-    has to be brought up to date is waited for."""
+    """Return the outages that may end by themselves. Raises Outage for one that waiting does not end. A store
+    that must be upgraded is waited for."""
     found = [await _outage(_check_store(settings)), await _outage(_check_log(settings))]
     return [each for each in found if each is not None]
 

@@ -26,8 +26,8 @@ _PAUSE: Final = 0.1  # seconds, in which the server that makes the first call co
 
 
 def sqlite_later(path: Path, build: Callable[[], ResponseStore], pause: float = _PAUSE) -> ResponseStore:
-    """A store in a valid file, built in a thread so many seconds after its first call, which all other calls
-    wait for: loading SQLAlchemy is a third of the time of a start."""
+    """A store in a valid file, built in a thread this many seconds after its first call, for which all other
+    calls wait: loading SQLAlchemy is a third of the time of a start."""
     return cast(ResponseStore, _LaterStore(path, build, pause))
 
 

@@ -102,7 +102,7 @@ async def _in_background(
     service: Service,
     form: AnswerForm,
 ) -> ASGIApp:
-    """Answer with the queued response, or with the stream of what becomes of it."""
+    """Answer with the queued response, or with its stream once it runs."""
     assert surface.stored is not None
     owner = run.owner
 
@@ -123,7 +123,7 @@ def _choices(asked: Asked) -> list[int | None]:
 
 
 def head_of(found: Found, request: Request, service: Service) -> RequestHead:
-    """Return what a request of this API says besides its body."""
+    """Return what a request of this API says in its path and query, besides its body."""
     return RequestHead(
         stream=None if found.at is None else found.at.stream,
         fields=request.path_params,
@@ -221,7 +221,8 @@ async def _can_store(service: Service, body: CreateResponse) -> bool:
 
 
 async def _history_before(service: Service, continuation: Continuation, owner: str) -> Continued | None:
-    """Return the conversation that is continued, with its memory; None if it can't be, or is another one."""
+    """Return the conversation that is continued, with its memory; None if it can't be continued, or if this
+    is another conversation."""
     previous = continuation.request.previous_response_id
     assert previous is not None
     reservation = Reservation(service.available.budget, owner)

@@ -37,8 +37,8 @@ _STARTS_AFTER: Final = 0.25  # seconds; law S3 has an upstream aborted within on
 _RECANCEL_INTERVAL: Final = 0.5  # seconds; a library may mistake a cancellation for its own timeout
 
 WatchClient = Callable[[float], Awaitable[bool]]
-"""Watches the client of a request that has taken this many seconds. Returns when the client has disconnected:
-whether the request is to be cancelled."""
+"""Watches the client of a request that has taken this many seconds. Returns when the client has disconnected;
+the result is whether the request is to be cancelled."""
 
 
 class ClientMonitor:
@@ -158,7 +158,7 @@ class Choices(NamedTuple):
 
 
 class Responder:
-    """Responds to one request with its runs, mostly one.
+    """Responds to one request with its runs, usually one.
 
     It raises errors before the first byte, for the application's handlers; a client that disconnects aborts
     the upstreams. A run of several that fails is reported in its choice while the others continue; if all are
@@ -231,7 +231,7 @@ class Responder:
             wait = await self._send_keepalive(send)
 
     async def _send_keepalive(self, _send: Send) -> float:
-        """Send a keep-alive, if one is due; the seconds until the next call."""
+        """Send a keep-alive if one is due. Returns the seconds until the next call."""
         return self._keep_alive.seconds
 
     async def _answer(self, scope: Scope, send: Send) -> None:

@@ -22,7 +22,7 @@ from openresponses_server.surfaces.stored_stream import StoredStream
 from openresponses_server.tasks import off_loop
 
 BEFORE_FIRST: Final = -1
-"""The number that is before a stream's first event."""
+"""The sequence number that stands for the time before a stream's first event."""
 
 
 def count_reader(service: Service, owner: str, answer: Callable[[], Awaitable[ASGIApp]]) -> ASGIApp:

@@ -132,14 +132,14 @@ class ResponseBody(Struct, eq=False):
     has_received: bool = False
     sink: Sink | None = None
     is_accepting: bool = False
-    """There is a sink, and it has not paused the body."""
+    """True if there is a sink and it has not paused the body."""
     is_scheduled: bool = False
-    """The scheduler will call `_deliver`."""
+    """True if the scheduler will call `_deliver`."""
     pieces: list[bytes] = []  # a deque takes 0.7 KB, and most streams have a piece at a time
     size: int = 0
-    """Of these."""
+    """The size of the buffered bytes."""
     is_paused: bool = False
-    """The connection is."""
+    """True if the connection is paused."""
     ended: bool = False
     error: BaseException | None = None
 

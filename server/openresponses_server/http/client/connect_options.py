@@ -11,7 +11,7 @@ from openresponses_server.http.client.connection import Origin, RequestTarget, b
 from openresponses_server.http.client.proxies import Proxy, environment_proxy
 
 WITHOUT_PROXY: Final = "none"
-"""In the place of a proxy's address: no proxy, whatever the environment says."""
+"""Given instead of a proxy's address: no proxy, whatever the environment says."""
 
 
 class ConnectOptionsError(ValueError):
@@ -30,7 +30,7 @@ class TlsOptions(NamedTuple):
     """True: the authorities of OpenSSL (`SSL_CERT_FILE` and `SSL_CERT_DIR` name others); "system": those of
     the operating system's own store; False: any certificate at all."""
     ca_file: str | None = None
-    """A file in PEM with the authorities that are trusted instead."""
+    """A file in PEM with the authorities to trust instead."""
     client_cert: str | None = None
     """A file in PEM; without a `client_key` it has the key too."""
     client_key: str | None = None

@@ -106,7 +106,7 @@ class ClientConnection(asyncio.Protocol):
         self._write_resumed: asyncio.Future[None] | None = None
         self.requests = 0
         self.has_received = False
-        """A byte was received since the latest request."""
+        """True if a byte was received since the latest request."""
         self.free_since = 0.0
         self.worked = 0.0
         """The seconds for which the server had the whole of the latest request when the connection ended."""
@@ -117,8 +117,8 @@ class ClientConnection(asyncio.Protocol):
         return self._parser is None or self._transport.is_closing()
 
     async def request(self, head: bytes, body: bytes | Upload, seconds: float) -> Http1Response:
-        """Send a request; returns the answer when its head was received. Raises OSError; TimeoutError after
-        `seconds`, which begin anew with each piece of an `Upload`; and what its `read` raises."""
+        """Send a request. Returns the answer when its head was received. Raises OSError; TimeoutError after
+        `seconds`, which begin again with each piece of an `Upload`; and what its `read` raises."""
         self.requests += 1
         if self._parser is None:  # closed since it was made
             raise self._lost or ConnectionLost("it closed the connection before the request")
@@ -355,7 +355,7 @@ def _as_invalid(error: Exception, data: bytes) -> RemoteProtocolError:
 
 
 async def _read_unless(response: asyncio.Future[Http1Response], upload: Upload) -> bytes | None:
-    """The next piece of an upload; None if the answer comes before it. Nothing reads it any more then."""
+    """The next piece of an upload; None if the answer comes first, after which no more is read."""
     assert upload.read is not None
     reading = asyncio.ensure_future(upload.read())
     try:

@@ -20,8 +20,8 @@ from openresponses_server.tasks import wait_on_thread
 
 
 class PatientConnector(Connector):
-    """Opens connections to hosts that strangers have named: a name is looked up on a thread that nobody else
-    waits for."""
+    """Opens connections to hosts that clients have named: a name is looked up on a thread of its own, so that
+    nothing else waits for it."""
 
     def __init__(self, options: ConnectOptions) -> None:
         super().__init__(options)
@@ -29,8 +29,8 @@ class PatientConnector(Connector):
 
 
 class PublicConnector(PatientConnector):
-    """Opens connections to addresses of the public internet alone (law S10). A name is looked up once, and
-    the addresses that were found and checked are those that are connected to."""
+    """Opens connections to addresses of the public internet only (law S10). A name is looked up once, and
+    the connection is made to the addresses that were checked."""
 
     async def connect(
         self, origin: Origin, factory: Callable[[], AnyProtocol], *, is_tunnelled: bool = False
@@ -48,7 +48,7 @@ class PublicConnector(PatientConnector):
 
 
 async def _getaddrinfo(host: str, port: int, **options: Any) -> list[AddressInfo]:
-    """Resolve as the event loop does, but few at once: those of names that strangers give may take long."""
+    """Resolve as the event loop does, but few names at once: those that clients give may take long."""
     return await wait_on_thread(partial(socket.getaddrinfo, host, port, **options))
 
 
@@ -96,7 +96,7 @@ def is_public(address: str) -> bool:
 
 
 class FetchError(ValueError):
-    """A file that can't be fetched. The message is for the client, and says nothing of this network."""
+    """A file that can't be fetched. The message is for the client, and reveals nothing of this network."""
 
 
 class FetchedFile(NamedTuple):

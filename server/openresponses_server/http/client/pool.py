@@ -245,10 +245,10 @@ class ConnectionPool:
         session: str = "",
         once: bool = False,
     ) -> Http1Response:
-        """Send a request; returns when the head of the answer was received. It is sent on a new connection if
-        a reused one was closed so soon that the server can't have had it. `once`: it never is, as even then
-        the server may have acted on it. `session` makes no difference: a server keeps nothing for a
-        connection. Raises OSError, and what reading an `Upload` raises."""
+        """Send a request. Returns when the head of the answer was received. The request is sent again on a
+        new connection if a reused one was closed so soon that the server can't have received it; with `once`
+        it never is, since even then the server may have acted on it. `session` makes no difference: a server
+        keeps nothing for a connection. Raises OSError, and what reading an `Upload` raises."""
         target = self._target_of(url)
         body = data.whole if isinstance(data, Upload) and data.whole is not None else data
         head = request_head(method, target, headers, body.length if isinstance(body, Upload) else len(body))

@@ -38,12 +38,12 @@ class SocketRefused(ConnectionError):
 
 
 class SocketLost(ConnectionLost):
-    """The connection has ended, and since the last message was sent nothing was received but that."""
+    """The connection has ended, and nothing else was received since the last message was sent."""
 
 
 class SocketConnection(asyncio.Protocol):
-    """A WebSocket, as asyncio's protocol. No extension is offered, so that what a message needs of memory is
-    what was sent of it: `most` bytes at most.
+    """A WebSocket, as asyncio's protocol. No extension is offered, so that a message takes as much memory as
+    the bytes that were sent of it: `most` at most.
 
     Parsing and reading pause after a number of frames, until other connections had their turn; between
     `pause` and `resume`; and while the server does not read.
@@ -67,9 +67,9 @@ class SocketConnection(asyncio.Protocol):
         self._has_received = False  # anything since the last message was sent, but a closing frame
         self._ended_by: str | None = None  # why the connection has ended, and something is not parsed
         self.on_message: Callable[[bytes], None] = _ignore
-        """Is given each message."""
+        """Called with each message."""
         self.on_end: Callable[[OSError], None] = _ignore_error
-        """Is called once, when the connection has ended or broken."""
+        """Called once, when the connection has ended or broken."""
 
     @property
     def is_open(self) -> bool:
@@ -111,7 +111,7 @@ class SocketConnection(asyncio.Protocol):
             raise SocketLost(_CLOSED)
 
     def close(self) -> None:
-        """Say that the connection ends, and close it."""
+        """Send a close frame, and close the connection."""
         transport = self._transport
         if not self.is_open or transport is None or self._is_sending or transport.get_write_buffer_size():
             self.abort()
