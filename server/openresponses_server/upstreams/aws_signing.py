@@ -1,8 +1,8 @@
-"""Requests that are signed as Amazon's services want it (Signature Version 4), with credentials that expire.
+"""Requests that are signed as Amazon's services require (Signature Version 4), with credentials that expire.
 
 botocore finds the credentials and signs (extra `[bedrock]`), nothing else of it is used. They come from the
-operator's environment and files alone: variables, profiles with their roles, a web identity, a container's
-endpoint. The metadata service of an instance is not asked, whose address nobody here has named.
+operator's environment and files only: variables, profiles with their roles, a web identity, a container's
+endpoint. The metadata service of an instance is not asked, since no setting names its address.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Sign = Callable[[str, str, Mapping[str, str], bytes], Awaitable[dict[str, str]]]
 
 
 class Frozen(NamedTuple):
-    """Credentials as they are at one time."""
+    """The credentials at one time."""
 
     access_key: str
     secret_key: str
@@ -65,7 +65,7 @@ class AwsSigner:
         self.service = service
         self.region = region
         self.secrets: list[str] = []
-        """Those of the latest credentials, which no text of the upstream may show."""
+        """The secrets of the latest credentials, which no text of the upstream may show."""
         self._find = find
         self._clock = clock
         self._kept: Frozen | None = None
@@ -82,8 +82,8 @@ class AwsSigner:
         return f"credentials for {self.service} in {self.region}"
 
     async def try_with(self, work: Callable[[Sign], Awaitable[_T]], *, again: bool = True) -> _T:
-        """Do this with the credentials, and once more with others if the upstream refuses them and there are
-        others by then. Raises what `work` raises, and UpstreamError if there are none."""
+        """Call `work` with the credentials, and once more if the upstream refuses them and there are others
+        by then. Raises what `work` raises, and UpstreamError if there are no credentials."""
         held = await self._credentials()
         try:
             return await work(partial(self._sign, held))
@@ -161,7 +161,7 @@ class AwsSigner:
         return {name: value for name, value in given.items() if name not in ("host", *_SIGNED)}
 
     async def close(self) -> None:
-        """Wait for nothing any more."""
+        """Stop waiting for credentials."""
         if self._finding is not None:
             self._finding.cancel()
 

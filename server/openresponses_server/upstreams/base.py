@@ -23,7 +23,7 @@ CONVERSATION_HEADER: Final = "openresponses-conversation"
 conversations."""
 
 GZIP: Final = b"\x1f\x8b"
-"""The first bytes of what is packed by it."""
+"""The first bytes of data that is compressed with gzip."""
 
 UNNAMED: Final = "upstream"
 """The name of an upstream without a name in the settings."""
@@ -35,7 +35,7 @@ def called(name: str) -> str:
 
 
 def packed() -> UpstreamError:
-    """The failure of an answer that is packed without saying so."""
+    """The failure of an answer that is compressed but has no header that says so."""
     what = "the upstream answered with gzip and no content-encoding that says so"
     return UpstreamError(502, what, code=UpstreamError.INVALID_RESPONSE, cause=what)
 
@@ -52,14 +52,14 @@ class UpstreamRequest(Struct, frozen=True):
     client_key: str | None = None
     """The client's key, for an upstream with `pass_through`."""
     stream: bool = True
-    """The body asks for a stream, not for a whole answer."""
+    """True if the body asks for a stream, not for a whole answer."""
     headers: Mapping[str, str] = MappingProxyType({})
     """Sent with the upstream's own headers; if both have a header, its values are joined by a comma."""
     owner: str = ""
     conversation: str = ""
     """The client's name for its conversation, or "": for upstreams that keep conversations."""
     clean: Callable[[str], str] = str
-    """Takes out of an error's text what the client gave for the upstream alone."""
+    """Removes from an error's text the secrets that the client gave for the upstream only."""
     dialect: str = ""
     """The dialect of `body`."""
     upload: Upload | None = None
@@ -77,7 +77,7 @@ class UpstreamReply(Source, Protocol):
     losses: str
     """The losses that the upstream itself reports (header `openresponses-losses`), unchanged."""
     whole: bool
-    """The answer is a single frame."""
+    """True if the answer is a single frame."""
 
 
 class ForwardedReply(UpstreamReply, Protocol):
@@ -111,8 +111,8 @@ class Upstream(Protocol):
         ...
 
     def prewarm(self, request: UpstreamRequest) -> None:
-        """Begin to open the connection that such a request needs, where one can be opened ahead. Nothing
-        waits for it. The request has no body yet; its `conversation` is what the body will call it."""
+        """Begin to open the connection that such a request needs, if one can be opened ahead. Nothing waits
+        for it. The request has no body yet; its `conversation` is the name that the body will have for it."""
         ...
 
     def clean(self, text: str, client_key: str | None = None) -> str:

@@ -180,7 +180,7 @@ MAKERS: Final = (
     *("openai", "anthropic", "google", "xai", "mistral", "deepseek", "moonshotai", "zai", "minimax"),
     *("xiaomi", "alibaba", "stepfun"),
 )
-"""The providers of a dump whose models are their own; what they say goes before what others say."""
+"""The providers of a dump whose models are their own; their facts take precedence over those of others."""
 MOST_DUMPED: Final = 5_000
 """The most models that a file of them has."""
 MOST_DUMP_BYTES: Final = 64 * 1024 * 1024
@@ -258,8 +258,8 @@ def _dumped(entry: Any) -> FiledModel:
 
 
 def _dumped_price(cost: Any) -> Price | None:
-    """The price of tokens; None if one of its numbers can't be one, and if all of them are 0: that is what a
-    plan includes, or what nobody knows, and would make a budget void."""
+    """The price of tokens; None if one of its numbers is not a price, or if all of them are 0. That means
+    that a plan includes the model, or that its price is unknown, and would make a budget void."""
     tiers = _dumped_tiers(cost) if isinstance(cost, dict) else None
     if tiers is None:
         return None
@@ -280,7 +280,7 @@ def _dumped_rates(cost: Mapping[str, Any]) -> dict[str, Any]:
 
 def _dumped_tiers(cost: Mapping[str, Any]) -> list[dict[str, Any]] | None:
     """The prices of long requests, from the newer of the two fields that dumps have for them; None if one of
-    them can't be used: the others would be too low for it."""
+    them can't be used, since the others would be too low."""
     listed = cost.get("tiers")
     if listed is None:
         old = cost.get("context_over_200k")
@@ -398,7 +398,7 @@ class FiledModels:
             self._of_family.setdefault(model_identity(name).family, []).append(name)
 
     def facts_of(self, model: str) -> Capabilities:
-        """The facts of this model, of any server; those of no other model of its family."""
+        """The facts about exactly this model, from any server, and not about others of its family."""
         near = nearest_model(model, self._of_family.get(model_identity(model).family, ()))
         return self._models[near] if near is not None and _same_version(near, model) else _NOTHING
 

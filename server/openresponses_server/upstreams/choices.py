@@ -31,7 +31,7 @@ class SharedUpstream:
         return _ChoiceUpstream(self, number)
 
     def leave(self, number: int) -> None:
-        """Leave: this reader makes no more requests, and nothing waits for it."""
+        """Remove the reader: it makes no more requests, and nothing waits for it."""
         self._finished.add(number)
         for request in self._requests:
             request.start_if_ready()

@@ -46,7 +46,7 @@ from openresponses_server.upstreams.refusals import cleaner, refusal, refused_by
 
 _log = structlog.get_logger(__name__)
 _IDLE_CHECKS: Final = 4
-"""The number of checks within an idle timeout, which may be exceeded by one such part."""
+"""The number of checks within an idle timeout, which may be exceeded by the time between two of them."""
 
 
 class HttpReply:
@@ -236,7 +236,7 @@ class WholeReply:
 
 
 class FramedReply:
-    """A stream that is not of server-sent events, as one that is."""
+    """Converts a stream of another format to server-sent events."""
 
     whole = False
 
@@ -306,13 +306,13 @@ class UpstreamKey(Struct, frozen=True, kw_only=True):
     """The key that requests to an upstream carry."""
 
     value: str | None = None
-    """Is sent in the dialect's header."""
+    """The key that is sent in the dialect's header."""
     command: KeyCommand | None = None
     """Prints the key, which is then sent instead of `value`."""
     header: str | None = None
-    """Has the key and nothing else, instead of the dialect's header."""
+    """The header with the key and nothing else, sent instead of the dialect's header."""
     pass_through: bool = False
-    """The client's key is sent instead, if it has one."""
+    """True if the client's key, if it has one, is sent instead."""
     signer: AwsSigner | None = None
     """Signs the requests, which carry no key then."""
     is_ours: bool = True
@@ -324,7 +324,7 @@ class AddressOptions(Struct, frozen=True, kw_only=True):
     shown."""
 
     headers: Mapping[str, str] = MappingProxyType({})
-    """Are sent with every request."""
+    """The headers that are sent with every request."""
     query: Mapping[str, str] = MappingProxyType({})
     """Parameters of the address of each request."""
     secrets: Sequence[str] = ()
@@ -332,7 +332,7 @@ class AddressOptions(Struct, frozen=True, kw_only=True):
     shown_as: str | None = None
     """The address for the operator, if it differs from that of the requests."""
     plays: bool = False
-    """It is a recording, which has answers of its dialect only."""
+    """True for a recording, which has answers of its dialect only."""
 
 
 _NO_KEY: Final = UpstreamKey()
@@ -392,7 +392,7 @@ class HttpUpstream:
         return other
 
     def share_secrets(self, others: Sequence[HttpUpstream]) -> None:
-        """Take the keys of all of these out of the texts of each, too."""
+        """Remove the keys of all of these from the texts of each, too."""
         everyone = (self, *others)
         keys = [each._api_key for each in everyone if each._api_key is not None]
         sources = [each for one in everyone for each in (one.key_command, one.signer) if each is not None]
@@ -412,8 +412,9 @@ class HttpUpstream:
     async def ask(
         self, context: _ReplyContext, printed: str | None = None, *, sign: Sign | None = None
     ) -> UpstreamReply:
-        """Send the request of this context, which closes what is kept in it; return the reply. `printed` is
-        the key of the command, for an upstream that has one, and `sign` signs. Raises UpstreamError."""
+        """Send the request of this context, which closes the resources that are added to it; return the
+        reply. `printed` is the key that the key command printed, if the upstream has one, and `sign` signs
+        the request. Raises UpstreamError."""
         request = context.request
         assert request is not None
         try:
@@ -519,8 +520,8 @@ class HttpUpstream:
         return f"the {called(self.name)} does not accept this server's key for it"
 
     async def _check_forwarded(self, response: HttpResponse, kind: str, request: UpstreamRequest) -> None:
-        """Raises the upstream's error, and UpstreamError for a page, which a browser would show as this
-        server's own."""
+        """Raises the upstream's error, and UpstreamError for a web page, which a browser would show as a page
+        of this server."""
         if not 200 <= response.status < 300:
             await self._read_json_body(response, kind, request)
         page = next((known for known in _PAGE_TYPES if known in kind), None)

@@ -1,4 +1,4 @@
-"""Keys that expire, which a program of the operator's prints."""
+"""Keys that expire, printed by a program of the operator."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _T = TypeVar("_T")
 
 
 class PrintedKey(NamedTuple):
-    """A key, and the time at which it expires in seconds of the epoch, None if it does not say."""
+    """A key, and when it expires, in seconds since the epoch; None if it does not say."""
 
     key: str
     expires: float | None = None
@@ -98,7 +98,8 @@ class KeyCommand:
     def __init__(
         self, name: str, argv: Sequence[str], seconds: float, clock: Callable[[], float] = time.time
     ) -> None:
-        """`name`: the upstream's. `seconds`: how long a key is kept that does not say when it expires."""
+        """`name`: that of the upstream. `seconds`: how long to keep a key that does not say when it
+        expires."""
         self.argv = list(argv)
         self.secrets: list[str] = []
         """The latest keys."""
@@ -110,8 +111,8 @@ class KeyCommand:
         self._run: asyncio.Task[str] | None = None
 
     async def try_with(self, work: Callable[[str], Awaitable[_T]], *, again: bool = True) -> _T:
-        """Run this with the key, and once more with another one if the upstream refuses it. Without `again`
-        the other key is only for what comes next. Raises what `work` raises, and UpstreamError if there is no
+        """Call `work` with the key, and once more with a new one if the upstream refuses it. Without `again`
+        the new key is only for later calls. Raises what `work` raises, and UpstreamError if there is no
         key."""
         key = await self._key()
         try:
@@ -125,7 +126,7 @@ class KeyCommand:
         return await work(other)
 
     def kept_key(self) -> str | None:
-        """Return the key that a request would be sent with now, None if the program would be run for it."""
+        """Return the key that a request would be sent with now; None if the program would be run first."""
         return self.secrets[-1] if self.secrets and self._clock() < self._kept_until else None
 
     async def _key(self, refused: str = "") -> str:
@@ -210,7 +211,7 @@ class KeyCommand:
         return transport.get_returncode(), bytes(output), bytes(said)
 
     async def close(self) -> None:
-        """End the program if it runs."""
+        """Kill the program if it runs."""
         if self._run is not None:
             self._run.cancel()
             with suppress(asyncio.CancelledError, OSError, ValueError):

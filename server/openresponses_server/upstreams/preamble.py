@@ -22,8 +22,8 @@ _PREAMBLE: Final = frozenset(
 )
 _MOST_FRAMES: Final = 100  # of a preamble
 _FRAME_LIMITS: Final = Limits(depth=200, json_values=2_000_000)
-"""Of the JSON in a frame: what is nested deeper can't be handled everywhere, and the objects of many values
-take far more memory than their text."""
+"""The limits of the JSON in a frame: deeper nesting can't be handled everywhere, and the objects of many
+values take far more memory than their text."""
 SHALLOW: Final = 2 * _FRAME_LIMITS.depth
 """The bytes of a frame that can't be nested deeper than that, and has few values."""
 _MOST_ELEMENTS: Final = 5_000

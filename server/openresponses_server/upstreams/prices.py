@@ -62,7 +62,7 @@ class _Tariff(Struct, frozen=True):
     request: int | None
 
     def counts(self, what: Counted) -> bool:
-        """Return True if the cost of a request is known once this is counted, as far as it has to be."""
+        """Return True if the cost of a request is known once this is counted."""
         if what == "seconds" and self.second is not None:
             return self.unreported_seconds is not None
         if self.request is not None:
@@ -121,7 +121,7 @@ class Prices:
     def __init__(
         self, prices: Mapping[str, Price], filed: Mapping[str, Price] = MappingProxyType({})
     ) -> None:
-        """Raises SettingsError for a price that is not a number, and for one that prices nothing."""
+        """Raises SettingsError for a price that is not a number, and for one without any price in it."""
         self._given = {name: _tariff(price, f"$.prices.{name}") for name, price in prices.items()}
         self._filed = {name: _tariff(price, f"$.{name}.price") for name, price in filed.items()}
         self._of = lru_cache(_MOST_NAMES)(self._find)
@@ -139,10 +139,10 @@ class Prices:
         what: Counted = "tokens",
         number: int | Fraction | None = None,
     ) -> int | None:
-        """The cost in units of a response with this usage, None if nothing counted tokens, or else of this
-        number of what is counted, None if nobody knows it; None if there is no price for that. Each round of
-        the usage has the prices of its own length. Tokens of which only the total is known cost as the dearer
-        of input and output."""
+        """The cost in units of a response; None if there is no price for it. It is that of `usage`, which is
+        None if no tokens were counted, or else of this number of whatever is counted, which is None if it is
+        unknown. Each round of the usage has the prices of its own length. Tokens of which only the total is
+        known cost as much as the more expensive of input and output."""
         tariff = self._of(model, upstream_model)
         return None if tariff is None else tariff.cost(usage, what, number)
 
@@ -238,7 +238,7 @@ def _rates(price: TokenPrice) -> _Rates:
 
 
 def _unit_price(dollars: float, exponent: int = 0) -> int:
-    """The units for one. Raises ValueError for what is not finite, and for a price that would be none."""
+    """The units for one. Raises ValueError for a price that is not finite, or too small for one unit."""
     price = units(dollars, exponent)
     if dollars and not price:
         raise ValueError(f"it is not 0, but less than 10⁻¹² US dollars for one: {dollars}")

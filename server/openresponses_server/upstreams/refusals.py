@@ -200,11 +200,11 @@ def refusal(
     dialect: str = "",
 ) -> UpstreamError:
     """The error for a status other than 2xx. Status, type, code, message, param and retry-after are the
-    upstream's own where it gave them; each text of it passes through `clean`, which takes secrets out.
+    upstream's own if it gave them; each text passes through `clean`, which removes secrets.
 
-    `ours` is what a client reads in its place when the upstream refuses a key that is not the client's, which
-    would look as if that were wrong: a code of its own, under a status that no client repeats. Clients of the
-    upstream's `dialect` get the other fields of its error, too."""
+    `ours` is the message that a client reads instead when the upstream refuses a key that is not the
+    client's, since the client's key would seem to be wrong. It has a code of its own, and a status that
+    clients do not retry. Clients of the upstream's `dialect` also get the other fields of its error."""
     unsaid = _no_message(status, headers, body)
     reported = _with_type(reported_in(body), headers)
     return _refused(status, headers, reported, said_in(body, clean), unsaid, clean, ours, dialect=dialect)
@@ -230,8 +230,8 @@ def _refused(
     otherwise: int = 502,
     dialect: str = "",
 ) -> UpstreamError:
-    """The error that is `reported`; `status` is None if the answer's own is that of success, and `otherwise`
-    the one where the error means none. `unsaid` is what clients read where it has no words."""
+    """The error that is `reported`. `status` is None if the answer has the status of a success; `otherwise`
+    is the status if the error implies none. `unsaid` is the message for clients if the error has none."""
     error = reported or ReportedError()
     words = error.message or unsaid
     known = cause_of(status, error.codes, words)
@@ -294,7 +294,7 @@ def _is_permanent(status: int, headers: Mapping[str, str]) -> bool:
 
 
 def cleaner(upstream: Upstream, request: UpstreamRequest) -> Clean:
-    """Return a function that takes out of the upstream's texts what only it may see of this request."""
+    """Return a function that removes from the upstream's texts what only it may see of this request."""
     return lambda text: request.clean(upstream.clean(text, request.client_key))
 
 
@@ -326,8 +326,8 @@ def refused_in_stream(upstream: Upstream, request: UpstreamRequest, frame: bytes
 
 
 def _about_the_client(error: UpstreamError) -> UpstreamError:
-    """The refusal of a request with the client's own key: it says nothing about this server's, and a key that
-    is refused gets nothing from another upstream."""
+    """The refusal of a request with the client's own key: it says nothing about this server's keys, and a key
+    that is refused is not sent to another upstream."""
     if error.failover in _KEY_CAUSES:
         error.failover = ""
     if error.failover in ("", "429"):
@@ -381,8 +381,8 @@ def _is_about_the_key(status: int, error: ReportedError, known: Refusal | None) 
 
 
 def has_forgotten(error: UpstreamError, response_id: str) -> bool:
-    """Return True if the upstream refuses to continue its response with this id: it does not know the
-    response any more, or may not use it."""
+    """Return True if the upstream refuses to continue its response with this id, because it no longer has it
+    or may not use it."""
     if error.code == _FORGOTTEN:
         return True
     named = error.param in _LINKS or response_id in error.message
@@ -431,7 +431,8 @@ def output_room(error: UpstreamError, sent: bytes) -> int | None:
 
 
 class OwnersModel(NamedTuple):
-    """A model of an upstream, as one key has it: what it refuses of a key's images may be about those."""
+    """A model of an upstream for one key: if it refuses images of a key, that may be about those images
+    only."""
 
     owner: str
     upstream: str
@@ -440,17 +441,17 @@ class OwnersModel(NamedTuple):
 
 class RecentRefusals(Generic[_Whose, _Learned]):
     """The refusals of the last `seconds` seconds, by owner and model: of each owner at most `MOST_REMEMBERED`
-    models, so that no owner's requests push out what another's have taught. One per worker; `clock` gives
-    seconds."""
+    models, so that the requests of one owner never evict what was learned from those of another. One per
+    worker; `clock` gives seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, seconds: float = REMEMBERED) -> None:
         self._clock = clock
         self._seconds = seconds
         self.known: dict[str, dict[_Whose, tuple[float, _Learned]]] = {}
-        """By owner, the ends of their times and what they taught, the latest refusal last."""
+        """By owner: when each refusal expires and what was learned from it, the latest last."""
 
     def find(self, whose: _Whose) -> _Learned | None:
-        """Return what was learned lately; None for nothing."""
+        """Return what was learned lately; None if nothing was."""
         mine = self.known.get(whose[0])
         found = None if mine is None else mine.get(whose)
         if found is None:
@@ -462,7 +463,7 @@ class RecentRefusals(Generic[_Whose, _Learned]):
         return None
 
     def keep(self, whose: _Whose, learned: _Learned) -> None:
-        """Remember this from now on, in the place of what was learned before."""
+        """Remember this from now on, instead of what was learned before."""
         owner = whose[0]
         mine = self.known.pop(owner, {})
         if len(self.known) == MOST_OWNERS:

@@ -11,7 +11,7 @@ from typing import Final
 from openresponses_server.settings import SettingsError
 
 PURPOSE: Final = "headers of sessions"
-"""What the key is derived for that makes the ids."""
+"""The purpose for which the key that makes the ids is derived."""
 SESSION: Final = "{session}"
 _ID_LENGTH: Final = 32  # characters
 _LONGEST: Final = 200  # characters of a template
@@ -42,8 +42,8 @@ class SessionHeaders:
         return self._keys()[0]
 
     def of(self, session: str) -> dict[str, str]:
-        """Return the headers for the session of this name. Who does not have the key can neither guess them
-        nor find the name, and two upstreams get different ids."""
+        """Return the headers for the session of this name. Without the key nobody can guess them or find the
+        name, and two upstreams get different ids."""
         signed = f"{len(self._upstream)}\0{self._upstream}\0{session}".encode()
         shown = hmac.digest(self._key, signed, "sha256").hex()[:_ID_LENGTH]
         return {name: template.replace(SESSION, shown) for name, template in self._templates.items()}

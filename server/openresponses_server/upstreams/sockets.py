@@ -1,12 +1,12 @@
 """Requests over WebSockets, behind the interface of the HTTP client: an answer is read as one over
 HTTP.
 
-A connection belongs to who asks (`session`), with one address and one set of headers, so that no other key
-ever uses it or sees an id of it. It may be opened before its first request, within limits, and is closed soon
-if none comes. It has one request at a time; a request that continues its last answer is sent as the
-difference. A request goes over HTTP instead when no WebSocket can be opened, when it is not one that a
-WebSocket can have, and once, when the connection is lost before anything of its answer was received: then the
-server has not begun it. What is lost later is lost as it is over HTTP.
+A connection belongs to one `session` (the key that asks), one address and one set of headers, so that no
+other key ever uses it or sees an id of it. It may be opened before its first request, within limits, and is
+soon closed if no request comes. It has one request at a time; of a request that continues its last answer
+only the difference is sent. A request is sent over HTTP instead when no WebSocket can be opened, when it is
+not one that a WebSocket can have, and once, when the connection is lost before anything of its answer was
+received: the server has not begun it then. A connection that is lost later is an error, as it is over HTTP.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class _Socket:
         self.timer: asyncio.TimerHandle | None = None
         """Closes it when it was idle too long, or is too old."""
         self.is_prewarmed = False
-        """It was opened ahead, and no request has taken it yet."""
+        """True if it was opened ahead and no request has taken it yet."""
         self._connection = connection
         self._scheduler = scheduler
         self._free, self._gone = free, gone
@@ -174,7 +174,7 @@ class _Prewarming(Struct, eq=False):
 
     task: asyncio.Task[None]
     is_awaited: bool = False
-    """A request waits for it."""
+    """True if a request waits for it."""
     is_refused: bool = False
 
 
@@ -247,7 +247,7 @@ class SocketRequests:
         self._prewarming[key] = _Prewarming(self._loop.create_task(self._prewarm(key, sent)))
 
     def _may_prewarm(self, session: str) -> bool:
-        """Return True if one more connection may be without a request, in sum and of this session."""
+        """Return True if one more connection may be without a request, in total and for this session."""
         ahead = [*self._prewarming, *(each.key for each in self._open if each.is_prewarmed)]
         of_session = sum(key[0] == session for key in ahead)
         limits = self._limits

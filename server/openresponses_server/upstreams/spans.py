@@ -122,7 +122,7 @@ class _Chunks:
         self._last = 0.0
 
     def received(self) -> bool:
-        """A chunk has come; returns whether the next one is to be measured."""
+        """A chunk was received; returns whether the next one is to be measured."""
         now, measured = time.perf_counter(), self._measured
         if self._last:
             if measured is not None:

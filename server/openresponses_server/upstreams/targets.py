@@ -93,11 +93,11 @@ class Target(NamedTuple):
     fallbacks: tuple[Target, ...] = ()
     """The other routes of a request for this model."""
     has_equals: bool = False
-    """Some of the routes are of one tier: turns, or the session, decide between them."""
+    """True if several of the routes are of one tier: turns, or the session, decide between them."""
     candidate: Candidate = Candidate(Route(""))
     """Its route, for the choice among them."""
     failover_on: frozenset[str] = frozenset()
-    """The causes for which another one is asked instead."""
+    """The causes for which another route is asked instead."""
     shared: SharedUpstream | None = None
     """The upstream for several runs that share one request."""
     choice: int | None = None
@@ -116,12 +116,12 @@ class Target(NamedTuple):
     has_own_key: bool = False
     """True if it is sent a key of the settings where the client has none."""
     session_headers: SessionHeaders | None = None
-    """The headers that name the session, if it wants any."""
+    """The headers that name the session, if the upstream wants any."""
     prewarms: bool = False
     """Whether connections to it are opened ahead."""
 
     def checks_key_of(self, owner: str) -> bool:
-        """Return True if the upstream is asked with nothing but the key of this owner."""
+        """Return True if requests to the upstream carry only the key of this owner."""
         return self.passes_key and (bool(owner) or not self.has_own_key)
 
     def bound(self, owner: str) -> Target:
@@ -130,7 +130,7 @@ class Target(NamedTuple):
         return self._replace(sealer=self.sealer.bound(owner), fallbacks=fallbacks)
 
     def for_choices(self, n: int) -> Target:
-        """Return the target for a request for so many choices; their runs share it if the upstream supports
+        """Return the target for a request for this many choices; their runs share it if the upstream supports
         `n`."""
         return self._replace(
             shared=SharedUpstream(self.upstream, n) if self.traits.takes_choices else None,
@@ -210,13 +210,13 @@ class Configured(NamedTuple):
     sealer: Sealer
     counts: bool = True
     others: tuple[Upstream, ...] = ()
-    """The same with its other keys."""
+    """The same upstream with its other keys."""
     key_ends: tuple[Callable[[], str], ...] = ()
     """Give the last characters of each of its keys."""
     has_own_key: bool = False
     """As in `Target`."""
     sockets: SocketCounts | None = None
-    """Counts its WebSockets, if it has some."""
+    """Counts its WebSockets, if it has any."""
     session_headers: SessionHeaders | None = None
     """As in `Target`."""
 

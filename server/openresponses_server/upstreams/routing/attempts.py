@@ -33,9 +33,9 @@ class AnswerPlan(Struct, frozen=True):
 
     way: AnswerWay
     schema: dict[str, Any] | None
-    """What its text has to fit; None: it is not judged."""
+    """What its text must fit; None: it is not judged."""
     holds: bool
-    """Keep its text until it is judged."""
+    """True if its text is held until it is judged."""
 
 
 class Remedy(Struct, frozen=True):
@@ -59,8 +59,8 @@ class Attempt(Struct, frozen=True):
     losses: list[Diagnostic]
     """Parts of the client's request that the dialect can't express."""
     remedies: Sequence[Remedy] = ()
-    """Each leads to an attempt without it, so that a chain of attempts ends. Those that are not `late` come
-    first."""
+    """The remedies. Each leads to an attempt without that remedy, so that a chain of attempts ends. Those
+    that are not `late` come first."""
     again: bool = False
     """Whether another attempt was accepted and then refused."""
     images: bool | None = None
@@ -68,9 +68,9 @@ class Attempt(Struct, frozen=True):
     plan: AnswerPlan | None = None
     """None: its answer is plain text."""
     learn: Callable[[UpstreamError], None] | None = None
-    """Is called with each refusal of it."""
+    """Called with each refusal of it."""
     refused_fields: frozenset[str] = frozenset()
-    """The names of those that it was refused with and that it has no more."""
+    """The names of the fields that were refused and have been left out."""
 
     async def fallback_for(self, error: UpstreamError) -> Attempt | None:
         """The next attempt after this refusal, by the first remedy that changes something, or None."""
@@ -83,7 +83,7 @@ class Attempt(Struct, frozen=True):
         return None
 
     def refused(self, data: bytes) -> UpstreamError:
-        """The refusal that this frame reports in the place of an answer."""
+        """The refusal that this frame reports instead of an answer."""
         return refused_in_stream(self.target.upstream, self.request, data)
 
 
@@ -98,13 +98,13 @@ class Attempts(Struct, eq=False):
     """Asks the routes of one response until one answers."""
 
     target: Target
-    """The target that accepted; until then the one that is asked first, if it is in."""
+    """The target that accepted; until then the one that is asked first, if it is available."""
     prepare: Callable[[Target], Awaitable[Attempt]] | None
     """Makes the attempt at a target when it is needed; None when none is any more."""
     accepted: OnAccepted
-    """Is called with the accepted attempt, its reply and what was tried before."""
+    """Called with the accepted attempt, its reply and what was tried before."""
     observe: Callable[[str, str], None]
-    """Is called with the upstream and the outcome of each request."""
+    """Called with the upstream and the outcome of each request."""
     choice: RouteChoice
     """That among the routes of the request."""
     wait: Callable[[float], Awaitable[None]] = asyncio.sleep
@@ -115,9 +115,9 @@ class Attempts(Struct, eq=False):
     replaceable: Attempt | None = None
     """The accepted one, whose refusal at the beginning of its reply another request may avoid."""
     was_cut: bool = False
-    """The reply ended before the answer did."""
+    """True if the reply ended before the answer did."""
     is_asking: bool = False
-    """An upstream was sent the request and has not refused it: it may be making its answer."""
+    """True if an upstream was sent the request and has not refused it: it may be making its answer."""
     opened: AbstractAsyncContextManager[UpstreamReply] | None = None
     """The context of the reply."""
 

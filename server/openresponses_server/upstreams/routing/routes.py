@@ -47,7 +47,7 @@ class Shared(Protocol):
         ...
 
     def release(self, part: Route) -> None:
-        """Give a claim back that may have been made, soon: the request that was to probe has ended."""
+        """Soon release a claim that may have been made: the request that was to probe has ended."""
         ...
 
     def remember(self, name: str, route: Route) -> None:
@@ -216,7 +216,7 @@ class RouteChoice:
         self.tried: list[Tried] = []
         """The upstreams that were asked in vain, if there was more than one to ask."""
         self.is_single = len(targets) == 1
-        """There is but one target."""
+        """True if there is only one target."""
         self.session = ""
         """The name of the request's session, "" without one."""
         self.preferred: Route | None = None
@@ -288,7 +288,7 @@ class RouteChoice:
         return found
 
     async def after_unfit(self, target: Target) -> Target | None:
-        """The target to ask in the place of one that the request can't be translated for."""
+        """The target to ask instead of one that the request can't be translated for."""
         self._failed[target.candidate.route] = ""
         self._release()
         self._table.record(target.candidate.route, Outcome.LEFT)
@@ -325,8 +325,8 @@ class RouteChoice:
         return found
 
     def begin(self, target: Target) -> None:
-        """Record that the answer has begun: what failed before it has failed by itself, and not because of
-        the request."""
+        """Record that the answer has begun: the routes that failed before it did so by themselves, and not
+        because of the request."""
         self._begun = True
         if self._is_one_of_many or not (self._without_end or self._table.routes.conditions):
             return  # nothing is known that it could change
@@ -352,7 +352,7 @@ class RouteChoice:
             self._table.record(_failed_part(route, error.failover), Outcome.FAILED, error.failover)
 
     def _release(self) -> None:
-        """Count the request that has failed as in progress no more."""
+        """No longer count the failed request as in progress."""
         if self._current is not None:
             self._table.routes.busy[self._current.upstream] -= 1
             self._current = None

@@ -24,7 +24,7 @@ Balance = Literal["order", "round_robin", "least_busy"]
 """How the upstreams that name the same model share its requests."""
 
 LONGEST: Final = 600.0
-"""Seconds that a route is left out at most, whatever an upstream says."""
+"""The most seconds for which a route is left out, whatever an upstream says."""
 PROBE_SECONDS: Final = 60.0
 """Seconds after which a probe that has had no outcome is made again."""
 _FIRST_LIMIT: Final = (
@@ -70,15 +70,15 @@ class Outcome(Enum):
     ENDED = "ended"
     """Its answer ended as it should."""
     FAILED = "failed"
-    """It failed, less often in a row than the threshold."""
+    """It failed, but less often in a row than the threshold."""
     TRIPPED = "tripped"
-    """It failed as often, or will fail every time."""
+    """It failed as often in a row as the threshold, or will fail every time."""
     LIMITED = "limited"
     """It was refused because of a limit."""
     LEFT = "left"
-    """Nobody knows: its client has left."""
+    """The outcome is unknown, since its client disconnected."""
     DUE = "due"
-    """The time of its state is over, and a request is about to be made."""
+    """The time of its state has expired, and a request is about to be made."""
 
 
 TRANSITIONS: Final[Mapping[State, Mapping[Outcome, State]]] = MappingProxyType(
@@ -132,7 +132,7 @@ class Condition(Struct):
     until: float = 0.0
     """The end of its time in this state; for `HALF_OPEN`, when it may be probed again."""
     failures: int = 0
-    """In a row."""
+    """Failures in a row."""
     trips: int = 0
     """How often it was opened in a row."""
     limits: int = 0
@@ -180,7 +180,7 @@ class Routes:
     ) -> None:
         self.balance = balance
         self.conditions: dict[Route, Condition] = {}
-        """Of parts of which something is known; a part that is not there is `CLOSED`."""
+        """The conditions of the parts about which something is known; any other part is `CLOSED`."""
         self.busy: Counter[str] = Counter()
         """Requests in progress, by the names of upstreams."""
         self._circuits = circuits or {}
@@ -299,8 +299,8 @@ class Routes:
     def record(
         self, part: Route, outcome: Outcome, now: float, *, cause: str = "", seconds: float | None = None
     ) -> list[Change]:
-        """An outcome of a route, or of a part of it; the changes that come of it. `seconds` is how long the
-        upstream refuses, if it says so."""
+        """Apply an outcome of a route, or of a part of it. Returns the changes that it causes. `seconds` is
+        how long the upstream refuses, if it says so."""
         if outcome in (Outcome.BEGUN, Outcome.ENDED, Outcome.LEFT):
             return [
                 change
