@@ -114,7 +114,7 @@ class Keeper:
 
     def retract(self, kept: ResponseSessionPersistenceTransformer) -> None:
         """The request of this run was refused because the store did not answer. If the store may have the
-        response nevertheless, store that it failed as soon as the store answers, as the client was sent."""
+        response nevertheless, store that it failed as soon as the store answers: its client was sent that."""
         if kept.unsettled:
             kept.retract()
             self._kept[kept.response_id, kept.worker] = _Kept(kept, _nothing, self._clock())

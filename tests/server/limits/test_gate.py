@@ -32,7 +32,7 @@ def test_s8_one_key_does_not_starve_the_others(kind: str) -> None:
             held.enter_context(limit.held("greedy"))
         assert (refused.value.http_status, refused.value.code) == (429, KINDS[kind][1])
         assert refused.value.headers == {"retry-after": "1"}
-        assert "One API key has at most 2" in refused.value.message
+        assert "One API key may have at most 2" in refused.value.message
         for _ in range(2):
             held.enter_context(limit.held("modest"))
         held.enter_context(limit.held("third"))

@@ -61,7 +61,7 @@ def test_s8_a_key_at_its_limit_is_refused_on_every_surface_and_others_are_not(sh
         ):
             reply = call(shared, "POST", path, {"model": "short", **body}, GREEDY)
             assert (reply.status, reply.headers["retry-after"], reply.error["type"]) == (429, "1", kind)
-            assert "One API key has at most 2 responses being made" in reply.error["message"]
+            assert "One API key may have at most 2 responses being made" in reply.error["message"]
             assert call(shared, "POST", path, {"model": "short", **body}, MODEST).status == 200
         with opened_socket(shared, GREEDY) as socket:
             refused = socket.turn(model="short", input="x").error
@@ -74,7 +74,7 @@ def test_s8_waiting_background_responses_are_limited_per_key_and_in_sum(shared: 
         queued = [respond(shared, GREEDY, model="short", background=True) for _ in range(3)]
         assert [each.status for each in queued] == [200, 200, 429]
         assert queued[2].error["code"] == "too_many_background_requests"
-        assert "One API key has at most 2 background responses" in queued[2].error["message"]
+        assert "One API key may have at most 2 background responses" in queued[2].error["message"]
         others = [respond(shared, MODEST, model="short", background=True) for _ in range(2)]
         assert [each.status for each in others] == [200, 429]
         assert others[1].headers["retry-after"] == "1"
@@ -109,7 +109,7 @@ def test_s8_readers_of_stored_responses_are_limited_per_key_and_in_sum(shared: s
             refused = call(shared, "GET", path, headers=GREEDY)
             assert (refused.status, refused.error["code"]) == (429, "too_many_readers")
             assert refused.headers["retry-after"] == "1"
-            assert "One API key has at most 2 readers" in refused.error["message"]
+            assert "One API key may have at most 2 readers" in refused.error["message"]
         refused = respond(shared, GREEDY, **asked, stream=True)
         assert (refused.status, refused.error["code"]) == (429, "too_many_readers")
         reading.enter_context(opened(shared, "GET", f"{theirs}?stream=true", headers=MODEST)).read(10)
@@ -153,7 +153,7 @@ def test_s8_what_waits_for_any_worker_is_limited_per_key_and_in_sum(upstream: Sc
         with serving(settings) as base, held_runs(base, GREEDY, 2), held_runs(base, MODEST, 2):
             queued = [respond(base, GREEDY, model="short", background=True) for _ in range(3)]
             assert [each.status for each in queued] == [200, 200, 429]
-            assert "One API key has at most 2 background responses" in queued[2].error["message"]
+            assert "One API key may have at most 2 background responses" in queued[2].error["message"]
             others = [respond(base, MODEST, model="short", background=True) for _ in range(2)]
             assert [each.status for each in others] == [200, 429]
             assert "The server has at most 3 background responses" in others[1].error["message"]

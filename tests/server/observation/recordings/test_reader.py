@@ -56,7 +56,7 @@ def test_exchanges_at_the_same_time_are_kept_apart_by_their_numbers(tmp_path: Pa
 @pytest.mark.parametrize(
     ("lines", "said"),
     [
-        ([], "line 1: there is nothing"),
+        ([], "line 1: it is empty"),
         ([asked()], "line 1: this is not a recording"),
         (["data: {}"], "line 1:"),
         ([HEAD | {"version": 2}], "line 1: version 2"),
@@ -65,7 +65,7 @@ def test_exchanges_at_the_same_time_are_kept_apart_by_their_numbers(tmp_path: Pa
         ([HEAD, answered()], "line 2: exchange 1 has not begun"),
         ([HEAD, asked(), chunk()], "line 3: exchange 1 has no status"),
         ([HEAD, asked(), answered(), answered()], "line 4: exchange 1 has a second status"),
-        ([HEAD, asked(), ended(), chunk()], "line 4: exchange 1 has ended"),
+        ([HEAD, asked(), ended(), chunk()], "line 4: exchange 1 has already ended"),
         ([HEAD, asked(), answered(), '{"type":"chunk","exchange":1,"at":1,"te'], "line 4:"),
         ([HEAD, asked(), answered(), chunk() | {"base64": "?"}], "line 4:"),
         ([HEAD, asked(), answered(status=20)], "line 3:"),
