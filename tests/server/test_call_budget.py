@@ -82,11 +82,11 @@ async def test_a_stream_of_twenty_tokens() -> None:
                 await bench.ask(stream=True, store=False)
                 await bench.reader.readuntil(b"0\r\n\r\n")
             counts.append(count)
-        fewest(counts).check(434, 67, 280)
+        fewest(counts).check(436, 67, 280)
 
 
 async def test_a_plain_request() -> None:
-    (await plain_request()).check(358, 64, 208)
+    (await plain_request()).check(360, 64, 209)
 
 
 async def test_a_request_that_has_a_choice_of_routes() -> None:
@@ -103,4 +103,4 @@ async def test_a_request_that_has_a_choice_of_routes() -> None:
             with counting() as count:
                 await bench.ask(store=False, prompt_cache_key="k")
             counts.append(count)
-        fewest(counts).check(387, 68, 228)
+        fewest(counts).check(389, 68, 228)

@@ -276,8 +276,10 @@ class DeltaReader:
 
     def end_nameless(self) -> list[Event]:
         """End the calls that have got no name."""
-        nameless = () if self._resolved is None else self._resolved.nameless()
-        return [event for slot in nameless for event in self._machine.tool_call_done(slot, cut=True)]
+        if self._resolved is None:
+            return []
+        slots = self._resolved.nameless()
+        return [event for slot in slots for event in self._machine.tool_call_done(slot, cut=True)]
 
     def close(self) -> list[Event]:
         """End the deltas: nothing more comes."""
