@@ -164,8 +164,6 @@ class MessageReader:
         reader(self, message, role)
         if (name := message.get("name", str)) is not None:
             self._carry_name(before, name)
-        for where in message.unread:
-            self._diagnostics.loss(where, "can't be expressed")
 
     def _carry_name(self, begun: int, name: str) -> None:
         """Keep the name of who speaks in a message, whose items begin there."""
