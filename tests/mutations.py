@@ -184,7 +184,9 @@ class Copy:
             "-preached",
             *words,
         ]
-        environment = os.environ | changed
+        # Run by a test, its own run of pytest is not a worker of the outer one.
+        outer = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+        environment = outer | changed
         subprocess.run(
             [*command, *tests], cwd=self.root, env=environment, stdout=subprocess.DEVNULL, check=False
         )

@@ -204,7 +204,7 @@ def test_what_is_not_a_file_is_never_replaced(url: str, tmp_path: Path) -> None:
     (tmp_path / "nowhere").symlink_to(tmp_path / "gone")
     for name in ("pipe", "nowhere"):
         refused = run("export", "--force", "--store", url, str(tmp_path / name))
-        assert (refused.exit_code, "is not a file" in refused.output) == (2, True)
+        assert (refused.exit_code, "is not a regular file" in refused.output) == (2, True)
     assert (tmp_path / "pipe").is_fifo()
 
 

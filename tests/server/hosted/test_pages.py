@@ -83,7 +83,7 @@ async def test_private_hosts_are_reached_where_the_operator_allows_them(files: F
 
 
 async def test_pages_have_a_size_and_a_type(files: Files) -> None:
-    with pytest.raises(HostedToolError, match="more than"):
+    with pytest.raises(HostedToolError, match="larger than 1024 bytes"):
         await opened(pages(page_bytes=1024), files.serve("/a", b"x" * 2000, "text/plain"), lambda _: True)
     with pytest.raises(HostedToolError, match="type"):
         await opened(pages(), files.serve("/a", b"x", "image/png"), lambda _: True)

@@ -231,7 +231,7 @@ def test_workers_find_the_folder_from_anywhere(
         (MINE.replace("{url}", "file:///etc/passwd"), 5, "is not an http:// or https:// address"),
         (MINE.replace("{url}", "http://h/v1?a=b"), 5, "has a query"),
         ("# " + "x" * 70_000, None, "a profile may have at most 65536 bytes"),
-        ("title = '\udce4'", None, "can't decode"),
+        ("title = '\udce4'", 1, "the file is not UTF-8: byte 0xe4"),
     ],
 )
 def test_a_file_that_is_wrong_is_named_with_its_line(
