@@ -82,25 +82,26 @@ class Timeouts(Struct, frozen=True, forbid_unknown_fields=True):
     """Timeouts of an upstream. An upstream without a table of its own has those of the top level."""
 
     connect: Seconds = 10.0
-    """For opening the connection."""
+    """How long opening a connection may take."""
     first_byte: Seconds = 300.0
-    """For the first byte of an answer."""
+    """How long the upstream may take from a request to the first byte of its answer."""
     idle: Seconds = 300.0
-    """Between two reads of an answer; comments do not count."""
+    """How long the upstream may send nothing within an answer. Comments do not count."""
     total: Seconds = 3600.0
-    """For a whole response."""
+    """How long a whole response may take."""
 
 
 class Retries(Struct, frozen=True, forbid_unknown_fields=True):
     """Retries of a request at the same upstream, before the first byte of its answer has arrived."""
 
     times: Annotated[int, Meta(ge=0, le=10)] = 0
-    """The number of retries."""
+    """The maximum number of retries. 0: none."""
     first_wait: Seconds = 0.5
-    """The wait before the first retry. Each further wait is twice as long. An upstream's `retry-after`
-    replaces it."""
+    """How long the server waits before the first retry. Each further wait is twice as long. An upstream's
+    `retry-after` replaces it."""
     longest_wait: Seconds = 20.0
-    """An upstream that asks for a longer wait is not retried."""
+    """The longest wait that an upstream may ask for. If it asks for a longer one, the request is not
+    retried."""
 
 
 Cause = Literal["connection", "401", "402", "403", "404", "408", "429", "5xx"]
@@ -109,48 +110,50 @@ CAUSES: Final[tuple[Cause, ...]] = get_args(Cause)
 
 
 class CircuitSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """Limits beyond which a failing upstream is left out, where another one can be asked."""
+    """When a failing upstream is left out, if another one can be asked."""
 
     failures: Annotated[int, Meta(ge=1, le=1000)] = 5
-    """The failures in a row, of a model with a key or of all connections, after which it is left out. A
-    failure counts if another upstream has answered the same request."""
+    """The number of failures in a row, of a model with a key or of all connections, after which it is left
+    out. A failure counts if another upstream has answered the same request."""
     seconds: Annotated[float, Meta(gt=0, le=600, extra={"unit": "seconds"})] = 30.0
-    """For how long it is left out. Then one request probes it, and each time that fails it is left out for
-    twice as long, at most for ten minutes."""
+    """How long it is left out. Then one request probes it. Each failed probe doubles the time, up to ten
+    minutes."""
 
 
 class Playback(Struct, frozen=True, forbid_unknown_fields=True):
-    """The way a recording answers (`url = "recording:FILE"`)."""
+    """How a recording answers (`url = "recording:FILE"`)."""
 
     speed: Annotated[float, Meta(gt=0, le=1e6)] | Literal["real", "max"] = "real"
-    """`real`, `max` (without waiting), or a factor."""
+    """`real` plays with the recorded pauses, `max` without any; a number is a factor."""
     match: Literal["request", "order"] = "request"
-    """`request` answers with the next exchange of the same model and the same last input, `order` with the
-    next one."""
+    """Which exchange answers a request: with `request` the next one of the same model and the same last
+    input, with `order` the next one."""
     loop: bool = False
-    """Whether playing begins again with the first exchange after the last one."""
+    """Whether the first exchange follows the last one."""
 
 
 class SocketSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """Limits of the WebSockets to an upstream, of each worker."""
+    """Limits of the WebSockets to an upstream. They apply to each worker."""
 
     connections: Count = 64
-    """The most connections. The one that was idle longest is closed for a new one; if all are busy, a request
-    goes over HTTP."""
+    """The maximum number of connections. Beyond it, the connection that was idle longest is closed; if none
+    is idle, the request goes over HTTP."""
     idle: Seconds = 300.0
-    """How long a connection is kept without a request."""
+    """How long a connection without requests is kept open."""
     age: Seconds = 3300.0
-    """How long a connection has new requests. OpenAI ends it after 60 minutes."""
+    """How long a connection is given new requests after it was opened. OpenAI closes connections after 60
+    minutes."""
     turns: Count = 1000
-    """The most requests of a connection."""
+    """The maximum number of requests on one connection."""
     prewarmed: Annotated[int, Meta(ge=0)] = 8
-    """The most connections that were opened ahead and have had no request yet. 0: none is opened ahead."""
+    """The maximum number of connections that are opened in advance and have had no request yet. 0: none
+    is."""
     prewarmed_per_key: Count = 2
-    """Of these, of one key. Without keys only the first of the two counts."""
+    """The maximum number of those for one key. Without keys, only `prewarmed` applies."""
     prewarmed_idle: Seconds = 60.0
-    """How long such a connection is kept without a request."""
+    """How long a connection that was opened in advance waits for its first request."""
     message_bytes: Annotated[int, Meta(ge=1024, le=256 * 1024 * 1024)] = 16 * 1024 * 1024
-    """The most bytes of a message of the upstream."""
+    """The maximum size of a message from the upstream, in bytes."""
 
 
 class CodexSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -158,18 +161,18 @@ class CodexSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     this."""
 
     path: str = "codex"
-    """The program. A name is searched in the server's `PATH`."""
+    """The program. A name without a folder is looked up in the server's `PATH`."""
     args: list[str] = []
     """Arguments after `app-server`, for example `["-c", "model_provider=local"]`."""
     env: dict[str, str] = {}
     """Additional environment variables of the process, for example its keys. Values may contain
-    `${VARIABLE}`. Of the server's own environment the process gets only variables that name folders and
+    `${VARIABLE}`. The process does not inherit the server's own variables, except those that name folders and
     languages."""
     home: str | None = None
     """The folder with Codex's configuration and login (`CODEX_HOME`). Default: the user's own."""
     cwd: str | None = None
-    """The folder that Codex works in, for all keys. Default: an empty folder for each key, removed at the
-    end."""
+    """The working directory of Codex, for all keys. Default: an empty folder for each key, which is removed
+    at the end."""
     sandbox: Literal["read-only", "workspace-write", "danger-full-access"] = "read-only"
     """What Codex's commands may do: `read-only`, `workspace-write` or `danger-full-access`. None of them
     limits reading to `cwd`."""
@@ -179,29 +182,29 @@ class CodexSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """When Codex asks: `untrusted`, `on-request` or `never`. Default: `never` if `approvals` is `never`,
     otherwise `on-request`."""
     processes: Annotated[int, Meta(ge=1, le=64)] = 1
-    """The most processes."""
+    """The maximum number of processes."""
     threads: Count = 64
-    """The most conversations that are kept. One that was removed is made again from its history."""
+    """The maximum number of conversations that are kept. One that was removed is rebuilt from its history."""
     turns: Count = 8
-    """The most turns at once."""
+    """The maximum number of turns in progress."""
     turns_per_key: Count = 4
-    """The most turns at once of one key."""
+    """The maximum number of turns in progress for one key."""
     queue: Annotated[int, Meta(ge=0)] = 32
-    """The most requests that wait for a turn. Further ones are refused."""
+    """The maximum number of requests that wait for a turn. Further ones are refused."""
     queue_seconds: Seconds = 30.0
-    """The most time that a request waits for a turn."""
+    """How long a request may wait for a turn."""
     start_seconds: Seconds = 30.0
-    """The time in which the process must be ready."""
+    """How long the process may take until it is ready."""
     answer_seconds: Seconds = 30.0
-    """The time in which Codex must answer a request of the server."""
+    """How long Codex may take to answer a request of the server."""
     approval_seconds: Seconds = 300.0
-    """The time that a turn waits for its client's answer."""
+    """How long a turn waits for its client to answer a request for approval."""
     stop_seconds: Seconds = 5.0
-    """The time in which an interrupted turn, or a stopped process, must end."""
+    """How long an interrupted turn, or a process that is asked to stop, may take to end."""
     line_bytes: Count = 16 * 1024 * 1024
-    """The most bytes of a line that Codex writes."""
+    """The maximum size of a line that Codex writes, in bytes."""
     turn_bytes: Count = 16 * 1024 * 1024
-    """The most bytes of a turn that wait for a slow client."""
+    """The maximum number of bytes of a turn that wait for a slow client. Beyond it, the turn fails."""
 
 
 class Tracing(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -209,29 +212,31 @@ class Tracing(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     owners."""
 
     folder: str | None = None
-    """The folder for the traces, relative to the file's folder. Default: no traces."""
+    """The folder for the traces, relative to the config's folder. Default: no traces."""
     when: Literal["always", "asked"] = "always"
-    """`always`, or `asked`: only for requests with the header `openresponses-trace: 1`."""
+    """Which requests are traced: `always` all of them, `asked` only those with the header
+    `openresponses-trace: 1`."""
     keys: list[str] = []
     """The keys whose requests may be traced, in the form of `api_keys`. Default: all."""
     retention: Annotated[str, Meta(pattern=r"^(forever|[0-9]{1,6}[smhdw])\Z")] = "1d"
     """How long traces are kept: for example `90m`, `12h`, `30d`, or `forever`."""
     bytes: Annotated[int, Meta(ge=128 * 1024)] = 64 * 1024 * 1024
-    """The most bytes of a trace. The rest is left out."""
+    """The maximum size of a trace, in bytes. What exceeds it is left out."""
     total_bytes: Annotated[int, Meta(ge=1024 * 1024)] = 1 << 30
-    """The most bytes of all traces. Beyond that, the oldest ones of the key with the most bytes are
-    removed."""
+    """The maximum size of all traces, in bytes. Beyond it, the oldest traces of the key that uses the most
+    are removed."""
 
 
 class WireKeys(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The keys whose clients read one wire, in the form of `api_keys`. A key is in one of the lists."""
+    """The wire that clients read, by their keys, in the form of `api_keys`. A key is in at most one of these
+    lists."""
 
     openai: list[str] = []
     """The keys of clients that read OpenAI's names."""
     openresponses: list[str] = []
-    """The keys of clients that read the published names."""
+    """The keys of clients that read the names of the published specification."""
     auto: list[str] = []
-    """The keys whose wire is chosen by each request and its client."""
+    """The keys whose wire is chosen for each request, by its fields and its client's name."""
 
 
 Algorithm = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
@@ -241,182 +246,192 @@ class OidcSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """An identity provider (OpenID Connect) whose tokens clients may send as keys."""
 
     issuer: Annotated[str, Meta(min_length=1)]
-    """What its tokens have as `iss`, exactly."""
+    """The `iss` of its tokens, exactly as they have it."""
     audience: Annotated[list[str], Meta(min_length=1)]
-    """What they have one of as `aud`."""
+    """The accepted values of `aud`. A token must have one of them."""
     jwks: str
-    """The https:// address of its keys (JWKS), or an http:// one on this machine. It is never read from a
+    """The address of its keys (JWKS), with https://, or http:// on this machine. It is never read from a
     token."""
     algorithms: Annotated[tuple[Algorithm, ...], Meta(min_length=1)] = ("RS256", "ES256")
-    """The algorithms of signatures that are accepted."""
+    """The accepted signature algorithms."""
     leeway: Annotated[float, Meta(ge=0, le=300, extra={"unit": "seconds"})] = 30.0
-    """How far its clock may be from this one."""
+    """How far the provider's clock may differ from this one, either way."""
     refresh: Annotated[float, Meta(ge=1, extra={"unit": "seconds"})] = 300.0
-    """How often its keys are read again. A token of an unknown key has them read at once, at most every ten
-    seconds."""
+    """How often its keys are read again. For a token of an unknown key they are read at once, but at most
+    every ten seconds."""
     owner_claim: str = "sub"
-    """The claim with the owner of what a token's client stores."""
+    """The claim that identifies the owner of what a token's client stores."""
     models: list[str] = []
-    """The names of models that its tokens are for, with `*` and `?` as wildcards. Default: all."""
+    """The names of models that its tokens may use, with `*` and `?` as wildcards. Default: all."""
     models_claim: str | None = None
-    """The claim with those names instead, a list or separated by spaces. A token without it is for none."""
+    """The claim with those names, used instead of `models`: a list, or a string with spaces between the
+    names. A token without it may use no model."""
     limits_claims: dict[
         Literal["requests_per_minute", "tokens_per_minute", "concurrent", "calls_per_day", "usd_per_day"], str
     ] = {}
-    """Limits of a token's owner, each with the claim that has it. Default: those of `limits`."""
+    """The claims that have limits of a token's owner, by limit. Default: the limits in `limits`."""
 
 
 class AwsSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """The credentials with which requests to Amazon's services are signed (extra `[bedrock]`)."""
 
     profile: str | None = None
-    """The profile of Amazon's own config and credentials files. Default: what the environment names:
-    `AWS_ACCESS_KEY_ID` and its kin, `AWS_PROFILE`, a web identity, a container's endpoint."""
+    """The profile in Amazon's own config and credentials files. Default: the credentials of the environment,
+    which are `AWS_ACCESS_KEY_ID` and its companions, `AWS_PROFILE`, a web identity or a container's
+    endpoint."""
     region: str | None = None
-    """The region in the signature. Default: the one in the address, else the environment's or the
-    profile's."""
+    """The region in the signature. Default: the one in the address, else the one of the environment or the
+    profile."""
 
 
 class UpstreamSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One upstream: a server with models. It must have a `url` or a `profile`."""
 
     url: str | None = None
-    """The address, with or without `/v1`, or `recording:FILE` for a recording that answers instead of a
-    server."""
+    """The address, with or without `/v1`. `recording:FILE` answers from a recording instead."""
     profile: str | None = None
-    """A known provider, for everything that is not set here."""
+    """A known provider, which supplies everything that is not set here."""
     name: str | None = None
-    """The name in other settings, in `upstream/model` and in messages. Default: the profile's name."""
+    """The name by which other settings, `upstream/model` and messages refer to it. Default: the profile's
+    name."""
     dialect: str | None = None
-    """`chat`, `responses`, `anthropic`, `gemini`, `bedrock` or `codex`. Default: the profile's, else
-    `chat`."""
+    """The API that it speaks: `chat`, `responses`, `anthropic`, `gemini`, `interactions`, `bedrock` or
+    `codex`. Default: the profile's, else `chat`."""
     model: str | None = None
-    """The name of the model in requests to the upstream. Default: the name that the client gives."""
+    """The model's name in requests to the upstream. Default: the name in the client's request."""
     models: list[str] = []
     """The names of models that it serves, with `*` and `?` as wildcards. Default: all."""
     api_key_env: str | None = None
-    """The environment variable with its key. A profile has the usual one."""
+    """The environment variable with its key. Default: the profile's."""
     api_key: str | None = None
     """Its key, as `${VARIABLE}`."""
     api_keys: list[str | list[str]] = []
-    """Several keys of it, instead of `api_key`: each as `${VARIABLE}`, or as a program and its arguments that
-    print it, as in `api_key_command`. When one is refused or limited, the next one is used."""
+    """Several keys, instead of `api_key`: each as `${VARIABLE}`, or as a program and its arguments that print
+    it, as in `api_key_command`. When one is refused or limited, the next one is used."""
     api_key_command: list[str] = []
-    """A program and its arguments that print its key, for keys that expire: the key alone, or a JSON object
-    with it and the time at which it expires. It is run again shortly before that time, and once when the key
-    is refused. Arguments may contain `${VARIABLE}`."""
+    """A program and its arguments that print its key, for keys that expire. It prints only the key, or a JSON
+    object with the key and its expiry. It is run again shortly before the expiry, and once when the key is
+    refused. Arguments may contain `${VARIABLE}`."""
     api_key_seconds: Seconds = 300.0
-    """How long a key that a program prints is used if it does not say when it expires."""
+    """How long a key that a program prints is used if it does not have an expiry."""
     api_key_header: str | None = None
-    """The header that has its key and nothing else, such as `api-key`. Default: the dialect's."""
+    """The header whose value is the key alone, such as `api-key`. Default: the dialect's."""
     query: dict[str, str] = {}
-    """Parameters in the address of all requests, such as `api-version`."""
+    """Query parameters that are added to the address of every request, such as `api-version`."""
     pass_through: bool = False
-    """Whether the client's key is sent to it, instead of its own if it has one. `api_keys` are not allowed
-    then, and other upstreams can be used directly from this machine alone, not through a proxy."""
+    """Whether the client's key is sent to it, if the client has one, instead of its own. Then `api_keys`
+    can't be set, and the server's other upstreams can be used only from this machine, directly, not through a
+    proxy."""
     headers: dict[str, str] = {}
-    """Additional headers of all requests. Values may contain `${VARIABLE}`."""
+    """Additional headers of every request. Values may contain `${VARIABLE}`."""
     session_headers: dict[str, str] = {}
-    """Headers with an id of the session, such as `x-session-id = "ses_{session}"`. They replace the
+    """Headers with an id of the session, for example `x-session-id = "ses_{session}"`. They replace the
     profile's."""
     proxy: str | None = None
-    """The proxy, as `http://user:${PASSWORD}@host:port`, or `none`. Default: the one of `HTTPS_PROXY`,
-    `HTTP_PROXY`, `ALL_PROXY` and `NO_PROXY`, which do not apply to this machine."""
+    """The proxy for its requests, as `http://user:${PASSWORD}@host:port`, or `none`. Default: the one that
+    `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and `NO_PROXY` name. They do not apply to addresses on this
+    machine."""
     socket: str | None = None
-    """A Unix socket that is used instead of the address's host and port. `url = "unix:/path"` names one
+    """A Unix socket to connect to, instead of the address's host and port. `url = "unix:/path"` names one
     too."""
     verify: bool | Literal["system"] = True
-    """Which authorities may sign its certificate: `true` for those of OpenSSL, which `SSL_CERT_FILE`
-    replaces, `"system"` for those of the operating system. With `false` the certificate is not checked, so
-    that anybody on the network path can read everything."""
+    """The trusted certificate authorities: `true` for those of OpenSSL, which `SSL_CERT_FILE` replaces,
+    `"system"` for those of the operating system. With `false` the certificate is not checked, so that anybody
+    on the network path can read everything."""
     ca_file: str | None = None
-    """A file in PEM with the authorities that are trusted instead."""
+    """A PEM file with the trusted certificate authorities, instead of those of `verify`."""
     client_cert: str | None = None
-    """A file in PEM with the client certificate and its key."""
+    """A PEM file with the client certificate and its key."""
     client_key: str | None = None
-    """The file with that key, if it is separate."""
+    """A PEM file with that key, if it is in a file of its own."""
     options: dict[str, Any] = {}
-    """Options of the dialect, for what differs between its servers. They replace the profile's."""
+    """Options of the dialect, for differences between its servers. They replace the profile's."""
     model_options: dict[str, dict[str, Any]] = {}
-    """The same for single models, by name in lower case, with `*` and `?` as wildcards."""
+    """Options of the dialect for individual models, by name in lower case, with `*` and `?` as wildcards."""
     fetch: list[Literal["files", "images"]] = []
-    """The addresses in requests that this server fetches, for an upstream that does not: `files`
-    (`file_url`) and `images` (`image_url`). They lead to the public internet alone. Default: none."""
+    """What this server fetches from the addresses in requests, for an upstream that does not: `files`
+    (`file_url`) and `images` (`image_url`). It fetches from the public internet only. Default: nothing."""
     reasoning_as: Literal["raw", "summary", "both"] = "raw"
-    """How raw reasoning is shown: `raw`, as a `summary`, because some clients show only summaries, or as
-    `both`. A request's header `openresponses-reasoning-as` takes precedence."""
+    """How clients get raw reasoning: as it is (`raw`), as a `summary`, for clients that show only summaries,
+    or as `both`. The header `openresponses-reasoning-as` of a request takes precedence."""
     timeouts: Timeouts | None = None
-    """Its timeouts, instead of those of the top level."""
+    """The upstream's own timeouts, used instead of those of the top level."""
     retries: Retries = Retries()
-    """Its retries."""
+    """The upstream's retries."""
     text_after_tools: bool | None = None
-    """Whether clients of Chat Completions get the text after a tool call. Default: yes, except from the
+    """Whether clients of Chat Completions get text that follows a tool call. Default: yes, except from the
     dialect `codex`."""
     failover: list[str] = []
-    """The upstreams that are asked when this one is down or busy, as `name` or `name/model`."""
+    """The upstreams that are tried when this one is down or busy, as `name` or `name/model`."""
     failover_on: list[Cause] = msgspec.field(default_factory=lambda: list(CAUSES))
-    """The causes for which another upstream, or another key, is asked before anything of an answer was sent:
-    `connection` (it can't be reached, or the connection is lost), a status, where `403` means the key, the
-    region or the plan and `404` the model, and `5xx`. Default: all of them."""
+    """The failures after which another upstream, or another key, is tried if nothing of the answer was sent:
+    `connection` (the upstream can't be reached, or the connection is lost) or a status, where `403` is about
+    the key, the region or the plan, `404` about the model, and `5xx` any server error. Default: all of
+    them."""
     weight: Annotated[float, Meta(gt=0, le=1000)] = 1.0
-    """Its share of the requests for models that other upstreams name too, if `balance` is not `order`."""
+    """Its share of the requests for models that other upstreams serve too, relative to their weights, if
+    `balance` is not `order`."""
     circuit: CircuitSettings = CircuitSettings()
-    """When it is left out."""
+    """When the upstream is left out because it fails."""
     playback: Playback = Playback()
-    """How it answers if it is a recording."""
+    """How the upstream answers if it is a recording."""
     trace_context: bool = False
-    """Whether requests carry their span in `traceparent` (OpenTelemetry, extra `[otel]`)."""
+    """Whether requests have their span in the header `traceparent` (OpenTelemetry, extra `[otel]`)."""
     codex: CodexSettings | None = None
-    """The process, for the dialect `codex`."""
+    """The process of Codex, for the dialect `codex`."""
     aws: AwsSettings | None = None
     """The credentials, for the dialect `bedrock` without a key."""
     websocket: bool | None = None
-    """Whether streamed requests go over WebSockets, for the dialect `responses`: one for each conversation,
-    on which each request is sent as the difference to the last one. A request goes over HTTP if no WebSocket
-    can be opened. Default: as the profile says, if the address is the profile's own; else `false`."""
+    """Whether streamed requests go over WebSockets, for the dialect `responses`. Each conversation has its
+    own, on which a request has only what is new since the last one. A request goes over HTTP if no WebSocket
+    can be opened. Default: the profile's, if the address is the profile's own; else `false`."""
     websockets: SocketSettings = SocketSettings()
-    """The limits of these."""
+    """The limits of these WebSockets."""
 
 
 class HostedLimits(Struct, frozen=True, forbid_unknown_fields=True):
-    """Limits of the tools that this server runs itself in a response."""
+    """Limits of the tools that this server runs itself."""
 
     rounds: Count = 16
-    """The answers of the model in one response. In the last one it can't call these tools."""
+    """The maximum number of the model's answers in one response. In the last one it can't call these
+    tools."""
     calls: Count = 32
-    """The calls in one response. A request's `max_tool_calls` can lower it."""
+    """The maximum number of calls in one response. A request's `max_tool_calls` can lower it."""
     calls_per_day_per_key: Count | None = None
-    """The calls of one key in a day (UTC), counted over all workers with Redis, else by each for itself.
-    Without keys it is that of all. Default: any number."""
+    """The maximum number of calls of one key in a day (UTC), counted across all workers with Redis, else by
+    each worker separately. Without keys, all clients count as one. Default: unlimited."""
     seconds: Seconds = 60.0
-    """The time for one call."""
+    """How long one call may take."""
     result_bytes: Annotated[int, Meta(ge=256, le=1024 * 1024)] = 32 * 1024
-    """The bytes of a result that the model is sent, and that are kept with the response. The rest is cut."""
+    """The maximum size of a result, in bytes. The model gets, and the response keeps, only that much of
+    it."""
 
 
 class WebSearchSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Web search that this server runs for models (`web_search`, `web_search_preview`)."""
 
     provider: Literal["searxng", "brave", "tavily", "exa", "duckduckgo"]
-    """Whose search it is. `duckduckgo` reads the page that its site has for browsers without scripts."""
+    """The search provider. `duckduckgo` is searched through the page of its site for browsers without
+    scripts."""
     url: str | None = None
-    """The provider's address. `searxng` needs one, of an instance that answers in JSON. Default: the
+    """The provider's address. `searxng` needs the address of an instance that answers in JSON. Default: the
     provider's own."""
     api_key: str | None = None
-    """Its key, as `${VARIABLE}`. `brave`, `tavily` and `exa` need one."""
+    """The provider's key, as `${VARIABLE}`. `brave`, `tavily` and `exa` need one."""
     results: Annotated[int, Meta(ge=1, le=20)] = 8
-    """The results of a search. A request's `search_context_size` halves or doubles them."""
+    """The number of results of a search. A request's `search_context_size` halves or doubles it."""
     seconds: Seconds = 15.0
-    """The time for a search, and for a page."""
+    """How long a search, or opening a page, may take."""
     when: Literal["missing", "always"] = "missing"
-    """`missing`: for upstreams that do not search themselves; `always`: for all."""
+    """For which upstreams the server searches: `missing` for those without a search of their own, `always`
+    for all."""
     pages: bool = True
-    """Whether the model may open pages and look for text in them. They are at public addresses."""
+    """Whether the model may open pages and find text in them. Only public addresses are opened."""
     page_bytes: Annotated[int, Meta(ge=1024, le=64 * 1024 * 1024)] = 4 * 1024 * 1024
-    """The bytes of a page. All pages of one request may have four times as many; of each, a million
-    characters of text are read."""
+    """The maximum size of a page, in bytes. All pages of one request may have four times as many, and only
+    the first million characters of a page's text are read."""
     private_hosts: list[str] = []
-    """Hosts of pages that may be at private addresses, such as `wiki.internal`. Default: none."""
+    """Hosts whose pages may be at private addresses, such as `wiki.internal`. Default: none."""
 
 
 class FunctionSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -424,50 +439,50 @@ class FunctionSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     process."""
 
     module: str
-    """The file of the module, relative to the file's folder, or its import name."""
+    """The module: the path of its file, relative to the config's folder, or its import name."""
     registry: str = "registry"
-    """The name of the `ToolRegistry` in it."""
+    """The name of the `ToolRegistry` in the module."""
     label: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{1,64}\Z")] = "functions"
-    """What clients see their calls under, as `server_label` of `mcp_call` items."""
+    """The `server_label` of the `mcp_call` items that clients see for calls of these functions."""
     models: list[str] = []
-    """The names of models whose requests are offered them, with `*` and `?` as wildcards. Default: all."""
+    """The names of models that are offered the functions, with `*` and `?` as wildcards. Default: all."""
 
 
 class McpServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """An MCP server whose tools this server runs for models. It has a `command` or a `url`. All keys may use
-    it, over one connection for each worker."""
+    """An MCP server whose tools this server runs for models. It has a `command` or a `url`. All keys share
+    one connection to it in each worker."""
 
     name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{1,64}\Z")]
-    """Its name, which requests give as `server_label`, without a `server_url`, or as `connector_id`."""
+    """The name by which requests refer to it: `server_label` without a `server_url`, or `connector_id`."""
     command: str | None = None
-    """The program of a server on stdio, which is started when it is first used."""
+    """The program of an MCP server on stdio. It is started when it is first used."""
     args: list[str] = []
     """The program's arguments."""
     env: dict[str, str] = {}
-    """Additional environment variables of the program. Values may contain `${VARIABLE}`. Of the server's own
-    environment it gets only variables that name folders and languages."""
+    """Additional environment variables of the program. Values may contain `${VARIABLE}`. The program does not
+    inherit the server's own variables, except those that name folders and languages."""
     cwd: str | None = None
-    """The folder that the program works in, relative to the file's folder. Default: that of the server."""
+    """The working directory of the program, relative to the config's folder. Default: the server's."""
     url: str | None = None
-    """The address of a server over streamable HTTP."""
+    """The address of an MCP server over streamable HTTP."""
     headers: dict[str, str] = {}
-    """Headers of each request to this address. Values may contain `${VARIABLE}`."""
+    """Headers of every request to this address. Values may contain `${VARIABLE}`."""
     api_key_env: str | None = None
-    """The environment variable with the key that goes to this address as `authorization: Bearer`."""
+    """The environment variable with the key that is sent to this address as `authorization: Bearer`."""
     description: str | None = None
-    """What its tools are for, which goes before the description of each. Default: the request's
+    """What its tools are for. The model gets it before the description of each tool. Default: the request's
     `server_description`."""
     allowed_tools: list[str] | None = None
     """The tools that requests may use. Default: all."""
     require_approval: Literal["always", "never"] | list[str] = "never"
-    """The tools whose calls need a client's approval whatever the request says: `always` for all, `never`
-    for none, or their names. A request can require more."""
+    """The tools whose calls always need a client's approval: `always` for all, `never` for none, or their
+    names. A request can require approval for more tools, not for fewer."""
     start_seconds: Seconds = 30.0
-    """The time in which it must be ready, and must answer with its list of tools."""
+    """How long it may take until it is ready and has sent its list of tools."""
     call_seconds: Seconds = 60.0
-    """The time in which a call must have ended."""
+    """How long a call may take."""
     list_seconds: Seconds = 300.0
-    """How long its list of tools is valid, unless it says earlier that the list has changed."""
+    """How long its list of tools is kept, unless it reports a change earlier."""
 
 
 Forwarded = Literal["audio", "completions", "embeddings", "images", "moderations", "rerank"]
@@ -481,165 +496,184 @@ Dollars = Annotated[float, Meta(ge=0, le=1e6)]
 
 
 class TokenPrice(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The price of tokens, in US dollars for a million."""
+    """The price of tokens, in US dollars per million."""
 
     input: Dollars | None = None
     """Input tokens."""
     cached_input: Dollars | None = None
-    """Input from the upstream's cache. Default: as input."""
+    """Input tokens read from the upstream's cache. Default: the price of `input`."""
     cache_write: Dollars | None = None
-    """Input that the upstream put into its cache. Default: as input."""
+    """Input tokens written to the upstream's cache. Default: the price of `input`."""
     output: Dollars | None = None
     """Output tokens."""
     reasoning: Dollars | None = None
-    """Reasoning. Default: as output."""
+    """Reasoning tokens. Default: the price of `output`."""
 
 
 class PriceTier(TokenPrice, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The price of tokens in requests with long input, in US dollars for a million."""
+    """The price of tokens in requests with long input, in US dollars per million."""
 
     above: Count
-    """The input tokens beyond which all tokens of a request cost this."""
+    """The number of input tokens above which these prices apply to all tokens of a request."""
     # which a tier has to name
     input: Dollars
     output: Dollars
 
 
 class Price(TokenPrice, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The price of a model: its tokens in US dollars for a million, the rest in US dollars."""
+    """The price of a model: tokens in US dollars per million, everything else in US dollars."""
 
     tiers: Annotated[tuple[PriceTier, ...], Meta(max_length=8)] = ()
-    """Other prices of tokens, for requests with long input."""
+    """Other prices of tokens for requests with long input."""
     per_image: Dollars | None = None
-    """An image of `/v1/images/…`, where the answer does not count tokens or tokens have no price."""
+    """One image of `/v1/images/…`. It applies if the answer reports no tokens, or tokens have no price."""
     per_character: Dollars | None = None
-    """A character of the `input` of `/v1/audio/speech`, in the same cases."""
+    """One character of the `input` of `/v1/audio/speech`. It applies if the answer reports no tokens, or
+    tokens have no price."""
     per_second: Dollars | None = None
-    """A second of a recording for `/v1/audio/transcriptions` and `…/translations`, in the same cases."""
+    """One second of a recording for `/v1/audio/transcriptions` or `…/translations`. It applies if the answer
+    reports no tokens, or tokens have no price."""
     unreported_seconds: Annotated[int, Meta(ge=0, le=10_000_000)] | None = None
-    """The seconds that count for a recording whose answer does not say how long it was. Default: what it
-    costs is not known."""
+    """The length, in seconds, that counts for a recording if the answer does not report one. Default: the
+    cost of such a recording is unknown."""
     per_request: Dollars | None = None
-    """Each request, beside what it is counted in."""
+    """One request, in addition to its other costs."""
 
 
 class Capabilities(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The capabilities of a model. One that is not set is unknown."""
+    """The capabilities of a model. Those that are not set are unknown."""
 
     context_window: Count | None = None
-    """The most tokens of input and output together."""
+    """The maximum number of tokens, input and output together."""
     max_input_tokens: Count | None = None
-    """The most tokens of the input. Default: the window without the output."""
+    """The maximum number of input tokens. Default: the context window minus the output."""
     max_output_tokens: Count | None = None
-    """The most tokens of an answer."""
+    """The maximum number of tokens in an answer."""
     tools: bool | None = None
-    """Whether it calls tools."""
+    """Whether it can call tools."""
     max_tools: Count | None = None
-    """The most tools of a request. If there are more, the agent in the terminal offers the first ones."""
+    """The maximum number of tools in a request. If there are more, the agent in the terminal offers the first
+    ones."""
     streaming_tool_calls: bool | None = None
-    """Whether it calls tools in streams too. If not, requests with tools ask for whole answers."""
+    """Whether it can call tools in a stream. If not, requests with tools ask the upstream for whole
+    answers."""
     images: bool | None = None
     """Whether it accepts images."""
     reasoning: bool | None = None
-    """Whether it reasons before it answers."""
+    """Whether it can reason before it answers."""
     efforts: list[Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]] | None = None
-    """The levels of `reasoning.effort` that it has, with `none` if its reasoning can be turned off. For
-    another one the nearest goes out, with a loss. An upstream's option `efforts` goes before this."""
+    """The levels of `reasoning.effort` that it accepts, with `none` if reasoning can be turned off. Any other
+    level is replaced by the nearest one, with a loss. An upstream's option `efforts` takes precedence."""
 
 
 class Limits(Struct, frozen=True, forbid_unknown_fields=True):
-    """Limits of a request, and of all together. The refusal of what is beyond names the limit."""
+    """Limits of one request, and of all requests together. Beyond a limit, the error names it."""
 
     header_bytes: Count = 64 * 1024
-    """A request's line and headers."""
+    """The maximum size of the request line and the headers, in bytes."""
     tools: Count = 1024
-    """The tools that a request declares, including those in namespaces and in input items."""
+    """The maximum number of tools that a request declares, including those in namespaces and in input
+    items."""
     depth: Annotated[int, Meta(ge=8, le=500)] = 128
-    """The nesting of a request's JSON."""
+    """The maximum nesting of a request's JSON."""
     json_values: Count = 500_000
-    """The values in a request's JSON, including containers and their values."""
+    """The maximum number of values in a request's JSON. Objects and arrays count, and so do the values in
+    them."""
     items: Count = 10_000
-    """The items of the input and of the turns that it continues, and of a conversation."""
+    """The maximum number of items: of a request's input together with the turns that it continues, and of a
+    conversation."""
     output_bytes: Count = 256 * 1024 * 1024
-    """The bytes that an upstream sends for a response. Frames without an event count more."""
+    """The maximum number of bytes that an upstream sends for one response. Beyond it, the response fails. A
+    comment, or a frame without an event, counts 128 bytes more."""
     choices: Count = 8
-    """The greatest `n` of a Chat Completions request."""
+    """The maximum number of choices (`n` of Chat Completions, `candidateCount` of Gemini) in a request."""
     concurrent: Count = 2000
-    """Responses in progress, of all keys. Without keys only this one of the two counts."""
+    """The maximum number of responses in progress, of all keys together. Without keys, only this one of the
+    two applies."""
     concurrent_per_key: Count = 500
-    """Responses in progress, of one key."""
+    """The maximum number of responses in progress, of one key."""
     background: Count = 5000
-    """Background responses that wait, of all keys. Without keys only this one of the two counts."""
+    """The maximum number of background responses that wait, of all keys together. Without keys, only this one
+    of the two applies."""
     background_per_key: Count = 1000
-    """Background responses that wait, of one key."""
+    """The maximum number of background responses that wait, of one key."""
     readers: Count = 1000
-    """Readers of stored responses (streams, whole responses and pages of input), of all keys. Without keys
-    only this one of the two counts."""
+    """The maximum number of readers of stored responses (streams, whole responses and pages of input), of all
+    keys together. Without keys, only this one of the two applies."""
     readers_per_key: Count = 200
-    """Readers of stored responses, of one key."""
+    """The maximum number of readers of stored responses, of one key."""
     conversation_bytes: Count = 32 * 1024 * 1024
-    """The conversation that `previous_response_id` or `conversation` names."""
+    """The maximum size, in bytes, of the conversation that a request continues with `previous_response_id` or
+    `conversation`."""
     conversations_per_key: Annotated[int, Meta(ge=1, le=10**9)] = 10_000
-    """Stored conversations of one key or, without keys, of all."""
+    """The maximum number of stored conversations of one key. Without keys, of all clients."""
     reference_bytes: Count = 4 * 1024 * 1024
-    """The items that the `item_reference`s of a request name."""
+    """The maximum size, in bytes, of all items that a request names by `item_reference`."""
     stored_reference_bytes: Count = 64 * 1024
-    """The same for a request that is stored, because they are stored with it, in addition to 32 times its own
-    input."""
+    """The size, in bytes, that the items which a request names by `item_reference` may have if the request is
+    stored, since they are stored with it. It is added to 32 times the size of the request's own input."""
     loaded_bytes: Count = 512 * 1024 * 1024
-    """Conversations and bodies in memory at once, uncompressed, including bodies that have arrived in part,
-    of all keys. Without keys only this one of the two counts."""
+    """The maximum number of bytes of conversations and bodies in memory, uncompressed, including bodies that
+    are still being received, of all keys together. Without keys, only this one of the two applies."""
     loaded_bytes_per_key: Count = 128 * 1024 * 1024
-    """Conversations and bodies in memory at once, of one key."""
+    """The maximum number of bytes of conversations and bodies in memory, of one key."""
     fetched_files: Count = 16
-    """The files that are fetched for a request, with those of the turns that it continues."""
+    """The maximum number of files that are fetched for a request, including those of the turns that it
+    continues."""
     fetched_bytes: Count = 16 * 1024 * 1024
-    """The bytes of these files."""
+    """The maximum size of all these files together, in bytes."""
     fetch_seconds: Seconds = 20.0
-    """The time for fetching a file."""
+    """How long fetching one file may take."""
     mcp_tools: Count = 128
-    """The tools of an MCP server that a request may use."""
+    """The maximum number of tools of one MCP server. If it has more, its list fails."""
     mcp_message_bytes: Annotated[int, Meta(ge=1024, le=64 * 1024 * 1024)] = 1024 * 1024
-    """A message of an MCP server, such as a result, and its whole list of tools."""
+    """The maximum size, in bytes, of a message of an MCP server, such as a result, and of its whole list of
+    tools."""
     mcp_calls_per_key: Count = 16
-    """Calls of tools of MCP servers at once, of one key; without keys, of all."""
+    """The maximum number of calls of MCP tools in progress, of one key. Without keys, of all clients. Further
+    calls fail."""
     mcp_connections: Count = 256
-    """Connections to MCP servers that requests named, of all keys."""
+    """The maximum number of connections to MCP servers that requests have named, of all keys together. Beyond
+    it, an unused one is closed; if all are in use, the new one fails."""
     mcp_connections_per_key: Count = 16
-    """Connections to MCP servers that requests named, of one key."""
+    """The maximum number of connections to MCP servers that requests have named, of one key."""
     schema_bytes: Count = 256 * 1024
-    """A JSON schema for the answer."""
+    """The maximum size of a JSON schema for the answer, in bytes."""
     schema_nodes: Count = 10_000
-    """The values in a JSON schema for the answer."""
+    """The maximum number of values in a JSON schema for the answer."""
     schema_seconds: Seconds = 5.0
-    """The time for validating an answer against its schema."""
+    """How long validating an answer against its schema may take."""
     grace: Seconds = 10.0
-    """The time that responses in progress have after Ctrl-C or a second signal."""
+    """How long responses in progress may continue after Ctrl-C or a second signal."""
     header_seconds: Seconds = 20.0
-    """The time in which the headers of a request must arrive."""
+    """How long the headers of a request may take to arrive."""
     body_seconds: Seconds = 30.0
-    """The interval in each of which a body or WebSocket message must bring 1 KB/s on average, or its end."""
+    """The interval in which a body or WebSocket message must arrive at 1 KB/s on average, or end."""
     body_total_seconds: Seconds = 600.0
-    """The time in which a body or WebSocket message must arrive."""
+    """How long a whole body or WebSocket message may take to arrive."""
     write_seconds: Seconds = 60.0
-    """The time after which a client that reads nothing is disconnected."""
+    """How long a client may read nothing before it is disconnected."""
     idle_seconds: Seconds = 75.0
-    """The time that a connection is kept open for the next request."""
+    """How long a connection is kept open for its next request."""
     connections: Count = 4000
-    """Open connections of a process."""
+    """The maximum number of open connections of one process. Beyond it, idle connections are closed first."""
     sockets: Count = 1000
-    """Open WebSockets, of all keys. Without keys only this one of the two counts."""
+    """The maximum number of open WebSockets, of all keys together. Without keys, only this one of the two
+    applies."""
     sockets_per_key: Count = 100
-    """Open WebSockets, of one key."""
+    """The maximum number of open WebSockets, of one key."""
     requests_per_minute_per_key: Annotated[int, Meta(ge=1, le=10**9)] | None = None
-    """Requests for a response, of one key. Default: any number."""
+    """The maximum number of requests for a response in a minute, of one key. Default: unlimited."""
     tokens_per_minute_per_key: Annotated[int, Meta(ge=1, le=10**12)] | None = None
-    """Tokens in and out, of one key, counted when a response has ended. Default: any number."""
+    """The maximum number of input and output tokens in a minute, of one key. They count when a response has
+    ended. Default: unlimited."""
     usd_per_day_per_key: Dollars | None = None
-    """US dollars that the responses of one key cost in a day (UTC) by `prices` and `models_file`, counted
-    when a response has ended. A model without a price is refused. Default: any number."""
+    """The maximum cost of the responses of one key in a day (UTC), in US dollars, by `prices` and
+    `models_file`. It counts when a response has ended. Requests for a model without a price are refused.
+    Default: unlimited."""
     stored_bytes_per_key: Count | None = None
-    """Stored responses with their input and events, and conversations, of one key. Default: any number."""
+    """The maximum number of stored bytes of one key: responses with their input and events, and
+    conversations. Default: unlimited."""
 
 
 _RECORDING: Final = "recording:"
@@ -672,86 +706,90 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """All settings of `serve`. Without upstreams the built-in demo model is served."""
 
     host: str = "127.0.0.1"
-    """The address to listen on. Beyond loopback `api_keys` are required."""
+    """The address to listen on. An address other than loopback needs `api_keys`, `managed_keys` or `oidc`."""
     port: Annotated[int, Meta(ge=0, le=65535)] = 8080
-    """The port to listen on; 0 for any free one."""
+    """The port to listen on. 0: any free one."""
     workers: Count = 1
     """The number of worker processes."""
     upstreams: list[UpstreamSettings] = []
-    """The upstreams, each a table of its own."""
+    """The upstreams, a table for each."""
     balance: Literal["order", "round_robin", "least_busy"] = "order"
-    """Which of the upstreams that name the same model is asked: the first one in the `order` of the file that
-    is not left out, each in turn (`round_robin`), or the one with the fewest requests in progress. A session
-    stays where its prompt cache is."""
+    """How an upstream is chosen if several name the requested model: `order` for the first one in the file,
+    `round_robin` for each in turn, `least_busy` for the one with the fewest requests in progress. Those that
+    are left out are skipped. A session stays at the upstream that has its prompt cache."""
     aliases: dict[str, str] = {}
-    """Additional names of models, each for another name or for `upstream/model`."""
+    """Additional names of models. Each stands for another name or for `upstream/model`."""
     profiles: str | None = None
-    """A folder with profiles of your own, one `NAME.toml` each, relative to the file's folder. They replace
+    """A folder with profiles of your own, one `NAME.toml` each, relative to the config's folder. They replace
     known ones of the same name."""
     prompts: str | None = None
-    """A folder with prompts that requests name as `prompt`, one `ID.toml` each, relative to the file's
-    folder. It is read at the start. Default: no prompts."""
+    """A folder with the prompts that requests name as `prompt`, one `ID.toml` each, relative to the config's
+    folder. It is read when the server starts. Default: no prompts."""
     default_model: str | None = None
-    """The model of requests that name none."""
+    """The model for requests that name none."""
     models: dict[str, Capabilities] = {}
-    """The capabilities of models, by their names, with `*` and `?` as wildcards."""
+    """The capabilities of models, by name, with `*` and `?` as wildcards."""
     prices: dict[str, Price] = {}
-    """The prices of models, by the names that clients give them, with `*` and `?` as wildcards, before those
-    of `models_file`. What a model without one costs is not known."""
+    """The prices of models, by the names that clients use, with `*` and `?` as wildcards. They take
+    precedence over those of `models_file`. The cost of a model without a price is unknown."""
     models_file: str | None = None
-    """A file of more models, as `openresponses-bridge models sync` writes it, relative to the file's folder.
-    It is read at the start. `[models]` and what upstreams report go before it, the table that ships with the
-    server behind it. Its prices are by the names that upstreams give models."""
+    """A file with further models, as `openresponses-bridge models sync` writes it, relative to the config's
+    folder. It is read when the server starts. `[models]` and the upstreams' own lists take precedence over
+    it, and it takes precedence over the table that is part of the server. Its prices are by the names that
+    upstreams use."""
     tokenizers: dict[str, str] = {}
-    """The tokenizers of models, by their names, with `*` and `?` as wildcards: the path of a
-    `tokenizer.json`, or an encoding as `tiktoken:o200k_base`. They need the extra `[tokenizers]`. Nothing is
-    downloaded. For other models tokens are estimated."""
+    """The tokenizers of models, by name, with `*` and `?` as wildcards: the path of a `tokenizer.json`, or an
+    encoding such as `tiktoken:o200k_base`. They need the extra `[tokenizers]`. Nothing is downloaded. For
+    other models, tokens are estimated."""
     discovery: Seconds = 60.0
-    """How long the lists of models of the upstreams are valid."""
+    """How long the upstreams' lists of models are kept."""
     api_keys: list[str] = []
-    """The keys of clients: keys, `${VARIABLE}` or `sha256:…`. Only hashes are kept."""
+    """The keys of clients, each as the key itself, as `${VARIABLE}` or as its hash, `sha256:…`. The server
+    keeps only hashes."""
     managed_keys: bool = False
-    """Whether keys that `openresponses-bridge keys` manages in the store are accepted too. Then each request
-    needs a key, also while there are none."""
+    """Whether keys that `openresponses-bridge keys` manages in the store are accepted too. If so, each
+    request needs a key, even while there are none."""
     oidc: list[OidcSettings] = []
-    """Identity providers whose tokens are accepted too, each a table of its own. They need the extra
-    `[oidc]`."""
+    """Identity providers whose tokens are accepted too, a table for each. They need the extra `[oidc]`."""
     operator_keys: list[str] = []
-    """The keys for `/metrics`, in the same forms."""
+    """The keys for `/metrics` and `/v1/routes`, in the forms of `api_keys`. Default: only direct requests
+    from this machine may read them."""
     tools: HostedLimits = HostedLimits()
     """Limits of the tools that this server runs itself."""
     web_search: WebSearchSettings | None = None
     """Web search that this server runs for models. Default: none."""
     functions: list[FunctionSettings] = []
-    """Functions of Python modules that this server runs for models, each a table of its own."""
+    """Functions of Python modules that this server runs for models, a table for each module."""
     mcp_servers: list[McpServerSettings] = []
-    """MCP servers whose tools this server runs, each a table of its own. They need the extra `[mcp]`."""
+    """MCP servers whose tools this server runs for models, a table for each. They need the extra `[mcp]`."""
     mcp_hosts: list[str] = []
     """The hosts of MCP servers that requests may name in `server_url`: `mcp.example.com`, with a port other
-    than 443 as `mcp.example.com:8443`, `*.example.com` for all names below it, or `*` for any. Only https://
-    addresses of the public internet are reached. Default: none."""
+    than 443 as `mcp.example.com:8443`, `*.example.com` for all names below it, or `*` for any. They are
+    reached only with https:// and at public addresses. Default: none."""
     mcp_private_hosts: list[str] = []
-    """More of them, in the same forms but without `*`, which may be at private addresses and at http://
-    ones, such as `127.0.0.1:9000`."""
+    """Further hosts of that kind, in the same forms but without `*`, that may be at private addresses or use
+    http://, such as `127.0.0.1:9000`."""
     wire: Literal["auto", "openai", "openresponses"] = "auto"
-    """The spelling of the protocol that clients read: `openai`, `openresponses`, or `auto`, by what a request
-    carries and by its client's name. The header `openresponses-wire` takes precedence, then `wire_keys`."""
+    """The spelling of the protocol that clients read: `openai`, `openresponses`, or `auto`, which chooses by
+    the fields of a request and its client's name. The header `openresponses-wire` takes precedence, then
+    `wire_keys`."""
     wire_keys: WireKeys | None = None
-    """The wire by the client's key."""
+    """The wire for single keys."""
     forwarding: list[Forwarded] = msgspec.field(default_factory=lambda: list(_FORWARDED))
-    """The endpoints whose requests go on to the model's upstream as they are: `completions`, `embeddings`,
-    `moderations`, `rerank`, `images`, `audio`. Providers bill the last two by picture and minute, which
-    limits of tokens do not count."""
+    """The endpoints whose requests are forwarded to the model's upstream unchanged: `completions`,
+    `embeddings`, `moderations`, `rerank`, `images`, `audio`. Providers bill the last two by image and minute,
+    which limits of tokens do not cover."""
     cors_origins: list[str] = []
-    """Origins of web pages that may make requests, as `https://app.example`, or `*`."""
+    """The origins of web pages that may make requests, such as `https://app.example`, or `*` for any."""
     allowed_hosts: list[str] = []
-    """The names of the server in addition to those of loopback, without ports. Without keys, requests with
-    other names are refused."""
+    """The host names of the server, without ports, in addition to those of loopback. Without keys, requests
+    to any other host name are refused."""
     sealing_key_env: str | None = None
-    """The variable with the key for `encrypted_content`, 32 bytes in hex or base64, or several with commas
-    between them: the first seals, all open. Default: a key that is made and kept in the data folder."""
+    """The environment variable with the key for `encrypted_content`: 32 bytes in hex or base64, or several
+    keys with commas between them, of which the first encrypts and all decrypt. Default: a key that the server
+    generates and keeps in the data folder."""
     limits: Limits = Limits()
-    """Limits of requests."""
+    """Limits of requests and connections."""
     timeouts: Timeouts = Timeouts()
     """Timeouts of upstreams."""
     store: str = "memory://"
@@ -759,42 +797,45 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     `postgresql+psycopg://…` or `memory://`."""
     event_log: str | None = None
     """Where the events of responses in progress are logged: `file:` (beside the store) or `file:///FOLDER`,
-    also with `?fsync=SECONDS`, `redis://…` for workers of several machines, or `memory://`. Default: `file:`,
-    with a store in memory `memory://`."""
+    either with `?fsync=SECONDS`; `redis://…`, for workers on several machines; or `memory://`. Default:
+    `file:`, but `memory://` if the store is in memory."""
     stored_responses: Count = 1000
-    """The most responses of a store in memory."""
+    """The maximum number of responses in a store in memory. Beyond it, the oldest ones are removed."""
     retention: Annotated[str, Meta(pattern=r"^(forever|[0-9]{1,6}[smhdw])\Z")] = "30d"
     """How long responses are kept: for example `90m`, `12h`, `30d`, or `forever`."""
     usage_retention: Annotated[str, Meta(pattern=r"^(forever|[0-9]{1,6}[smhdw])\Z")] = "400d"
-    """How long the sums of the usage of keys are kept, in the same form."""
+    """How long the totals of each key's usage are kept, in the form of `retention`."""
     checkpoint_interval: Seconds = 1.0
-    """The time between two checkpoints of a response in progress."""
+    """The time between two checkpoints of a response in progress, in seconds."""
     lease: Annotated[float, Meta(ge=1)] = 10.0
-    """The seconds without renewal after which a worker counts as stopped."""
+    """The number of seconds without a renewal after which a worker counts as stopped."""
     background_restart: Restart = "unseen"
-    """Which background responses are made again after a crash: `unseen`, those whose output nobody can have
-    seen, or `always`; then their output is sent only when they have ended."""
+    """Which background responses are started again after a crash: `unseen` for those whose output nobody can
+    have seen, `always` for all. With `always`, the output of background responses is sent only when they have
+    ended."""
     log_level: LogLevel = "info"
-    """The lowest level of lines in the log. `debug` adds what each event of an answer for VS Code became,
-    without content."""
+    """The lowest level of the lines in the log. `debug` adds what each event became in an answer for VS Code,
+    without its content."""
     drain: Annotated[str, Meta(pattern=r"^[0-9]{1,6}[smhdw]\Z")] = "10m"
-    """The time that responses in progress have when the server is stopped, as `30s`, `10m` or `1h`."""
+    """How long responses in progress may continue when the server is stopped, such as `30s`, `10m` or
+    `1h`."""
     max_body_bytes: Count = 32 * 1024 * 1024
-    """The most bytes of a body, compressed and uncompressed, and of an inflated WebSocket message."""
+    """The maximum size of a request's body, both compressed and uncompressed, and of an uncompressed
+    WebSocket message, in bytes."""
     record: str | None = None
-    """A folder for recordings of what each upstream is sent and answers, one file each, relative to the
-    file's folder. Default: no recordings."""
+    """A folder for recordings of what each upstream gets and answers, a file for each, relative to the
+    config's folder. Default: no recordings."""
     record_bytes: Annotated[int, Meta(ge=128 * 1024)] = 1 << 30
-    """The most bytes of a recording. The rest is left out."""
+    """The maximum size of a recording, in bytes. What exceeds it is left out."""
     trace: Tracing = Tracing()
     """Traces of responses."""
     span_content: bool = False
-    """Whether spans have the texts of requests, answers and tools, masked as traces are (OpenTelemetry, extra
-    `[otel]`)."""
+    """Whether spans contain the texts of requests, answers and tools, with secrets masked as in traces
+    (OpenTelemetry, extra `[otel]`)."""
     keep_alive: Seconds = 15.0
-    """The seconds without an event after which a stream gets a comment."""
+    """The number of seconds without an event after which a comment is sent in a stream."""
     websocket_limit: Seconds = 3600.0
-    """The time that a WebSocket may be open."""
+    """How long a WebSocket of a client may be open."""
 
     @property
     def redis(self) -> str | None:

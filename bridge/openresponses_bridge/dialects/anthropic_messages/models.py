@@ -15,53 +15,55 @@ Unthinking = Literal["absent", "disabled", "between_tools", "impossible"]
 
 
 class ModelFacts(Struct, frozen=True):
-    """The facts about one model: what it accepts."""
+    """What one model accepts."""
 
     max_tokens: int
-    """Its output limit, in tokens."""
+    """The output limit, in tokens."""
     thinking: Thinking = "none"
-    """How a request asks for thinking: by a budget of tokens, or by effort."""
+    """How a request asks for thinking: by a budget of tokens, by effort, or not at all."""
     structured: bool = False
-    """Whether it accepts JSON schemas for its output."""
+    """Whether the model accepts JSON schemas for its output."""
     sampling: bool = True
-    """Whether it accepts temperature and top_p."""
+    """Whether the model accepts `temperature` and `top_p`."""
     efforts: tuple[str, ...] = ()
-    """The levels of effort that it accepts."""
+    """The levels of effort that the model accepts."""
     known: bool = True
-    """False when these are guesses."""
+    """Whether these facts are known. `false`: they are guesses."""
     prefill: bool = True
-    """Whether a conversation may end with the assistant's text, which the model then goes on with."""
+    """Whether a conversation may end with the assistant's text, which the model then continues."""
     unthinking: Unthinking = "absent"
     """How a request turns thinking off: by not asking for it, by this `thinking.type`, or not at all."""
     forced_calls: bool = True
     """Whether a request may require a tool call."""
     system_turns: bool = False
-    """Whether a message of the system may stand within the conversation."""
+    """Whether a system message may be within the conversation."""
 
 
 class MessagesOptions(Struct, frozen=True, kw_only=True):
-    """Options of an upstream, where servers differ."""
+    """Options of an upstream, for differences between its servers."""
 
     facts: ModelFacts | None = None
-    """What its models accept; None: what is known of Anthropic's models by their names."""
+    """What its models accept. Default: what is known of Anthropic's models, by name."""
     cache_control: dict[str, Any] | None = None
-    """Set at the ends of tools, system prompt and conversation, as `{"type": "ephemeral"}`, unless the client
-    has set its own."""
+    """The `cache_control`, such as `{"type": "ephemeral"}`, that is set at the ends of tools, system prompt
+    and conversation, unless the client has set its own. Default: none."""
     foreign_reasoning: Literal["refuse", "drop"] = "drop"
-    """For `encrypted_content` of reasoning that can't be opened here, because another server or another key
-    sealed it: `drop` leaves it out, with a loss."""
+    """What is done with `encrypted_content` of reasoning that can't be opened here, because another server or
+    another key sealed it: `drop` leaves it out, with a loss; `refuse` refuses the request."""
     unsigned_thinking: bool = False
-    """Send reasoning without a signature; servers other than Anthropic's may accept it."""
+    """Whether reasoning without a signature is sent. Servers other than Anthropic's may accept it."""
     unanswered_calls: UnansweredCalls = "refuse"
-    """For calls without an output: `refuse` the request, or `answer` them that there is none."""
+    """What is done with calls that have no output: `refuse` refuses the request, `answer` sends an output
+    that says there is none."""
     web_search: bool = True
-    """The server has Anthropic's search of the web; otherwise a search is a loss."""
+    """Whether the server has Anthropic's web search. If not, a search is a loss."""
     betas: bool = True
-    """Pass on a client's `anthropic-beta` header."""
+    """Whether a client's header `anthropic-beta` is sent."""
     stream: bool = True
-    """Ask for a stream; otherwise for one whole answer."""
+    """Whether a stream is requested. If not, one whole answer is."""
     extra: dict[str, Any] = {}
-    """Fields of the body that no request of ours has (`top_k`, `stop_sequences`, …)."""
+    """Fields that are added to the body of every request, unless it has them already, such as `top_k` or
+    `stop_sequences`."""
 
 
 DEFAULT_OPTIONS: Final = MessagesOptions()

@@ -12,35 +12,36 @@ Thinking = Literal["adaptive", "budget", "reasoning_config", "reasoning_effort",
 
 
 class ConverseOptions(Struct, frozen=True, kw_only=True):
-    """Options of an upstream, where servers and models differ."""
+    """Options of an upstream, for differences between its servers and models."""
 
     thinking: Thinking | None = None
-    """How effort is asked for, in `additionalModelRequestFields`: `adaptive` and `budget` as Claude's
-    `thinking`, `reasoning_config` as Nova's, `reasoning_effort` as OpenAI's, or not at all. Default: as the
-    model's name says."""
+    """How effort is requested, in `additionalModelRequestFields`: `adaptive` and `budget` as Claude's
+    `thinking`, `reasoning_config` as Nova's, `reasoning_effort` as OpenAI's, `off` not at all. Default: by
+    the model's name."""
     efforts: frozenset[str] | None = None
-    """The levels of `reasoning.effort` that the server accepts; for another one the nearest goes out, with a
-    loss. Default: those of the model."""
+    """The levels of `reasoning.effort` that the server accepts. Any other level is replaced by the nearest
+    one, with a loss. Default: those of the model."""
     structured: bool | None = None
-    """Whether it takes a schema for the answer (`outputConfig`). Default: as the model's name says."""
+    """Whether the model accepts a schema for the answer (`outputConfig`). Default: by the model's name."""
     top_k: str | None = None
-    """The path of `top_k` in `additionalModelRequestFields`, "" for a model without it. Default: as the
-    model's name says."""
+    """The path of `top_k` in `additionalModelRequestFields`; `""` for a model without it. Default: by the
+    model's name."""
     cache_points: bool = False
-    """Set cache points at the ends of tools, system prompt and conversation, unless the client has set its
-    own."""
+    """Whether cache points are set at the ends of tools, system prompt and conversation, unless the client
+    has set its own."""
     s3: Literal["refuse", "send"] = "refuse"
-    """For files at an address of S3 (`s3://…`): `refuse` them, or `send` the address, which the upstream
-    reads with the rights of its credentials."""
+    """What is done with files at an address of S3 (`s3://…`): `refuse` refuses the request; `send` sends the
+    address, which the upstream reads with the rights of its credentials."""
     unanswered_calls: UnansweredCalls = "refuse"
-    """For calls without an output: `refuse` the request, or `answer` them that there is none."""
+    """What is done with calls that have no output: `refuse` refuses the request, `answer` sends an output
+    that says there is none."""
     passes: frozenset[str] = frozenset()
-    """Names of fields of the body that a client may give although the Responses API does not have them, which
-    go out as they are, as `guardrailConfig` or `additionalModelRequestFields`; with `*` all of them. None
-    overrides what the bridge makes itself."""
+    """The names of fields of the body that clients may send although the Responses API does not have them,
+    such as `guardrailConfig` or `additionalModelRequestFields`. They are sent unchanged. `*` stands for all.
+    No such field replaces one that the bridge itself makes."""
     extra: dict[str, Any] = {}
-    """Fields that are added to the body of every request, before what clients give; those of
-    `inferenceConfig` and `additionalModelRequestFields` are added to them."""
+    """Fields that are added to the body of every request, unless it has them already. Those of
+    `inferenceConfig` and `additionalModelRequestFields` are added one by one."""
 
 
 DEFAULT_OPTIONS: Final = ConverseOptions()

@@ -204,7 +204,7 @@ class CodexOptions(Struct, frozen=True):
     """Options of an installation of Codex."""
 
     own_model: str = "codex"
-    """The name by which a request asks for the model of Codex's own configuration."""
+    """The model name with which a request asks for the model of Codex's own configuration."""
 
 
 DEFAULT_OPTIONS: Final = CodexOptions()

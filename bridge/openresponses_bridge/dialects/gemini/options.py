@@ -11,39 +11,42 @@ from openresponses_bridge.schemas.rewriting import Form
 
 
 class GeminiOptions(Struct, frozen=True, kw_only=True):
-    """Options of an upstream, where servers differ."""
+    """Options of an upstream, for differences between its servers."""
 
     schemas: Literal["parametersJsonSchema", "parameters"] = "parametersJsonSchema"
-    """The field for the schemas of tools and answers: any JSON Schema, or the subset of OpenAPI's that
-    `parameters` and `responseSchema` take. What the subset lacks is left out, with a loss."""
+    """The field with the schemas of tools and answers: `parametersJsonSchema` accepts any JSON Schema,
+    `parameters` (with `responseSchema`) a subset of OpenAPI's. What the subset lacks is left out, with a
+    loss."""
     schema_omit: frozenset[str] = frozenset()
-    """More keywords that are left out of the schemas of tools and answers, each with a loss."""
+    """Further keywords that are removed from the schemas of tools and answers, each with a loss."""
     schema_forms: frozenset[Form] = frozenset()
-    """What the schemas of tools and answers have to be rewritten to, each with a loss."""
+    """How the schemas of tools and answers are rewritten, each with a loss."""
     thinking: Literal["level", "budget", "off"] | None = None
-    """How effort is asked for: by `thinkingLevel`, by `thinkingBudget`, or not at all. Default: as the
-    model's name says."""
+    """How effort is requested: `level` by `thinkingLevel`, `budget` by `thinkingBudget`, `off` not at all.
+    Default: by the model's name."""
     efforts: frozenset[str] | None = None
-    """The levels of `reasoning.effort` that the server accepts; for another one the nearest goes out, with a
-    loss. Default: those of the model."""
+    """The levels of `reasoning.effort` that the server accepts. Any other level is replaced by the nearest
+    one, with a loss. Default: those of the model."""
     missing_signature: str | None = None
-    """The thought signature of the first call of a content that has none, for models that require it."""
+    """The thought signature that is sent with the first call of a content whose calls have none, to models
+    that require one."""
     candidates: bool = False
-    """Whether the server gives several candidates to one request; otherwise it gets one request for each."""
+    """Whether one request may ask the server for several candidates. If not, a request is sent for each."""
     kept_files: Literal["send", "refuse"] = "send"
-    """For files that Google keeps (`gs://`, uploaded ones): `send` their addresses, which the upstream reads
-    with the rights of its key, or `refuse` them."""
+    """What is done with files that Google keeps (`gs://`, uploaded ones): `send` sends their addresses, which
+    the upstream reads with the rights of its key; `refuse` refuses the request."""
     unanswered_calls: UnansweredCalls = "refuse"
-    """For calls without an output: `refuse` the request, or `answer` them that there is none."""
+    """What is done with calls that have no output: `refuse` refuses the request, `answer` sends an output
+    that says there is none."""
     passes: frozenset[str] = frozenset()
-    """Names of fields of the body that a client may give although the Responses API does not have them, which
-    go out as they are, as `safetySettings` or `cachedContent`; with `*` all of them. None overrides what the
-    bridge makes itself."""
+    """The names of fields of the body that clients may send although the Responses API does not have them,
+    such as `safetySettings` or `cachedContent`. They are sent unchanged. `*` stands for all. No such field
+    replaces one that the bridge itself makes."""
     extra: dict[str, Any] = {}
-    """Fields that are added to the body of every request, before what clients give; those of
-    `generationConfig` are added to it."""
+    """Fields that are added to the body of every request, unless it has them already. Those of
+    `generationConfig` are added one by one."""
     omit: frozenset[str] = frozenset()
-    """Names of fields of `generationConfig` that this upstream refuses; each use is a loss."""
+    """The names of fields of `generationConfig` that this upstream refuses. Each use is a loss."""
 
 
 DEFAULT_OPTIONS: Final = GeminiOptions()

@@ -11,29 +11,30 @@ from openresponses_bridge.schemas.rewriting import Form
 
 
 class InteractionsOptions(Struct, frozen=True, kw_only=True):
-    """Options of an upstream, where servers differ."""
+    """Options of an upstream, for differences between its servers."""
 
     schema_omit: frozenset[str] = frozenset()
-    """Keywords that are left out of the schemas of tools and answers, each with a loss."""
+    """Keywords that are removed from the schemas of tools and answers, each with a loss."""
     schema_forms: frozenset[Form] = frozenset()
-    """What the schemas of tools and answers have to be rewritten to, each with a loss."""
+    """How the schemas of tools and answers are rewritten, each with a loss."""
     efforts: frozenset[str] = frozenset({"minimal", "low", "medium", "high"})
-    """The levels of `reasoning.effort` that the server accepts; for another one the nearest goes out, with a
-    loss."""
+    """The levels of `reasoning.effort` that the server accepts. Any other level is replaced by the nearest
+    one, with a loss."""
     kept_files: Literal["send", "refuse"] = "send"
-    """For files that Google keeps (`gs://`, uploaded ones): `send` their addresses, which the upstream reads
-    with the rights of its key, or `refuse` them."""
+    """What is done with files that Google keeps (`gs://`, uploaded ones): `send` sends their addresses, which
+    the upstream reads with the rights of its key; `refuse` refuses the request."""
     unanswered_calls: UnansweredCalls = "refuse"
-    """For calls without an output: `refuse` the request, or `answer` them that there is none."""
+    """What is done with calls that have no output: `refuse` refuses the request, `answer` sends an output
+    that says there is none."""
     passes: frozenset[str] = frozenset()
-    """Names of fields of the body that a client may give although the Responses API does not have them, which
-    go out as they are, as `safety_settings`; with `*` all of them. None overrides what the bridge makes
-    itself."""
+    """The names of fields of the body that clients may send although the Responses API does not have them,
+    such as `safety_settings`. They are sent unchanged. `*` stands for all. No such field replaces one that
+    the bridge itself makes."""
     extra: dict[str, Any] = {}
-    """Fields that are added to the body of every request, before what clients give; those of
-    `generation_config` are added to it."""
+    """Fields that are added to the body of every request, unless it has them already. Those of
+    `generation_config` are added one by one."""
     omit: frozenset[str] = frozenset()
-    """Names of fields of `generation_config` that this upstream refuses; each use is a loss."""
+    """The names of fields of `generation_config` that this upstream refuses. Each use is a loss."""
 
 
 DEFAULT_OPTIONS: Final = InteractionsOptions()

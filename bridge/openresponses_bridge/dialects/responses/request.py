@@ -69,46 +69,50 @@ _Plain = dict[str, Any]
 
 
 class ResponsesOptions(Struct, frozen=True, kw_only=True):
-    """Options of an upstream, where servers differ."""
+    """Options of an upstream, for differences between its servers."""
 
     supersets: bool = True
-    """The server knows OpenAI's own tools, items and fields. Otherwise tools and their calls are sent as
-    functions, and the rest is a loss."""
+    """Whether the server knows OpenAI's own tools, items and fields. If not, the tools and their calls are
+    sent as functions, and the rest is a loss."""
     stateful: bool = False
-    """The server stores responses, so that `previous_response_id`, `store` and item references work and only
-    new items are sent. Otherwise nothing is stored and the history is sent too."""
+    """Whether the server stores responses, so that `previous_response_id`, `store` and item references work,
+    and only new items are sent. If not, it is asked to store nothing, and the whole history is sent."""
     item_ids: bool = True
-    """Send the `id` of items; what is encrypted has its own in any case. Servers that know OpenAI's items get
-    ids of their kinds."""
+    """Whether the `id` of items is sent. Encrypted items are always sent with theirs. Servers that know
+    OpenAI's items get ids in OpenAI's forms."""
     item_statuses: bool = True
-    """Send the `status` of items."""
+    """Whether the `status` of items is sent."""
     reasoning_content: bool = True
-    """The server accepts raw reasoning of earlier turns; the published schema does not."""
+    """Whether the server accepts raw reasoning of earlier turns, which the published schema does not have."""
     encrypted_reasoning: bool = False
-    """Ask for encrypted reasoning, which a conversation that is not stored needs, and send no other back."""
+    """Whether encrypted reasoning is requested, which a conversation that is not stored needs. Then no other
+    reasoning is sent back."""
     encrypted_content: bool = True
-    """The server takes `encrypted_content`. Otherwise it is left out, with a loss, and of reasoning what can
-    be read is sent."""
+    """Whether the server accepts `encrypted_content`. If not, it is left out, with a loss, and only the
+    readable part of reasoning is sent."""
     content_parts: bool = False
-    """Send the text of a message as a list of parts, for servers that refuse a string."""
+    """Whether the text of a message is sent as a list of parts, for servers that refuse a string."""
     schemas: Literal["text", "response_format", "none"] = "text"
-    """The field by which the server enforces a JSON Schema for the answer: `text`, or that of Chat
-    Completions beside it. With `none` its model is instructed, and the answer is judged here."""
+    """The field by which the server enforces a JSON Schema for the answer: `text`, or `response_format` of
+    Chat Completions, which is sent in addition. With `none`, the model gets instructions, and the answer is
+    validated here."""
     reports_cuts: bool = True
-    """The server says that an answer was cut by the limit. Otherwise one with as many tokens as were asked
-    for counts as cut, unless a call ends it."""
+    """Whether the server reports that an answer was cut off by the output limit. If not, an answer with as
+    many tokens as that limit counts as cut off, unless it ends with a call."""
     web_search: Literal["openai", "xai", "groq", "plain", "none"] | None = None
-    """How the server is asked to search the web: as OpenAI, xAI or Groq are, or by the type of the tool
-    alone. Default: `openai` of a server that knows OpenAI's tools, else `none`, with a loss."""
+    """How the server is asked for a web search: as OpenAI, xAI or Groq are, or with `plain` by the type of
+    the tool alone. Default: `openai` if the server knows OpenAI's tools, else `none`, with which a search is
+    a loss."""
     think: Literal["off", "tagged", "opened"] = "off"
-    """How a text that reasons begins, where no parser of the server reads that: with a think tag, or within
-    one that the model's template has `opened`; with `off` tags are text."""
+    """How a text that contains reasoning begins, if the server does not parse it: `tagged` with a think tag,
+    `opened` within one that the model's template has opened. With `off`, such tags are text."""
     think_tags: tuple[tuple[str, str], ...] = THINK_TAGS
     """The pairs of tags around reasoning in a text, such as `["[THINK]", "[/THINK]"]`."""
     unanswered_calls: UnansweredCalls = "refuse"
-    """For calls without an output: `refuse` the request, or `answer` them that there is none."""
+    """What is done with calls that have no output: `refuse` refuses the request, `answer` sends an output
+    that says there is none."""
     omit: frozenset[str] = frozenset()
-    """Names of request fields that this upstream refuses; each use is a loss."""
+    """The names of request fields that this upstream refuses. Each use is a loss."""
 
     def __post_init__(self) -> None:
         if not self.think_tags or not all(map(all, self.think_tags)):

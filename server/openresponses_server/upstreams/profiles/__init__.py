@@ -83,39 +83,40 @@ class ProfileDialect(Struct, frozen=True, forbid_unknown_fields=True):
     """One dialect of a provider."""
 
     url: str | None = None
-    """The provider's address for this dialect, with or without `/v1`; None for a process. It may contain
-    `${VARIABLE}`."""
+    """The provider's address for this dialect, with or without `/v1`. A dialect that runs a process has none.
+    It may contain `${VARIABLE}`."""
     options: dict[str, Any] = {}
     """The dialect's options for this provider."""
     model_options: dict[str, dict[str, Any]] = {}
-    """The same for single models, by name in lower case, with `*` and `?` as wildcards."""
+    """The same for individual models, by name in lower case, with `*` and `?` as wildcards."""
     websocket: bool = False
-    """Whether the provider has WebSockets at its address, and streamed requests go over them."""
+    """Whether the provider has WebSockets at its address, over which streamed requests go."""
 
 
 class Profile(Struct, frozen=True, forbid_unknown_fields=True):
     """One provider."""
 
     title: str
-    """The provider's name, as it spells it."""
+    """The provider's name, in its own spelling."""
     dialect: str
-    """The default one of `dialects`."""
+    """The default dialect, one of `dialects`."""
     dialects: dict[str, ProfileDialect]
-    """By name, each a table of its own."""
+    """The provider's dialects, by name, a table for each."""
     api_key_env: str | None = None
     """The environment variable that usually has the key."""
     api_key_command: list[str] = []
-    """The program and arguments that usually print the key. Without this and a variable no key is needed."""
+    """The program and its arguments that usually print the key. If neither this nor `api_key_env` is set, no
+    key is needed."""
     api_key_header: str | None = None
-    """The header that has a key of the variable and nothing else. Default: the dialect's."""
+    """The header whose value is the key of the variable alone. Default: the dialect's."""
     session_headers: dict[str, str] = {}
-    """The headers in which it wants an id of the session, each with `{session}`."""
+    """The headers in which the provider expects an id of the session, each with `{session}`."""
     start: str | None = None
-    """The command that starts a local server, or that a program needs to have been run before."""
+    """The command that starts a local server, or that must have been run before a program is used."""
     tried: str | None = None
-    """What was tried of it, with its version: a sentence for its users."""
+    """What was tried with the provider, and with which version: a sentence for its users."""
     advice: list[str] = []
-    """What its users should set, a sentence each."""
+    """What the provider's users should set, a sentence each."""
 
 
 def names(folder: Path | None = None) -> list[str]:
