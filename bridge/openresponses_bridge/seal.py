@@ -189,9 +189,7 @@ def _parse(text: str) -> _Parsed:
 
 def _cipher(key: bytes) -> AESGCM:
     if len(key) not in _KEY_SIZES:
-        raise LocalError(
-            "bridge.seal.key", f"a sealing key must have 16, 24 or 32 bytes, and this one has {len(key)}"
-        )
+        raise LocalError("bridge.seal.key", f"a sealing key must have 16, 24 or 32 bytes, not {len(key)}")
     try:
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
     except ModuleNotFoundError as error:

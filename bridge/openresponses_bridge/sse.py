@@ -231,7 +231,7 @@ def encode_frame(event: str | bytes, data: bytes) -> bytes:
     """
     name = event if isinstance(event, bytes) else event.encode()
     if _LF in name or _CR in name:
-        raise LocalError("bridge.sse.invalid_event_name", f"the event name {name!r} holds a line end")
+        raise LocalError("bridge.sse.invalid_event_name", f"the event name {name!r} contains a line end")
     return b"event: " + name + b"\n" + encode_data(data)
 
 

@@ -92,7 +92,7 @@ def test_an_upstream_without_a_list_wants_a_model_named(command: str) -> None:
 @pytest.mark.parametrize("command", COMMANDS)
 def test_an_address_without_its_scheme_gets_it_suggested(command: str) -> None:
     shown = said(command, "--upstream", "localhost:11434")
-    assert "as an address it has its scheme: http://localhost:11434, or https://" in shown.output
+    assert "if it is an address, add its scheme: http://localhost:11434 or https://…" in shown.output
 
 
 def test_a_model_that_is_named_needs_no_list() -> None:

@@ -116,7 +116,7 @@ def test_wrong_arguments_are_errors_of_the_test(run: Outcomes) -> None:
                 openresponses_stream([{"type": "error"}, b"data: 1"])
             with pytest.raises(TypeError, match="text as before, got dict"):
                 openresponses_stream([b"data: 1", {"type": "error"}])
-            with pytest.raises(ValueError, match="wire is one of"):
+            with pytest.raises(ValueError, match="wire must be one of"):
                 openresponses_stream(b"", wire="none")
     """)
     result.assert_outcomes(passed=1)

@@ -557,9 +557,9 @@ def test_options_are_checked_when_they_are_given() -> None:
             endpoint(Model("Hi"), timeout=wrong)  # type: ignore[arg-type]
     endpoint(Model("Hi"), timeout=None)
     for most in ("10", 0, True):
-        with pytest.raises(LocalError, match="max_body is a number of bytes, more than 0, and not "):
+        with pytest.raises(LocalError, match="max_body must be a number of bytes above 0, not "):
             endpoint(Model("Hi"), max_body=most)  # type: ignore[arg-type]
-    with pytest.raises(LocalError, match="max_output is a number of bytes, more than 0, and not '5'"):
+    with pytest.raises(LocalError, match="max_output must be a number of bytes above 0, not '5'"):
         endpoint(Model("Hi"), max_output="5")  # type: ignore[arg-type]
 
 

@@ -307,7 +307,7 @@ class ToolCallingLoop:
         clock: Callable[[], float] = time,
     ) -> None:
         if tool_call_limit < 1:
-            raise LoopError(LoopError.INVALID, "tool_call_limit is not above 0")
+            raise LoopError(LoopError.INVALID, f"tool_call_limit must be above 0, not {tool_call_limit}")
         self.token = token or CancellationToken()
         self.state = state or LoopState()
         self._context = context

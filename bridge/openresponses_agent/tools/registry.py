@@ -176,7 +176,9 @@ class Tool:
         if self.input_schema.get("type", "object") != "object":
             raise ToolError(INVALID_TOOL, f"the input schema of {self.name!r} is not the schema of an object")
         if self.timeout is not None and not self.timeout > 0:
-            raise ToolError(INVALID_TOOL, f"the timeout of {self.name!r} is not above 0 seconds")
+            raise ToolError(
+                INVALID_TOOL, f"the timeout of {self.name!r} must be above 0 seconds, not {self.timeout}"
+            )
         object.__setattr__(self, "takes_context", _takes_context(self.name, self.handler))
         object.__setattr__(self, "is_async", inspect.iscoroutinefunction(_called(self.handler)))
 

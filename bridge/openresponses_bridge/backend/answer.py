@@ -90,15 +90,15 @@ def _is_headers(given: object) -> bool:
     )
 
 
-# each option but `dialect` → what it may be, and how that is said
+# each option but `dialect` → whether a value is allowed, and what is
 _OPTIONS: Final[dict[str, tuple[Callable[[Any], bool], str]]] = {
-    "target": (lambda given: isinstance(given, str), "a text"),
-    "request_headers": (lambda given: given is None or _is_headers(given), "a mapping of texts to texts"),
-    "model": (lambda given: given is None or isinstance(given, str), "a text"),
-    "stateful": (lambda given: isinstance(given, bool), "True or False"),
-    "max_output": (lambda given: type(given) is int and given > 0, "a number of bytes, more than 0"),
-    "ids": (lambda given: given is None or callable(given), "a function"),
-    "clock": (lambda given: given is None or callable(given), "a function"),
+    "target": (lambda given: isinstance(given, str), "a str"),
+    "request_headers": (lambda given: given is None or _is_headers(given), "a mapping of str to str"),
+    "model": (lambda given: given is None or isinstance(given, str), "a str"),
+    "stateful": (lambda given: isinstance(given, bool), "a bool"),
+    "max_output": (lambda given: type(given) is int and given > 0, "a number of bytes above 0"),
+    "ids": (lambda given: given is None or callable(given), "a callable"),
+    "clock": (lambda given: given is None or callable(given), "a callable"),
 }
 
 
@@ -109,12 +109,12 @@ def check_options(options: AnswerOptions) -> None:
         raise LocalError("bridge.backend.unknown_option", f"there is no option {unknown[0]!r}")
     dialect = options.get("dialect", "responses")
     if dialect not in surfaces():
-        what = f"the dialect is one of {', '.join(surfaces())}, not {dialect!r}"
+        what = f"the dialect must be one of {', '.join(surfaces())}, not {dialect!r}"
         raise LocalError("bridge.backend.unknown_dialect", what)
     others: Mapping[str, Any] = options
     for name, (fits, kind) in _OPTIONS.items():
         if name in others and not fits(given := others[name]):
-            raise LocalError("bridge.backend.invalid_option", f"{name} is {kind}, and not {given!r:.100}")
+            raise LocalError("bridge.backend.invalid_option", f"{name} must be {kind}, not {given!r:.100}")
 
 
 def head_of(surface: Surface, target: str, headers: Mapping[str, str]) -> RequestHead:
@@ -354,10 +354,10 @@ def _unsendable(error: RemoteError) -> str:
     empty if nothing is."""
     message: Any = error.message
     if not isinstance(message, str):
-        return f"the message is a text, and not {message!r:.100}"
+        return f"the message must be a str, not {message!r:.100}"
     headers: Any = error.headers if isinstance(error, HttpError) else {}
     if not _is_headers(headers):
-        return f"headers are a mapping of texts to texts, and not {headers!r:.100}"
+        return f"headers must be a mapping of str to str, not {headers!r:.100}"
     for name, value in headers.items():
         if not name or not _IN_NAMES.issuperset(name) or not _IN_VALUES.issuperset(value):
             return f"no header field (RFC 9110, 5.5) is {name!r:.100}: {value!r:.100}"

@@ -144,9 +144,9 @@ class OutputEmitter:
         name: Any = call.name
         arguments: Any = call.written().arguments
         if not isinstance(arguments, str):
-            raise _wrong("ToolCall", f"arguments must be a mapping or text, not {type(arguments).__name__}")
+            raise _wrong("ToolCall", f"arguments must be a mapping or a str, not {type(arguments).__name__}")
         if not isinstance(name, str) or not name:
-            raise _wrong("ToolCall", f"name must be a text that is not empty, not {name!r:.100}")
+            raise _wrong("ToolCall", f"name must be a non-empty str, not {name!r:.100}")
         # negative: deltas have indexes from 0
         index = -1 - self._whole_calls
         self._whole_calls += 1
@@ -155,7 +155,7 @@ class OutputEmitter:
 
     def _call_delta(self, delta: ToolCallDelta) -> list[Event]:
         if type(delta.index) is not int or delta.index < 0:
-            raise _wrong("ToolCallDelta", "index must be a whole number from 0 on")
+            raise _wrong("ToolCallDelta", "index must be an int of 0 or more")
         return self._machine.tool_call(delta.index, delta.call_id, delta.name, delta.arguments)
 
 

@@ -45,5 +45,5 @@ def chosen(level: Level = "full", only: Collection[str] = (), skip: Collection[s
         and not (each.area in skip or each.id in skip)
     ]
     if not found:
-        raise ValueError("no scenario is left of these")
+        raise ValueError("these options leave no scenario")
     return found

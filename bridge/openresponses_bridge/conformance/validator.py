@@ -67,7 +67,7 @@ class StreamValidator:
 
     def __init__(self, wire: WireName = "any") -> None:
         if wire not in EVENTS and wire != AUTO:
-            raise ValueError(f"wire is one of {AUTO}, {', '.join(EVENTS)}, not {wire!r}")
+            raise ValueError(f"wire must be one of {AUTO}, {', '.join(EVENTS)}, not {wire!r}")
         self.wire: str = wire
         self.violations: list[Violation] = []
         """All violations so far, in order."""

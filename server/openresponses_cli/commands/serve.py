@@ -170,7 +170,7 @@ def fields_of(
 
     playback = {name: value for name, value in (("speed", speed), ("loop", loop)) if value is not None}
     if playback and recording_path(upstream) is None:
-        raise SettingsError("--speed and --loop say how to play an --upstream recording:FILE")
+        raise SettingsError("--speed and --loop need --upstream recording:FILE")
     if upstream is None and dialect is not None and _is_process(dialect):
         upstream = dialect
     if upstream is not None:
@@ -185,7 +185,7 @@ def fields_of(
         }
         flags["upstreams"] = [{name: value for name, value in given.items() if value is not None}]
     elif dialect or model or api_key_env or codex_path:
-        raise SettingsError("--dialect, --model, --api-key-env and --codex-path say how to use an --upstream")
+        raise SettingsError("--dialect, --model, --api-key-env and --codex-path need an --upstream")
     flags["trace"] = None if trace is None else {"folder": trace}
     return {name: value for name, value in flags.items() if value is not None}
 

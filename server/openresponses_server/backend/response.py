@@ -110,7 +110,7 @@ def endpoint(
     if type(max_body) is not int or max_body < 1:
         raise LocalError(
             "bridge.backend.invalid_option",
-            f"max_body is a number of bytes, more than 0, and not {max_body!r}",
+            f"max_body must be a number of bytes above 0, not {max_body!r}",
         )
     BackendResponse(b"", generate, **options)  # wrong options raise at once
 

@@ -76,7 +76,7 @@ class MoneyBudget:
                 "a budget in dollars needs the models' [prices], or a `models_file` with prices", _WHERE
             )
         if dollars is not None and not (math.isfinite(dollars) and units(dollars)):
-            raise SettingsError("a budget is a number of dollars, more than nothing", _WHERE)
+            raise SettingsError(f"it must be a number of dollars of at least 10⁻¹², not {dollars}", _WHERE)
         self._dollars = dollars
         self._owners = OwnerLimits() if owners is None else owners
         self._prices = prices

@@ -222,7 +222,7 @@ def key_keeper(keys: Keys, store: ResponseStore) -> KeyKeeper | None:
         return None
     if store.keys is None:
         raise SettingsError(
-            "keys are managed in a store of all processes: set `store` to sqlite: or postgresql+psycopg://…",
+            "managed keys need a store that all processes share: set `store` to sqlite: or postgresql+psycopg://…",
             "$.managed_keys",
         )
     return KeyKeeper(keys.managed, store.keys)

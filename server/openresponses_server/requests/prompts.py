@@ -193,7 +193,7 @@ def _template(version: Version) -> Template:
     if instructions is None and not messages:
         raise SettingsError("it has neither instructions nor input")
     for name in version.variables.keys() - used:
-        raise SettingsError(f"no placeholder names {name!r}", f".variables.{name}")
+        raise SettingsError(f"{name!r} is not used by any placeholder", f".variables.{name}")
     return Template(instructions, messages, version.variables, _defaults(version))
 
 

@@ -51,7 +51,7 @@ def _inherited_socket() -> socket.socket | None:
     if not count or whose != str(os.getpid()):
         return None
     if count != "1":
-        raise SettingsError(f"LISTEN_FDS: {count[:20]} sockets were passed on, and one can be served")
+        raise SettingsError(f"LISTEN_FDS: expected one socket, got {count[:20]}")
     try:
         found = socket.socket(fileno=_FIRST_INHERITED)
         usable = found.family in _LISTENING and found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)

@@ -320,7 +320,7 @@ def read_models(path: Path) -> dict[str, FiledModel]:
     with located(path):
         found = {name: _filed(name, fields) for name, fields in read_config(path).items()}
     if len(found) > MOST_DUMPED:
-        raise SettingsError(f"a file of models may have at most {MOST_DUMPED} of them", place=str(path))
+        raise SettingsError(f"a file of models may have at most {MOST_DUMPED} models", place=str(path))
     return found
 
 

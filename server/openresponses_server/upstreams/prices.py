@@ -214,11 +214,11 @@ def _tariff(price: Price, where: str) -> _Tariff:
     except ValueError as error:
         raise SettingsError(f"a price can't be used: {error}", where) from None
     if (price.input is None) != (price.output is None) or (not tokens and (tiers or _parts_of(price))):
-        raise SettingsError("the price of tokens has `input` and `output`", where)
+        raise SettingsError("a price of tokens needs both `input` and `output`", where)
     if price.unreported_seconds is not None and price.per_second is None:
-        raise SettingsError("`unreported_seconds` are for a price with `per_second`", where)
+        raise SettingsError("`unreported_seconds` needs `per_second`", where)
     if not tokens and all(each is None for each in others):
-        raise SettingsError(f"it has no price: `input` and `output`, {_OTHERS}", where)
+        raise SettingsError(f"no price is given: set `input` and `output`, {_OTHERS}", where)
     if len({above for above, _ in tiers}) != len(tiers):
         raise SettingsError("two tiers begin at the same number of tokens", where)
     rates = tuple(sorted([*tokens, *tiers], key=lambda each: -each[0]))
@@ -241,5 +241,5 @@ def _unit_price(dollars: float, exponent: int = 0) -> int:
     """The units for one. Raises ValueError for a price that is not finite, or too small for one unit."""
     price = units(dollars, exponent)
     if dollars and not price:
-        raise ValueError(f"it is not 0, but less than 10⁻¹² US dollars for one: {dollars}")
+        raise ValueError(f"it must be 0 or at least 10⁻¹² US dollars for one, not {dollars}")
     return price

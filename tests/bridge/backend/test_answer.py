@@ -296,7 +296,7 @@ def test_a_reason_that_is_none_says_which_are(caplog: pytest.LogCaptureFixture) 
 
 
 def test_what_is_wrong_in_an_output_is_named() -> None:
-    with pytest.raises(LocalError, match="ToolCall: name must be a text that is not empty, not ''"):
+    with pytest.raises(LocalError, match="ToolCall: name must be a non-empty str, not ''"):
         answer_to().feed(ToolCall("", {}))
     with pytest.raises(LocalError, match=r"annotation: Expected `str`, got `null` - at `\$\.title`"):
         answer_to().feed(UrlCitation("https://a.test", 0, 1, None))  # type: ignore[arg-type]
@@ -305,21 +305,21 @@ def test_what_is_wrong_in_an_output_is_named() -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"target": None}, "target is a text, and not None"),
+        ({"target": None}, "target must be a str, not None"),
         (
             {"request_headers": [("a", "b")]},
-            "request_headers is a mapping of texts to texts, and not [('a', 'b')]",
+            "request_headers must be a mapping of str to str, not [('a', 'b')]",
         ),
         (
             {"request_headers": {b"a": b"b"}},
-            "request_headers is a mapping of texts to texts, and not {b'a': b'b'}",
+            "request_headers must be a mapping of str to str, not {b'a': b'b'}",
         ),
-        ({"model": 5}, "model is a text, and not 5"),
-        ({"stateful": "no"}, "stateful is True or False, and not 'no'"),
-        ({"max_output": "5"}, "max_output is a number of bytes, more than 0, and not '5'"),
-        ({"max_output": 0}, "max_output is a number of bytes, more than 0, and not 0"),
-        ({"ids": 5}, "ids is a function, and not 5"),
-        ({"clock": 5}, "clock is a function, and not 5"),
+        ({"model": 5}, "model must be a str, not 5"),
+        ({"stateful": "no"}, "stateful must be a bool, not 'no'"),
+        ({"max_output": "5"}, "max_output must be a number of bytes above 0, not '5'"),
+        ({"max_output": 0}, "max_output must be a number of bytes above 0, not 0"),
+        ({"ids": 5}, "ids must be a callable, not 5"),
+        ({"clock": 5}, "clock must be a callable, not 5"),
     ],
 )
 def test_options_of_a_wrong_type_are_named(options: Any, says: str) -> None:
@@ -330,10 +330,10 @@ def test_options_of_a_wrong_type_are_named(options: Any, says: str) -> None:
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [
-        ({"message": None}, "the message is a text, and not None"),
+        ({"message": None}, "the message must be a str, not None"),
         (
             {"headers": {"retry-after": 5}},
-            "headers are a mapping of texts to texts, and not {'retry-after': 5}",
+            "headers must be a mapping of str to str, not {'retry-after': 5}",
         ),
         ({"headers": {"x-a": "b\r\nset-cookie: c"}}, "no header field (RFC 9110, 5.5) is 'x-a'"),
         ({"headers": {"x-a": "\u20ac"}}, "no header field (RFC 9110, 5.5) is 'x-a'"),

@@ -113,7 +113,7 @@ def test_refusals_and_cuts_are_recorded_and_reported(upstream: ScriptedUpstream,
         (["replay", "{}/odd.jsonl"], "line 2: dialect 'odd' is not one of"),
         (["replay", "{}/junk.jsonl"], "line 2: the answer of exchange 1 can't be read: line 1: "),
         (["serve", "--upstream", "recording:{}/cut.jsonl"], "line 3: "),
-        (["serve", "--speed", "2"], "--speed and --loop say how to play an --upstream recording:FILE"),
+        (["serve", "--speed", "2"], "--speed and --loop need --upstream recording:FILE"),
     ],
 )
 def test_what_cannot_be_done(recording: Path, arguments: list[str], said: str) -> None:

@@ -282,7 +282,7 @@ def test_a_server_that_is_not_there_is_exit_code_2(arguments: tuple[str, ...]) -
         (("ftp://x",), "not an http address"),
         (("http://127.0.0.1:1", "--only", "nothing"), "no scenario is called nothing"),
         (("http://127.0.0.1:1", "--skip", "nothing"), "no scenario is called nothing"),
-        (("http://127.0.0.1:1", "--only", "order", "--skip", "order"), "no scenario is left"),
+        (("http://127.0.0.1:1", "--only", "order", "--skip", "order"), "these options leave no scenario"),
         (("http://127.0.0.1:1", "--level", "most"), "'most' is not one of 'core', 'full'"),
         (("http://127.0.0.1:1", "--api-key-env", "NO_SUCH_VARIABLE"), "NO_SUCH_VARIABLE"),
     ],

@@ -154,7 +154,7 @@ def test_a_proxy_that_can_t_be_used_is_named(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("HTTP_PROXY", "socks5://127.0.0.1:1")
     sent = run("http://bridge.example", "list")
     assert sent.exit_code == 2
-    assert "HTTP_PROXY: socks5:// is not a kind of proxy that can be used" in sent.stderr
+    assert "HTTP_PROXY: socks5:// is not supported for a proxy" in sent.stderr
 
 
 class _Noted(BaseHTTPRequestHandler):

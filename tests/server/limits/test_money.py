@@ -127,7 +127,7 @@ async def test_a_model_that_may_be_another_one_upstream_needs_the_price_of_each(
 
 @pytest.mark.parametrize("dollars", [0.0, 1e-13, math.nan, math.inf])
 def test_a_budget_is_a_number_of_dollars(dollars: float) -> None:
-    with pytest.raises(SettingsError, match="more than nothing"):
+    with pytest.raises(SettingsError, match="must be a number of dollars"):
         MoneyBudget(dollars, PRICES)
 
 

@@ -296,7 +296,7 @@ WRONG = {
     "unknown variable": ('[versions.1]\ninstructions = "{{ x }}"\n', "is not one of its variables"),
     "unused variable": (
         '[versions.1]\ninstructions = "x"\nvariables.y = {}\n',
-        "no placeholder names 'y'",
+        "'y' is not used by any placeholder",
     ),
     "unknown type": (
         '[versions.1]\ninstructions = "{{x}}"\nvariables.x.type = "number"\n',

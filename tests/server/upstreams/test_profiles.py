@@ -324,4 +324,4 @@ def test_a_folder_that_is_not_there_is_named_with_its_line(config: Path) -> None
 def test_an_address_is_not_taken_for_an_unknown_profile(name: str, is_place: bool) -> None:
     with pytest.raises(SettingsError) as caught:
         profile(name)
-    assert ("as an address it has its scheme" in str(caught.value)) == is_place
+    assert ("if it is an address, add its scheme" in str(caught.value)) == is_place

@@ -301,7 +301,7 @@ def test_files_that_cannot_be_used(tmp_path: Path) -> None:
         .replace('"exchange": 1', '"exchange": 2')
     )
     two.write_text(two.read_text() + line + "\n")
-    with pytest.raises(SettingsError, match="has exchanges in chat, responses: say which with dialect"):
+    with pytest.raises(SettingsError, match="has exchanges in chat, responses: choose one with `dialect`"):
         router(f"recording:{two}")
     assert router(f"recording:{two}", dialect="responses").resolve("m").dialect.dialect.name == "responses"
     foreign = made(tmp_path / "f", [("m", "Hi", [])], dialect="tongues")

@@ -43,9 +43,7 @@ class Proxy:
                 "characters of the password percent-encoded"
             )
         if parts.scheme not in PORTS:
-            raise ValueError(
-                f"{parts.scheme}:// is not a kind of proxy that can be used: http:// and https:// are"
-            )
+            raise ValueError(f"{parts.scheme}:// is not supported for a proxy, only http:// and https:// are")
         self.origin = Origin(parts.scheme == "https", host, port or PORTS[parts.scheme], is_literal(host))
         self.address = f"{parts.scheme}://{bracketed_host(host)}:{self.origin.port}"
         self.authorization = ""

@@ -98,8 +98,8 @@ def _check_options(url: URL) -> None:
 def _with_file(url: URL) -> URL:
     if url.host or url.query:
         raise SettingsError(
-            "sqlite takes a path and nothing else, as in sqlite:///sessions.sqlite3", "$.store"
+            "an address of sqlite has only a path, as in sqlite:///sessions.sqlite3", "$.store"
         )
     if url.database == ":memory:":
-        raise SettingsError("sqlite keeps a file; for a store in memory use memory://", "$.store")
+        raise SettingsError("sqlite needs a file; for a store in memory use memory://", "$.store")
     return url.set(database=str(Path(url.database).absolute() if url.database else default_file()))

@@ -133,8 +133,8 @@ def profile(name: str, folder: Path | None = None) -> Profile:
     if name not in _shipped_names():
         if _looks_like_address(name):
             raise SettingsError(
-                f"{without_password(name)!r} is not a known provider; as an address it has its scheme: "
-                f"http://{without_password(name)}, or https://",
+                f"{without_password(name)!r} is not a known provider; if it is an address, add its scheme: "
+                f"http://{without_password(name)} or https://…",
                 ".profile",
             )
         among = names(folder)

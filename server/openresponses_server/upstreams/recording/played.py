@@ -264,7 +264,7 @@ class PlayedUpstream:
         spoken = list(dict.fromkeys(each.asked.dialect for each in found))
         if dialect is None and len(spoken) > 1:
             raise SettingsError(
-                f"{path} has exchanges in {', '.join(spoken)}: say which with dialect", ".url"
+                f"{path} has exchanges in {', '.join(spoken)}: choose one with `dialect`", ".url"
             )
         self.dialect = dialect or (spoken[0] if spoken else None)
         self.exchanges: list[Exchange] = [each for each in found if each.asked.dialect == self.dialect]
