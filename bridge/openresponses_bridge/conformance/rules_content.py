@@ -69,7 +69,7 @@ def part_unclosed(context: EventContext) -> Findings:
 
 @rule("law E4", _ADDED)
 def part_index_dense(context: EventContext) -> Findings:
-    """The parts of an item are added at 0, 1, 2 …, none twice."""
+    """The indexes of an item's parts are 0, 1, 2 … in order of appearance, none used twice."""
     if not _stands(context) or context.item is None or context.role is None:
         return
     expected = max(context.item.blocks[context.role.subject], default=-1) + 1
@@ -87,7 +87,7 @@ def part_added_empty(context: EventContext) -> Findings:
 
 @rule("strict judge; state.PARTS_OF_ITEM", _ADDED)
 def part_kind_of_item(context: EventContext) -> Findings:
-    """A message holds output_text and refusal, a reasoning item its own kinds of text."""
+    """A message has parts of output_text and refusal, a reasoning item its own kinds of text."""
     kind = (context.object("part") or {}).get("type")
     if context.item is None or context.role is None or not isinstance(kind, str):
         return
@@ -107,7 +107,7 @@ def part_kind_of_event(context: EventContext) -> Findings:
 
 @rule("law E4", _CLOSED)
 def part_kind_stable(context: EventContext) -> Findings:
-    """A part is done as the type it was added as."""
+    """A part is done with the type with which it was added."""
     kind = (context.object("part") or {}).get("type")
     held = None if context.block is None else context.block.kind
     if isinstance(kind, str) and held is not None and kind != held:
@@ -141,7 +141,7 @@ def delta_sum_item(context: EventContext) -> Findings:
 
 @rule("law E4", _ANNOTATION)
 def annotation_index_dense(context: EventContext) -> Findings:
-    """The annotations of a part are added as 0, 1, 2 …"""
+    """The indexes of a part's annotations are 0, 1, 2 … in order of appearance."""
     index = context.number("annotation_index")
     expected = 0 if context.block is None else len(context.block.annotations)
     if _stands(context) and index is not None and index != expected:
@@ -150,7 +150,7 @@ def annotation_index_dense(context: EventContext) -> Findings:
 
 @rule("law E1", _CLOSED)
 def annotation_in_part(context: EventContext) -> Findings:
-    """The annotations that were streamed are the part's."""
+    """A part is done with the annotations that were streamed."""
     annotations = (context.object("part") or {}).get("annotations")
     streamed = [] if context.block is None else context.block.annotations
     if streamed and isinstance(annotations, list) and annotations != streamed:

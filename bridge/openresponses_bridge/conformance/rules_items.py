@@ -101,7 +101,7 @@ def item_id_unique(context: EventContext) -> Findings:
 
 @rule("law E4, field case 17", _INSIDE, _DONE, WITHIN)
 def item_id_stable(context: EventContext) -> Findings:
-    """The events of an item name the id and the index it was added with."""
+    """The events of an item have the id and the index with which it was added."""
     item, done = context.item, context.object("item")
     if item is None:
         return
@@ -115,7 +115,7 @@ def item_id_stable(context: EventContext) -> Findings:
 
 @rule("law E4", _DONE)
 def item_type_stable(context: EventContext) -> Findings:
-    """An item is done as the type it was added as."""
+    """An item is done with the type with which it was added."""
     kind = (context.object("item") or {}).get("type")
     added = None if context.item is None else context.item.type
     if isinstance(kind, str) and added is not None and kind != added:

@@ -35,7 +35,7 @@ def response_same_id(context: EventContext) -> Findings:
 
 @rule("law E1; state.FIXED_FIELDS", RESPONSES)
 def response_same_facts(context: EventContext) -> Findings:
-    """The response's time, predecessor and storage do not change from event to event."""
+    """created_at, previous_response_id, store and background do not change from event to event."""
     response = _response(context)
     for field, first in sorted(context.stream.first.items()):
         if field in response and response[field] != first:
@@ -65,21 +65,21 @@ def response_error_iff_failed(context: EventContext) -> Findings:
 
 @rule("strict judge; field case 23", RESPONSES)
 def response_incomplete_details_iff(context: EventContext) -> Findings:
-    """incomplete_details is set exactly when the response is incomplete (either way when it is cancelled)."""
+    """incomplete_details is set exactly when the response is incomplete (either way if it is cancelled)."""
     if _response(context).get("status") != "cancelled":
         yield from _set_exactly_when(context, "incomplete_details", context.type == "response.incomplete")
 
 
 @rule("law E1", RESPONSES - TERMINALS)
 def response_starts_empty(context: EventContext) -> Findings:
-    """Before the end, lifecycle events carry no output that was not streamed."""
+    """Before the terminal event, the response in an event has only output that was streamed."""
     if _response(context).get("output") and not context.stream.items:
         yield RuleFinding("the output was not streamed", "$.response.output")
 
 
 @rule("strict judge; law E1, field case 12", TERMINALS)
 def terminal_output_equals_items(context: EventContext) -> Findings:
-    """The terminal output is the items as they were done, in order of their index."""
+    """The output of the terminal event is the items as they were done, in the order of their indexes."""
     output = _response(context).get("output")
     if not isinstance(output, list):
         return
@@ -168,7 +168,7 @@ def usage_negative(context: EventContext) -> Findings:
 
 @rule("specification, OpenAPI: Usage, a breakdown of the tokens", RESPONSES)
 def usage_part_of_whole(context: EventContext) -> Findings:
-    """Cached tokens are part of the input's, reasoning tokens part of the output's."""
+    """Cached tokens are at most the input tokens, and reasoning tokens at most the output tokens."""
     usage = _usage(context)
     for (details, name), whole in _PARTS.items():
         part, most = _count(_object(usage.get(details)), name), _count(usage, whole)

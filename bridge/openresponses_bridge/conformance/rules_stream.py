@@ -72,7 +72,7 @@ def stream_first_created(context: EventContext) -> Findings:
 
 @rule("strict judge; state.STREAM", EVERY)
 def stream_in_progress_present(context: EventContext) -> Findings:
-    """response.in_progress comes before any output and any end but failure."""
+    """response.in_progress comes before any output, and before any end other than a failure."""
     begun = context.stream.state in _BEFORE_OUTPUT and context.type not in _OPENING
     if begun and next_state(StreamState.CREATED, context.type) is None:
         yield RuleFinding("there was no response.in_progress before it")
@@ -80,7 +80,7 @@ def stream_in_progress_present(context: EventContext) -> Findings:
 
 @rule("state.STREAM", EVERY)
 def stream_lifecycle_order(context: EventContext) -> Findings:
-    """created, queued and in_progress come in this order and not again."""
+    """created, queued and in_progress come in this order, each at most once."""
     state = context.stream.state
     if context.type not in _OPENING or state not in (StreamState.CREATED, StreamState.RUNNING):
         return

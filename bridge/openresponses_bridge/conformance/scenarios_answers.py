@@ -54,7 +54,7 @@ def transport_streamed(target: ServerUnderTest) -> Play:
 
 @scenario("HTTP")
 def transport_line_ends(target: ServerUnderTest) -> Play:
-    """Lines end with LF: parsers of widespread clients look for blank lines of that kind."""
+    """Lines end with LF, since the parsers of widespread clients look for blank lines of that kind."""
     answer = yield target.create(stream=True)
     expect_stream(answer, target)
     expect(b"\r" not in answer.body, "the stream holds carriage returns")
@@ -62,7 +62,7 @@ def transport_line_ends(target: ServerUnderTest) -> Play:
 
 @scenario("OpenAI's API reference")
 def transport_models(target: ServerUnderTest) -> Play:
-    """The list of models, if the server has one, has their ids."""
+    """If the server has a list of models, each model in it has an id."""
     answer = yield HttpRequest(path="/models", method="GET")
     if answer.status != 200:
         raise NotOffered(f"GET /models: status {answer.status}")
@@ -175,14 +175,14 @@ def order_agreement(target: ServerUnderTest) -> Play:
 
 @scenario("Items")
 def order_incomplete(target: ServerUnderTest) -> Play:
-    """An answer that max_output_tokens cuts ends as incomplete, as does its last item."""
+    """An answer that max_output_tokens cuts off ends as incomplete, and so does its last item."""
     answer = yield target.create(stream=True, input=LONG_STORY, max_output_tokens=16)
     _expect_cut(expect_stream(answer, target, "completed", "incomplete"))
 
 
 @scenario("Items")
 def order_incomplete_whole(target: ServerUnderTest) -> Play:
-    """An answer that is not streamed and is cut has the status incomplete too."""
+    """An answer that is cut off has the status incomplete even if it is not streamed."""
     asked = {"input": LONG_STORY, "max_output_tokens": 16}
     streamed = expect_stream((yield target.create(stream=True, **asked)), target, "completed", "incomplete")
     if streamed["status"] == "completed":

@@ -56,7 +56,7 @@ def stored_retrieve(target: ServerUnderTest) -> Play:
 
 @scenario("OpenAI's API reference", "full")
 def stored_as_streamed(target: ServerUnderTest) -> Play:
-    """A streamed response is stored as its last event has it."""
+    """The stored form of a streamed response equals that in its last event."""
     response = expect_stream((yield target.create(store=True, stream=True)), target)
     answer = yield _stored(response["id"])
     _need_stored(answer, response, "retrieving")
@@ -74,7 +74,7 @@ def stored_not_stored(target: ServerUnderTest) -> Play:
 
 @scenario("OpenAI's API reference", "full")
 def stored_unknown(target: ServerUnderTest) -> Play:
-    """The refusal for an unknown response is 404."""
+    """An unknown response is refused with 404."""
     kept = expect_whole((yield target.create(store=True)), target)
     _need_stored((yield _stored(kept["id"])), kept, "retrieving")
     expect_refusal((yield _stored(_UNKNOWN)), 404)

@@ -75,7 +75,7 @@ def tools_streamed_call(target: ServerUnderTest) -> Play:
 
 @scenario("tool_choice")
 def tools_none(target: ServerUnderTest) -> Play:
-    """With `none` there are no calls."""
+    """With `none` the answer has no calls."""
     answer = yield target.create(input=QUESTION, tools=[WEATHER], tool_choice="none")
     need_support(answer, "tools")
     response = expect_whole(answer, target)

@@ -70,7 +70,7 @@ def websocket_continuation(target: ServerUnderTest) -> Play:
 
 @scenario("WebSocket", "full")
 def websocket_reconnect(target: ServerUnderTest) -> Play:
-    """Another connection does not have that response, and accepts a new turn."""
+    """Another connection does not know that response, but accepts a new turn."""
     first = _turn((yield target.send(store=False)), target)
     lost = _refused((yield target.send(1, store=False, previous_response_id=first["id"])))
     expect(lost["code"] == _MISSING, f"the code is {lost['code']!r}, not {_MISSING!r}")
@@ -79,7 +79,7 @@ def websocket_reconnect(target: ServerUnderTest) -> Play:
 
 @scenario("WebSocket", "full")
 def websocket_unknown_previous_response(target: ServerUnderTest) -> Play:
-    """The refusal for an unknown previous_response_id has its code."""
+    """An unknown previous_response_id is refused with the code previous_response_not_found."""
     error = _refused((yield target.send(store=False, previous_response_id="resp_00000000conformance")))
     expect(error["code"] == _MISSING, f"the code is {error['code']!r}, not {_MISSING!r}")
 
@@ -96,6 +96,6 @@ def websocket_eviction(target: ServerUnderTest) -> Play:
 
 @scenario("WebSocket", "full")
 def websocket_bad_message(target: ServerUnderTest) -> Play:
-    """A wrong message is answered with an error, and the connection goes on."""
+    """An invalid message is answered with an error, and the connection stays open."""
     _refused((yield target.send(store=False, input=5)))
     _turn((yield target.send(store=False)), target)

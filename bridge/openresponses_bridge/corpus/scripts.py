@@ -69,7 +69,7 @@ COMMON: Final[dict[str, Script]] = {
         [("text", "Hello"), ("text", " there"), ("text", ". é🙂"), ("end", "stop")],
     ),
     "reasoning": Script(
-        "Raw reasoning, its summary and the text of the answer are three things.",
+        "Raw reasoning, its summary and the text of the answer are kept apart.",
         [
             ("reasoning", "Two and two"),
             ("reasoning", " make four."),
@@ -129,7 +129,7 @@ COMMON: Final[dict[str, Script]] = {
         ("incomplete",),
     ),
     "fail": Script(
-        "A response may fail after its first words: they stay, and the error is reported.",
+        "A response may fail after its first words: they are kept, and the error is reported.",
         [("text", "Hel"), ("fail", "server_error", "the model is down")],
         ("text",),
     ),
@@ -139,13 +139,13 @@ COMMON: Final[dict[str, Script]] = {
         ("incomplete",),
     ),
     "cut": Script(
-        "A call whose arguments were cut is not run, and its response is incomplete.",
+        "A call whose arguments were cut off is not run, and its response is incomplete.",
         [("text", "Let me look."), *_LOOK[:2], ("cut",)],
         ("text_then_tool", "incomplete"),
     ),
     # an agent's turn: some words, then two files to edit, each call in pieces
     "edit_two_files": Script(
-        "Arguments are JSON as the model wrote it: escapes in it stay for its parser.",
+        "Arguments are JSON as the model wrote it: its escapes are left for the parser of the arguments.",
         [
             ("text", "I'll make both changes:"),
             ("text", "\n1. an area function in area.js"),
@@ -255,7 +255,7 @@ OWN: Final[dict[str, Script]] = {
         ("reasoning",),
     ),
     "encrypted_reasoning": Script(
-        "A reasoning item may have nothing but its encrypted content.",
+        "A reasoning item may have only encrypted content.",
         [("encrypted", "b3BhcXVl"), ("text", "So."), ("end", "stop")],
         ("reasoning",),
     ),
@@ -288,7 +288,7 @@ OWN: Final[dict[str, Script]] = {
         ("one_tool",),
     ),
     "malformed_arguments": Script(
-        "Arguments that are not JSON are the model's own words: the reader goes on.",
+        "Arguments that are not JSON are what the model wrote, not an error of the stream.",
         [("call", 0, "call_a", "find"), ("arguments", 0, '{"q":}'), ("call_end", 0), ("end", "tool_calls")],
         ("one_tool",),
     ),
@@ -307,7 +307,7 @@ OWN: Final[dict[str, Script]] = {
         ("one_tool",),
     ),
     "cut_at_length": Script(
-        "A call that the limit cut is not run; what was whole before it stays.",
+        "A call that the limit cut off is not run; complete items before it are kept.",
         [*_LOOK, ("call", 1, "call_b", "get_time"), ("arguments", 1, '{"zone":"C'), ("end", "length")],
         ("one_tool", "incomplete"),
     ),
@@ -346,7 +346,7 @@ OWN: Final[dict[str, Script]] = {
         ("text",),
     ),
     "open_hosted_tool": Script(
-        "An item that did not end makes its response incomplete.",
+        "An item that was not done makes its response incomplete.",
         [("announce", _SEARCH), ("text", "Paris."), ("end", "stop")],
         ("hosted_tool", "incomplete"),
     ),
@@ -365,7 +365,7 @@ OWN: Final[dict[str, Script]] = {
         [("item", {"type": "compaction", "id": "cmp_1", "encrypted_content": "b3BhcXVl"}), ("end", "stop")],
     ),
     "extension": Script(
-        "Items and events of an extension (`slug:name`) are kept or passed over, never an error.",
+        "Items and events of an extension (`slug:name`) are kept or ignored, never an error.",
         [
             ("extension", "acme:beat", {"value": 1}),
             ("item", {"type": "acme:note", "text": "hello"}),

@@ -214,7 +214,7 @@ VARIANTS: Final[dict[str, Variant]] = {
     for each in (
         Variant("queued", "A response may be queued at first.", ("text",), _queued),
         Variant("beat-first", "An extension's event may come before anything else.", ("text",), _beat_first),
-        Variant("cited-late", "A citation may come when its text is done.", ("citation",), _cited_late),
+        Variant("cited-late", "A citation may come after its text is done.", ("citation",), _cited_late),
         Variant(
             "failed-alone",
             "The error is in response.failed, without an error event.",
@@ -232,13 +232,13 @@ VARIANTS: Final[dict[str, Variant]] = {
         ),
         Variant(
             "no-deltas",
-            "What came without deltas is read from the done events.",
+            "Content that was sent without deltas is read from the done events.",
             _MANY,
             _without(".delta"),
         ),
         Variant(
             "no-done",
-            "What came without done events is joined from the deltas.",
+            "Content that was sent without done events is joined from the deltas.",
             _MANY,
             _without("_text.done", "reasoning.done", "part.done", "arguments.done", "item.done"),
         ),
@@ -261,7 +261,7 @@ VARIANTS: Final[dict[str, Variant]] = {
             _MANY,
             _each(_without_output),
         ),
-        Variant("little-response", "Fields that a response lacks are not needed.", _MANY, _each(_little)),
+        Variant("little-response", "A response may lack fields.", _MANY, _each(_little)),
         Variant(
             "no-indexes",
             "Without indexes, items are distinguished by their ids.",
@@ -275,27 +275,27 @@ VARIANTS: Final[dict[str, Variant]] = {
             _without_fields("item_id"),
         ),
         Variant("changing-ids", "Items keep their output_index where ids change.", _MANY, _other_ids),
-        Variant("no-numbers", "Sequence numbers are not needed.", _MANY, _without_fields("sequence_number")),
+        Variant("no-numbers", "Events may lack sequence numbers.", _MANY, _without_fields("sequence_number")),
         Variant(
             "doubled",
-            "An event whose sequence number was seen is not read again.",
+            "An event whose sequence number was received before is ignored.",
             _MANY,
             _each(lambda at, event: [event, event]),
         ),
-        Variant("resumed", "Events that come again after an interruption are not read again.", _MANY, _again),
-        Variant("unknown-fields", "Unknown fields are passed over.", _MANY, _each(_novel_fields)),
-        Variant("unknown-events", "Unknown events are passed over.", _MANY, _each(_novel_events)),
+        Variant("resumed", "Events that are sent again after an interruption are ignored.", _MANY, _again),
+        Variant("unknown-fields", "Unknown fields are ignored.", _MANY, _each(_novel_fields)),
+        Variant("unknown-events", "Unknown events are ignored.", _MANY, _each(_novel_events)),
         Variant("nulls", "Null stands for an empty list.", ("text", "citation"), _each(_nulls)),
         Variant("spelling", "Raw reasoning has two spellings.", ("reasoning",), _each(_spelt)),
         Variant("split-surrogates", "Halves of a character are joined.", ("text",), _each(_halves)),
-        Variant("late-delta", "Nothing counts after the terminal event.", ("text",), _late),
+        Variant("late-delta", "Everything after the terminal event is ignored.", ("text",), _late),
         Variant(
             "error-alone",
             "An error event without response.failed is a failure too.",
             ("fail",),
             _without("response.failed"),
         ),
-        Variant("comments", "Comments are passed over, also within a frame.", ("text",), frame=_commented),
+        Variant("comments", "Comments are ignored, also within a frame.", ("text",), frame=_commented),
         Variant("crlf", "Lines may end with CRLF.", ("text",), text=lambda all: all.replace("\n", "\r\n")),
         Variant("cr", "Lines may end with CR.", ("text",), text=lambda all: all.replace("\n", "\r")),
         Variant("several-lines", "The data lines of a frame are joined by LF.", ("text",), frame=_pretty),
@@ -307,13 +307,13 @@ VARIANTS: Final[dict[str, Variant]] = {
         ),
         Variant(
             "no-names",
-            "The type in the data counts, without a name of the event.",
+            "The type in the data is enough: frames may lack an event name.",
             ("text",),
             frame=lambda at, event: f"data: {json_of(event)}\n\n",
         ),
         Variant(
             "ids",
-            "Fields id and retry, and unknown ones, change nothing.",
+            "The fields id and retry, and unknown ones, are ignored.",
             ("text",),
             frame=lambda at, event: f"id: {at}\nretry: 1000\nnovel: 1\n{frame_of(event)}",
         ),
@@ -357,7 +357,7 @@ LEGAL: Final[dict[str, LegalChange]] = {
 CUT: Final = "cut-"
 CUT_SCRIPT: Final = "text_then_tool"
 CUT_ASKS: Final = (
-    "A stream that ends without a terminal event was cut: it is not complete, and no call is run."
+    "A stream that ends without a terminal event was cut off: it is not complete, and no call is run."
 )
 
 
