@@ -141,7 +141,7 @@ class _AnthropicWriter:
 
     def _mark(self, made: list[Block], part: CacheBreakpointPart) -> None:
         if not made or made[-1]["type"].endswith("thinking"):
-            self._diagnostics.ignored("cache_breakpoint", "nothing before it can carry it")
+            self._diagnostics.ignored("cache_breakpoint", "nothing before it can have it")
             return
         if "cache_control" not in made[-1]:
             self._marked.append(made[-1])

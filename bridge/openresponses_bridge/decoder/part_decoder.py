@@ -82,7 +82,7 @@ class PartStream:
         if isinstance(item, UnknownItem):
             return self._hosted(output_index, item)
         if isinstance(item, _PARTLESS):
-            self.result.diagnostics.loss(item.type, "has no part, not shown")
+            self.result.diagnostics.loss(item.type, "VS Code has no part for it, not shown")
         return self._feed_calls(self._calls.item_done, output_index, item)
 
     def _hosted(self, output_index: int, item: UnknownItem) -> list[Part]:

@@ -174,7 +174,7 @@ class ImageDecoder:
         try:
             data = b64decode(call.result, validate=True)
         except ValueError:
-            self._diagnostics.loss("image_generation_call.result", "no base64, not shown")
+            self._diagnostics.loss("image_generation_call.result", "not base64, not shown")
             return []
         return [LanguageModelDataPart.image(data, _mime(data, call.output_format or ""))]
 

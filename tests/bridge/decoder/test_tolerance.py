@@ -130,4 +130,4 @@ def test_half_a_surrogate_pair_in_a_hosted_item_with_an_image_is_no_obstacle() -
     decoded = Decoded([created(), done(image), done({**image, "id": half * 2, "result": half}), completed()])
     assert decoded.data("image/a\ufffdb") == [b"hi"]
     assert encode_parts(decoded.parts)
-    assert decoded.notes("loss") == {"image_generation_call.result": "no base64, not shown"}
+    assert decoded.notes("loss") == {"image_generation_call.result": "not base64, not shown"}

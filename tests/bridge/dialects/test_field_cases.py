@@ -344,7 +344,7 @@ def test_case_51_reasoning_that_led_to_nothing_is_a_loss(behind: list[Json]) -> 
     body, diagnostics = sent("responses", {"input": [*items, *answered]}, **OPENAI)
     assert body["input"] == [items[0], first, items[2], *answered]
     assert losses(diagnostics) == dict.fromkeys(
-        ["input[3]", "input[4]"], "reasoning with nothing of the model's behind it"
+        ["input[3]", "input[4]"], "reasoning that no output of the model follows"
     )
 
 
@@ -678,7 +678,7 @@ def test_case_64_an_output_that_has_answered_in_an_earlier_turn_is_left_out(dial
         return made
 
     body, diagnostics = translated(output(), output("call_2"))
-    assert repairs(diagnostics)["input[1]"] == "the output has answered its call already, left out"
+    assert repairs(diagnostics)["input[1]"] == "its call already has an output, left out"
     assert encode(body).count(b'"seen"') == 2
     with pytest.raises(InvalidRequestError, match="call_1"):
         translated({**output(), "output": "something else"}, output("call_2"))

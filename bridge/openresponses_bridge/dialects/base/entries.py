@@ -114,7 +114,7 @@ def settled_calls(entries: Sequence[Entry], diagnostics: Diagnostics) -> Sequenc
                 unchanged = answers.call_id == item.call_id or item.call_id not in taken
                 made.append(entry if unchanged else _renamed(entry, answers.call_id, diagnostics))
             elif item.call_id in answered and answered[item.call_id] == getattr(item, "output", item):
-                diagnostics.repair(entry.where, "the output has answered its call already, left out")
+                diagnostics.repair(entry.where, "its call already has an output, left out")
             else:
                 made.append(entry)
     return made

@@ -184,7 +184,7 @@ _UNSAID: Final = (
 FIELDS: Final[Outcomes] = {
     **OURS,
     **{name: loss("a turn of Codex has no such setting") for name in _UNSAID},
-    **{name: loss("Codex calls tools of its own only") for name in ("tools", "tool_choice")},
+    **{name: loss("Codex calls only its own tools") for name in ("tools", "tool_choice")},
     "parallel_tool_calls": loss("Codex decides by itself"),
     "max_tool_calls": loss("Codex's own calls are not counted"),
     "include": loss("Codex chooses what it reports"),

@@ -227,7 +227,7 @@ class Inbound(BaseInbound):
         frame = {} if is_read else decode_frame(data)
         said = error_in_frame(frame)
         if said is not None and said.message:
-            self.diagnostics.repair("error", "in another form, read by its words")
+            self.diagnostics.repair("error", "in another form, read by the names of its fields")
             response = frame.get("response")
             self._error = self._error or payload_of(response if isinstance(response, dict) else frame)
 

@@ -150,7 +150,7 @@ class CallFeeder:
         said = track.sent.get(("call", 0))
         rest = whole if said is None else said.rest(whole)
         if rest:
-            self._diagnostics.repair("call done", "held more than its deltas, the rest was sent")
+            self._diagnostics.repair("call done", "had more than its deltas, the rest was sent")
             track.pending = ""
             track.begin_payload()
             self.feed(track, rest, out)

@@ -208,7 +208,7 @@ class InputItems:
         following = False
         for made, where in reversed(found):
             if made["type"] == "reasoning" and not following:
-                self._diagnostics.loss(where, "reasoning with nothing of the model's behind it")
+                self._diagnostics.loss(where, "reasoning that no output of the model follows")
                 continue
             following = made.get("role", "assistant") == "assistant" and not made["type"].endswith("_output")
             kept.append((made, where))
@@ -291,7 +291,7 @@ class InputItems:
         sealed = found.get("encrypted_content") if isinstance(found, dict) else None
         if isinstance(sealed, str) and is_envelope(sealed):
             del found["encrypted_content"]
-            self._diagnostics.loss(where, "what was found, sealed for another upstream")
+            self._diagnostics.loss(where, "results that are encrypted for another upstream")
 
     def _identify(self, item: _Plain, where: str) -> None:
         """Give the item the ids that the upstream accepts."""

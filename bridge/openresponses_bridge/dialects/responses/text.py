@@ -108,7 +108,7 @@ class TextFeeder:
         said = track.sent.get((kind, index))
         rest = whole if said is None else said.rest(whole)
         if rest:
-            self._diagnostics.repair(f"{kind} done", "held more than its deltas, the rest was sent")
+            self._diagnostics.repair(f"{kind} done", "had more than its deltas, the rest was sent")
             if logprobs and said is None:
                 said = self.open_part(track, kind, index, out)
                 said.add(rest)

@@ -142,11 +142,11 @@ def item_parts(content: Any, diagnostics: Diagnostics) -> list[Part]:
     if isinstance(content, InputImageParam | InputFileContent):
         part = part_of_url(url, "image/png" if content.type == "input_image" else "") if url else None
         if getattr(content, "detail", None) in ("low", "high", "original"):
-            diagnostics.loss("input_image.detail", "VS Code chooses itself")
+            diagnostics.loss("input_image.detail", "VS Code chooses the detail itself")
         if part is not None:
             return [part]
         where = url if url and not url.startswith("data:") else getattr(content, "file_url", None)
-        diagnostics.loss(content.type, "no bytes in it, named as text")
+        diagnostics.loss(content.type, "has no bytes, shown as text")
         return [LanguageModelTextPart(f"[{content.type}: {where or 'not available'}]")]
     text = getattr(content, "text", getattr(content, "refusal", None))
     if isinstance(text, str):

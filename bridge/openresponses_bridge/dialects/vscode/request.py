@@ -263,12 +263,12 @@ def _model_options(request: CreateResponse, diagnostics: Diagnostics) -> dict[st
     for name in [*names_of(request.beyond), *(request.native.names if request.native else ())]:
         diagnostics.loss(name, "can't be expressed")
     for included in request.include or ():
-        diagnostics.loss("include", f"{included[:64]!r} can't be asked for")
+        diagnostics.loss("include", f"{included[:64]!r} can't be requested")
     if request.reasoning is not None:
         if request.reasoning.effort:
             options[_EFFORT[0]] = request.reasoning.effort
         if request.reasoning.summary:
-            diagnostics.loss("reasoning.summary", "can't be asked for")
+            diagnostics.loss("reasoning.summary", "can't be requested")
     return options
 
 

@@ -34,7 +34,7 @@ ANSWER_ROWS = {
     "steps.model_output.error": "a loss: the output has none",
     "steps.model_output.type": NOTHING,
     "steps.thought.type": NOTHING,
-    "steps.thought.summary.annotations": "a loss: a text of thoughts has none",
+    "steps.thought.summary.annotations": "a loss: a summary's text has no such field",
 }
 OWN = ("id", "created", "updated")
 """Fields of an answer that are those of the response."""

@@ -152,7 +152,7 @@ STREAMS: dict[str, tuple[list[Json], list[str], list[str]]] = {
         ["0{}"],
         [
             BEGUN,
-            "repair: call done: held more than its deltas, the rest was sent",
+            "repair: call done: had more than its deltas, the rest was sent",
             "loss: tool_call.arguments: came after the call had ended (×2)",
             RENAMED,
         ],

@@ -24,7 +24,7 @@ from tests.support.machines import WIRES, plain
 from tests.support.scripts import USAGE, everything
 
 BEGUN = "response.output_item.added: missing, added"
-REST = "held more than its deltas, the rest was sent"
+REST = "had more than its deltas, the rest was sent"
 
 
 # ── numbers ────────────────────────────────────────────────────────────────────────────────────────────────

@@ -142,7 +142,7 @@ def _build(
             diagnostics.repair(f"{where}.{name}", "JSON that was parsed already, written as text again")
             known[name] = encode(with_whole_characters(raw)).decode()
         elif name == "content" and struct is t.WholeMessage and isinstance(raw, str):
-            diagnostics.repair(f"{where}.{name}", "a text, taken as a block of it")
+            diagnostics.repair(f"{where}.{name}", "a string, taken as a text block")
             known[name] = [{"type": "text", "text": repair_surrogates(raw)}]
         elif _fits(struct, name, raw):
             known[name] = with_whole_characters(raw) if whole else raw
@@ -251,7 +251,7 @@ class Inbound(OnceBegun):
             return []
         events = self._begin()
         if self._stop_state.reason is not None:
-            self.diagnostics.repair("message_stop", "missing, the stop reason was there")
+            self.diagnostics.repair("message_stop", "missing, ended by the stop reason before it")
             return events + self._finish()
         return events + self._fail(cut_after(self._position))
 
@@ -283,7 +283,9 @@ class Inbound(OnceBegun):
             return self._blocks[self._newest()].feed(delta)
         kind = _IMPLIED.get(type(delta))
         if kind is None:
-            self.diagnostics.loss(f"content_block_delta.{type(delta).__name__}", "of no open block")
+            self.diagnostics.loss(
+                f"content_block_delta.{type(delta).__name__}", "of a block that is not open"
+            )
             return []
         self.diagnostics.repair("content_block_start", "missing, made from the delta")
         return self._open(index, {"type": kind}) + self._blocks[index].feed(delta)

@@ -101,7 +101,7 @@ class BlockEncoder:
 
     def _image(self, part: Any, param: str) -> Block | None:
         if getattr(part, "detail", None) in ("low", "high"):
-            self._diagnostics.loss("content.input_image.detail", "Anthropic chooses itself")
+            self._diagnostics.loss("content.input_image.detail", "Anthropic chooses the detail itself")
         url = part.image_url
         if not url:
             self._diagnostics.loss("content.input_image.file_id", "a file of another server")

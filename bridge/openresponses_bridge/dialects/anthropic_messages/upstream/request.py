@@ -221,7 +221,7 @@ FIELDS: Final[Outcomes] = {
     "model": built("model"),
     "input": built("messages"),
     "instructions": built("system"),
-    "include": honoured("encrypted reasoning and sources come unasked, anything else is a loss"),
+    "include": honoured("encrypted reasoning and sources are always included, anything else is a loss"),
     "tools": built("tools"),
     "tool_choice": built("tool_choice"),
     "parallel_tool_calls": built("tool_choice"),
@@ -395,7 +395,7 @@ def _tools(
         return {"tools": tools} | ({"tool_choice": choice.body} if choice.body is not None else {})
     declared = tools_called(messages)
     if declared:
-        diagnostics.repair("tools", "those called earlier declared, none may be called")
+        diagnostics.repair("tools", "the tools of earlier calls are declared, but can't be called")
     return declared
 
 
@@ -418,10 +418,10 @@ def _thinking(
     if effort is None or effort == "none":
         return {}
     if choice.forces and "tools" in body:
-        diagnostics.loss("reasoning.effort", "a forced tool call leaves no thinking")
+        diagnostics.loss("reasoning.effort", "turned off, since a tool call is forced")
         return {}
     if facts.thinking == "budget" and lacks_thinking(body["messages"]):
-        diagnostics.loss("reasoning.effort", "the calls being answered came without signed thinking")
+        diagnostics.loss("reasoning.effort", "turned off, since the calls before it have no signed thinking")
         return {}
     return plan_thinking(effort, request, facts, body["max_tokens"], diagnostics)
 
@@ -487,7 +487,7 @@ def _beside(carried: CarriedFields, options: MessagesOptions, diagnostics: Diagn
     if options.betas:
         return carried.body
     for name in carried.body.keys() - STABLE:
-        diagnostics.loss(name[:LONGEST_NAME], "goes with a beta, and the upstream takes none")
+        diagnostics.loss(name[:LONGEST_NAME], "needs a beta, and the upstream accepts none")
     return {name: value for name, value in carried.body.items() if name in STABLE}
 
 

@@ -109,7 +109,7 @@ class Outbound:
     def _refusal(self, event: ev.RefusalDelta) -> list[Json]:
         if event.delta:
             self._refused = True
-            self.diagnostics.loss("refusal", "said as text")
+            self.diagnostics.loss("refusal", "sent as text")
         return self._append_text(event.delta)
 
     def _append_text(self, text: str) -> list[Json]:

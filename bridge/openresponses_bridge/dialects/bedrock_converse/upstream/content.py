@@ -102,7 +102,7 @@ class BlockEncoder:
 
     def _image(self, part: Any, param: str) -> Block | None:
         if getattr(part, "detail", None) in ("low", "high"):
-            self._diagnostics.loss("content.input_image.detail", "the model chooses itself")
+            self._diagnostics.loss("content.input_image.detail", "the model chooses the detail itself")
         return self._media("image", part.image_url, f"{param}.image_url", IMAGE_FORMATS)
 
     def _video(self, part: Any, param: str) -> Block | None:

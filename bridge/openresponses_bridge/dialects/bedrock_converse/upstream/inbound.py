@@ -122,7 +122,7 @@ class Inbound(OnceBegun):
         begun: list[Event] = []
         if index not in self._blocks:
             if kind == _TOOL_USE:
-                self.diagnostics.loss("contentBlockDelta.toolUse", "of no open call")
+                self.diagnostics.loss("contentBlockDelta.toolUse", "of a call that is not open")
                 return []
             begun = self._open(index, kind, None)
         return begun + self._blocks[index].feed(kind, delta[kind])

@@ -92,7 +92,7 @@ class _Turns:
         kinds = {kind_of(block) for block in turn["content"]}
         if "document" in kinds and "text" not in kinds and turn["role"] == _USER:
             turn["content"].append({"text": _ATTACHED})
-            self._diagnostics.repair("messages", "a text added to a document, which needs one")
+            self._diagnostics.repair("messages", "a text was added, since a document needs one")
 
 
 class MessagesBuilder(BaseBuilder[CarriedFields]):

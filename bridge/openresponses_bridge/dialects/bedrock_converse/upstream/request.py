@@ -87,7 +87,7 @@ FIELDS: Final[Outcomes] = {
     "model": honoured("the path has it"),
     "input": built("messages"),
     "instructions": built("system"),
-    "include": honoured("encrypted reasoning comes unasked, anything else is a loss"),
+    "include": honoured("encrypted reasoning is always included, anything else is a loss"),
     "tools": built("toolConfig"),
     "tool_choice": built("toolConfig"),
     "text.format": built(_OUTPUT),
@@ -98,9 +98,9 @@ FIELDS: Final[Outcomes] = {
     "stop": built(f"{_INFERENCE}.stopSequences"),
     "service_tier": built("serviceTier"),
     "reasoning.effort": built(ADDITIONAL),
-    "reasoning.summary": honoured("reasoning is shown whenever it is asked for"),
+    "reasoning.summary": honoured("reasoning is shown whenever it is requested"),
     "stream": honoured("the path says it"),
-    "stream_options.include_obfuscation": loss("answers are padded as the server does it"),
+    "stream_options.include_obfuscation": loss("the server decides whether answers are padded"),
     NATIVE_OF_CONVERSE: built("its own name"),
     "truncation": loss("a conversation that is too long is not shortened"),
 }
@@ -259,7 +259,7 @@ def _thinking(
     if facts.thinking == "reasoning_config":
         return {ADDITIONAL: {"reasoningConfig": {"type": "enabled", "maxReasoningEffort": level}}}
     if tools.forces:
-        diagnostics.loss("reasoning.effort", "a forced tool call leaves no thinking")
+        diagnostics.loss("reasoning.effort", "turned off, since a tool call is forced")
         return {}
     if facts.thinking == "adaptive":
         thinking = {"type": "adaptive", "display": "summarized"}

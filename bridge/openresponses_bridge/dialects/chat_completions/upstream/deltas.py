@@ -343,7 +343,7 @@ class DeltaReader:
         if name != self._legacy or self._mirrored:
             return False
         self._mirrored.append(call.index)
-        self._diagnostics.ignored("tool_calls", "the function_call once more")
+        self._diagnostics.ignored("tool_calls", "the same function_call again")
         return True
 
     def _text(self, text: str) -> list[Event]:

@@ -94,7 +94,7 @@ class FinishState(msgspec.Struct):
         elif self.reason is None:
             self.reason = reason
         elif known != self.reason.strip().lower():
-            self.diagnostics.ignored("finish_reason", "another one after the first")
+            self.diagnostics.ignored("finish_reason", "a second one, which differs from the first")
 
     def conclude(self, said_done: bool, frames: int, has_output: bool) -> None:
         """Decide how a stream without a finish reason ended: it was cut or is empty, or counts as a stop

@@ -209,7 +209,7 @@ class MessagesBuilder:
         if self._carried.messages or self._carried.parts:
             self._before = before_own(entries, self._carried.items)
             for name in self._carried.placed if self._before is None else ():
-                self._diagnostics.loss(name, "the input is another than the client's")
+                self._diagnostics.loss(name, "the input differs from the client's")
             for (item, part), own in self._carried.parts.items():
                 self._parts.setdefault(item, {})[part] = own
         for position, entry in enumerate(entries):

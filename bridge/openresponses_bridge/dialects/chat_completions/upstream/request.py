@@ -185,7 +185,7 @@ FIELDS: Final[Outcomes] = {
     "stream": built("stream"),
     "stream_options.include_obfuscation": loss("answers are not padded"),
     "reasoning.effort": built("reasoning_effort"),
-    "reasoning.summary": loss("summaries can't be asked for"),
+    "reasoning.summary": loss("summaries can't be requested"),
     "reasoning.context": loss(),
     "reasoning.mode": loss(),
     "truncation": loss("a conversation that is too long is not shortened"),
@@ -360,12 +360,12 @@ def _offered(
 ) -> dict[str, Any]:
     if options.tools_field == "functions":
         if request.parallel_tool_calls:
-            diagnostics.loss("parallel_tool_calls", "the upstream makes one call an answer")
+            diagnostics.loss("parallel_tool_calls", "the upstream makes one call per answer")
         return as_functions(chosen, diagnostics)
     tools = chosen.tools or []
     if options.uniform_strict and len({bool(tool.function.strict) for tool in tools}) > 1:
         tools = [replace(tool, function=replace(tool.function, strict=False)) for tool in tools]
-        diagnostics.loss("tools.strict", "not all tools have it, and the upstream takes one value for all")
+        diagnostics.loss("tools.strict", "not all tools have it, and the upstream accepts one value for all")
     return {
         "tools": tools,
         "tool_choice": chosen.choice,
@@ -423,7 +423,7 @@ def _without_thinking(
     if off and (efforts is None or "none" in efforts):
         fields |= dict.fromkeys((*asdict(options.thinking_on or ThinkingFields()), "reasoning_effort"))
         fields |= off
-        diagnostics.loss("reasoning", "turned off, since a call is forced, which thinking excludes")
+        diagnostics.loss("reasoning", "turned off, since a tool call is forced")
     else:
         fields["tool_choice"] = "auto"
         diagnostics.loss("tool_choice", "a call can't be forced while the model thinks, sent as auto")
@@ -440,7 +440,7 @@ def _reasoning(
     effort = effort_of(request, EFFORTS.union(accepted))
     unthinking = effort is None and request.native is not UNSET and request.native.unthinking
     if unthinking and efforts is not None and "none" not in efforts:
-        diagnostics.loss("thinking", "the model's can't be turned off")
+        diagnostics.loss("thinking", "the model's thinking can't be turned off")
     elif options.thinking_off is not None and (
         unthinking or (effort == "none" and (efforts is None or "none" in efforts))
     ):

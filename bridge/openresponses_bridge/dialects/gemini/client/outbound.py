@@ -258,7 +258,7 @@ class Outbound:
     def _run(self, ran: RunCode) -> list[_Chunk]:
         """Code that another API ran, and what it printed."""
         if ran.others:
-            self.diagnostics.loss(f"item.{RUN_OUTPUTS}", "of code that was run text alone has a place")
+            self.diagnostics.loss(f"item.{RUN_OUTPUTS}", "only text of the output of code can be expressed")
         if ran.container:
             self.diagnostics.loss(f"item.{RUN_CALL}.container_id", "Gemini names no container")
         outcome = "OUTCOME_FAILED" if ran.failed else "OUTCOME_OK"

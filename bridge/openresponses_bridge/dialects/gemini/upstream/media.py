@@ -50,7 +50,7 @@ class PartEncoder:
             return self._kept(part, param)
         found = self._at(part.image_url, None, f"{param}.image_url")
         if getattr(part, "detail", None) in _DETAILS:
-            self._diagnostics.loss("content.input_image.detail", "one for all media, not for one of them")
+            self._diagnostics.loss("content.input_image.detail", "Gemini has one for all media of a request")
         return found
 
     def _file(self, part: Any, param: str) -> Part | None:

@@ -235,7 +235,7 @@ class PartReader:
 
     def _arguments(self, whole: Any, pieces: PartialArguments) -> str:
         if isinstance(whole, str):
-            self.diagnostics.repair("functionCall.args", "a text, taken as what it says")
+            self.diagnostics.repair("functionCall.args", "a string, taken as JSON")
             return whole
         built = pieces.whole()
         if pieces.malformed:

@@ -82,7 +82,7 @@ FIELDS: Final[Outcomes] = {
     "stop": built(f"{_GENERATION}.stopSequences"),
     "service_tier": built("serviceTier"),
     "reasoning.effort": built(f"{_GENERATION}.thinkingConfig"),
-    "reasoning.summary": honoured("thoughts are summarised whenever reasoning is asked for"),
+    "reasoning.summary": honoured("thoughts are summarised whenever reasoning is requested"),
     "stream": honoured("the path says it"),
     "stream_options.include_obfuscation": loss("answers are not padded"),
     NATIVE_OF_GEMINI: built("its own name"),

@@ -277,7 +277,7 @@ class Outbound:
     def _report_run(self, ran: RunCode) -> None:
         """Report what steps can't say of code that another API ran."""
         if ran.others:
-            self.diagnostics.loss(f"item.{RUN_OUTPUTS}", "of code that was run text alone has a place")
+            self.diagnostics.loss(f"item.{RUN_OUTPUTS}", "only text of the output of code can be expressed")
         if ran.container:
             self.diagnostics.loss(f"item.{RUN_CALL}.container_id", "Interactions names no container")
 
@@ -301,7 +301,7 @@ class Outbound:
         index = self._at.get(event.output_index)
         if index is None or not event.delta:
             return []
-        self.diagnostics.loss("refusal", "said as text")
+        self.diagnostics.loss("refusal", "sent as text")
         return self._delta(index, {"type": "text", "text": event.delta})
 
     def _part_done(self, event: ev.ContentPartDone) -> list[Json]:

@@ -265,7 +265,7 @@ class _Thought(_Step):
         if not text:
             return []
         for name in other_fields(content, ("type", "text")):
-            self._reader.diagnostics.loss(f"summary.{name[:_SHOWN]}", "a text of thoughts has none")
+            self._reader.diagnostics.loss(f"summary.{name[:_SHOWN]}", "a summary's text has no such field")
         self._said = True
         return self._seen(self._machine.reasoning_summary(text, self._parts))
 

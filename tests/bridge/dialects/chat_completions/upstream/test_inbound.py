@@ -350,7 +350,7 @@ def test_blank_finish_reasons_are_none() -> None:
 def test_first_finish_reason_counts() -> None:
     ran = run(*TEXT, chunk("length"), chunk("LENGTH"), chunk("stop"), DONE)
     assert ran.status == "incomplete"
-    assert ran.ignored == ["finish_reason: another one after the first"]
+    assert ran.ignored == ["finish_reason: a second one, which differs from the first"]
 
 
 def test_done_without_finish_reason_is_a_stop_with_a_repair() -> None:

@@ -545,7 +545,7 @@ def test_parameters_that_can_not_be_said_are_losses() -> None:
         "text": {"format": {"type": "grammar", "definition": "?"}},
     }
     assert losses(**fields) == [
-        "reasoning.summary: summaries can't be asked for",
+        "reasoning.summary: summaries can't be requested",
         "client_metadata: can't be expressed",
         "text.format: 'grammar' can't be expressed",
         "include: 'web_search_call.results' is not known to the upstream",
@@ -887,7 +887,7 @@ def test_the_choice_among_functions(choice: Any, tools: Any, sent: Any, lost: li
 def test_what_functions_can_not_say_is_a_loss() -> None:
     strict = [{**TWO_TOOLS[0], "strict": True}]
     assert losses(tools=strict, parallel_tool_calls=True, options=FUNCTIONS) == [
-        "parallel_tool_calls: the upstream makes one call an answer",
+        "parallel_tool_calls: the upstream makes one call per answer",
         "tools.strict: can't be expressed",
     ]
 
