@@ -12,16 +12,16 @@ from openresponses_server.errors import Outage
 from openresponses_server.store.frames import Frames
 
 LINGER: Final = 10.0
-"""Seconds that a log stays after its run has ended and is stored: for its readers."""
+"""Seconds that a log is kept for its readers after its run has ended and is stored."""
 
 MARKED: Final = 300.0
 """Seconds that a discarded log is remembered."""
 
 LIFETIME: Final = 24 * 3600.0
-"""Seconds that a log stays when nobody closes it; longer than any run."""
+"""Seconds that a log is kept if nobody closes it; longer than any run."""
 
 CHUNK_BYTES: Final = 64 * 1024
-"""About how many bytes a reader that is behind gets at once."""
+"""The size in bytes, about, of what a reader that is behind gets at once."""
 
 
 class LogGone(Exception):
@@ -53,11 +53,11 @@ class LogError(Outage):
 
 
 Failed = Callable[[asyncio.Future[bool]], None]
-"""Called with the future that an `Appender` returned, when its frames are not known to be appended."""
+"""Called with the future that an `Appender` returned if it is not known that its frames are appended."""
 
 Appender = Callable[[Frames, Failed], asyncio.Future[bool] | None]
-"""Appends frames to one log. Returns None if they are appended, else a future whose result becomes True when
-they are. Where that will not be known, `Failed` is called instead, after this call has returned, and sets the
+"""Appends frames to one log. Returns None if they are appended, else a future whose result becomes True once
+they are. If that can't be known, `Failed` is called instead, after this call has returned, and sets the
 result itself. Raises LogGone, and LogError if these frames can't be appended now."""
 
 
@@ -65,10 +65,10 @@ class EventLog(Protocol):
     """An event log: one writer per run, any number of readers. Readers never block the writer."""
 
     at_hand: bool
-    """It waits for no other machine, and appends in a plain call."""
+    """True if it waits for no other machine and appends in a plain call."""
 
     shared: bool
-    """Other processes read and end these logs, and have them when this one was killed."""
+    """True if other processes read and end these logs, and still have them when this process was killed."""
 
     async def check(self) -> None:
         """Check once whether the log's server answers soon. Raises LogError with the address in `details`."""
@@ -86,23 +86,23 @@ class EventLog(Protocol):
         ...
 
     def appender(self, run_id: str) -> Appender | None:
-        """A plain call that does the same without a task, once for each read from an upstream, until it
-        fails; None if there is none before the next `append`. Frames that are not known to be appended may be
-        appended again."""
+        """Return a plain call that does the same without a task, used once for each read from an upstream
+        until it fails; None if there is none before the next `append`. Frames that are not known to be
+        appended may be appended again."""
         ...
 
     def read(self, run_id: str, after: int = -1, *, wait: bool = True) -> AsyncIterator[Frames]:
-        """The frames with a number above `after`, byte for byte; with `wait` also future ones until the log
-        is closed. Raises LogGone, LogGap, LogError; all frames before that were complete."""
+        """Yield the frames with a number above `after`, byte for byte; with `wait` also future ones until the
+        log is closed. Raises LogGone, LogGap, LogError; all frames before that were complete."""
         ...
 
     async def acquire(self, run_id: str) -> None:
-        """The writer of this log is another one, which has lost the run or was killed: what it appends from
-        now on is refused or no part of the log. Raises LogError."""
+        """Take over the log from its writer, which has lost the run or was killed: what that one appends from
+        now on is refused or not part of the log. Raises LogError."""
         ...
 
     def leave(self, run_id: str) -> None:
-        """The writer here appends nothing more to a log that it does not close: it is another's now, or
+        """Append nothing more to a log that this writer does not close: another writer has it now, or it is
         gone."""
         ...
 

@@ -1,10 +1,11 @@
-"""Event logs in files of this machine, a file per run: every process of the machine reads what one appends,
-while it does, and after it was killed.
+"""Event logs in files of this machine, one per run: every process of the machine reads what one appends, at
+once, and also after that one was killed.
 
 A file is appended to by a plain call, so that the kernel has the frames when it returns; a power cut may lose
-them, with `fsync` those of the last seconds. Who acquires a log appends a mark, after which its former
-writer's next record stands elsewhere than it was meant to: the writer notices, and so do readers. Who waits
-for a log says so to its writer, which then sends a message when it has appended: nobody polls.
+them, or with `fsync` only those of the last seconds. A process that acquires a log appends a mark. The former
+writer's next record is then at another position than the one it was written for, which the writer and readers
+notice. A process that waits for a log registers with its writer, which sends a message whenever it has
+appended: nobody polls.
 """
 
 from __future__ import annotations
@@ -44,13 +45,13 @@ from openresponses_server.store.presence import make_own_folder
 
 _MAX_LOG_BYTES: Final = 32 * 1024 * 1024
 _MAX_BYTES: Final = 256 * 1024 * 1024
-_STEP: Final = 64 * 1024  # bytes of a log after which the bounds are looked at
+_STEP: Final = 64 * 1024  # bytes of a log between two checks of the limits
 _VERSION: Final = "1"
 _ACQUIRING: Final = frozenset({Kind.ACQUIRED, Kind.CLOSED, Kind.DISCARDED})
-_EVENTS: Final = "events"  # the folder of the logs in the one that processes share
-_EARLIER: Final = ".1"  # ends the name of the file before
+_EVENTS: Final = "events"  # the logs' folder, within the one that processes share
+_EARLIER: Final = ".1"  # ends the name of the previous file
 _DRAFT: Final = ".new"
-_SWEPT_EVERY: Final = 60.0  # seconds between two looks for what others have left
+_SWEPT_EVERY: Final = 60.0  # seconds between two searches for what others have left
 _LEFT_FOR: Final = 60.0  # seconds without an append after which a closed log counts as left
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,128}")
 _FLAGS: Final = os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
@@ -68,7 +69,7 @@ T = TypeVar("T")
 
 
 def file_name(run_id: str) -> str:
-    """The name of a run's file: its id, if that can be one."""
+    """Return the name of a run's file: its id, if that can be a file name, else a hash of it."""
     return run_id if _NAME.fullmatch(run_id) else sha256(run_id.encode()).hexdigest()
 
 
@@ -97,29 +98,29 @@ class _Written:
     ) -> None:
         self.run_id = run_id
         self.file = file
-        """Its descriptor; -1 when nothing more is appended here."""
+        """The file's descriptor; -1 when nothing more is appended here."""
         self.at = at
         """The position of the next record, if nobody else appends."""
         self.last = -1
         self.generation = generation
         self.limit = _STEP
-        """The position from which on the bounds are looked at."""
+        """The position from which on the limits are checked."""
         self.counted = at
-        """How much of it is in the sum of all logs, without `earlier`."""
+        """The bytes of the file that the sum of all logs includes, without `earlier`."""
         self.earlier = 0
-        """The bytes of the file before, which is deleted first."""
+        """The bytes of the previous file, which is deleted first."""
         self.before = -1
-        """Its descriptor, if it may not be on the disk and is to be."""
+        """The descriptor of the previous file, if that still has to be written to the disk; else -1."""
         self.on_disk = -1
-        """The position up to which it is on the disk, as far as is known."""
+        """The position up to which the file is on the disk, as far as is known."""
         self.distrusted = False
-        """The disk has refused it: what comes next is stored instead."""
+        """True if the disk has refused the log: what comes next is stored instead."""
         self.acquired = acquired
-        """Another process opened it, and its readers wait for messages of that one."""
+        """True if another process opened the log, whose messages its readers wait for."""
         self.followed = acquired
-        """Somebody may read along."""
+        """True if somebody may read along."""
         self.watchers: set[str] = set()
-        """The other processes in which somebody does."""
+        """The other processes in which somebody reads along."""
 
     def release(self) -> None:
         """Append nothing more."""
@@ -129,14 +130,14 @@ class _Written:
             self.file = -1
 
     def release_before(self) -> None:
-        """The file before is on the disk, or deleted."""
+        """Close the previous file, which is on the disk or deleted."""
         if self.before >= 0:
             os.close(self.before)
             self.before = -1
 
 
 class _Followed:
-    """A log that readers of this process wait in."""
+    """A log that readers of this process wait for."""
 
     __slots__ = ("changed", "readers", "writer")
 
@@ -144,7 +145,7 @@ class _Followed:
         self.changed = asyncio.Event()
         self.readers = 0
         self.writer: str | None = None
-        """The other process, which sends this one a message when it has appended."""
+        """The other process that writes the log, which sends this one a message when it has appended."""
 
     def wake(self) -> None:
         self.changed.set()
@@ -154,10 +155,10 @@ class _Followed:
 class FileLog:
     """Logs in `folder`, of which `process` writes its own.
 
-    A log keeps at least its last half of `max_log_bytes`. When all of a process have more than `max_bytes`,
-    the closed ones are deleted first, then the older halves of the others, the largest first. A closed log is
-    deleted after `linger` seconds, or by any other process if this one stops before. With `fsync` they are
-    written to the disk every so many seconds.
+    A log keeps at least its last half of `max_log_bytes`. When all logs of a process have more than
+    `max_bytes`, the closed ones are deleted first, then the older halves of the others, the largest first. A
+    closed log is deleted after `linger` seconds, or by any other process if this one stops before. With
+    `fsync`, logs are written to the disk every that many seconds.
     """
 
     at_hand = True
@@ -197,7 +198,7 @@ class FileLog:
         self._sweeping: asyncio.TimerHandle | None = None
         self._ready = False
         self._is_usable = False
-        """The folder is this user's, or was made."""
+        """True if the folder is this user's, or was made."""
 
     async def check(self) -> None:
         self._make_folders()
@@ -208,7 +209,7 @@ class FileLog:
                 raise self._not_on_disk(error) from error
 
     def listen(self) -> None:
-        """Receive what other processes say. Raises LogError."""
+        """Receive messages from other processes. Raises LogError."""
         if self._ready:
             return
         self._make_folders()
@@ -259,7 +260,7 @@ class FileLog:
         except OSError as error:
             raise self._not_appended(log, error) from error
         log.at += written
-        if position != log.at:  # another process has appended, too
+        if position != log.at:  # another process has appended too
             if _is_acquired(log, position, written):
                 raise self._not_appended(log, None)
             return self._add(log, frames)
@@ -380,8 +381,8 @@ class FileLog:
         )
 
     def _refuse(self, log: _Written) -> None:
-        """Have frames stored, with those before that may be missing on the disk: now, and until it works.
-        Raises LogError."""
+        """Raise LogError, so that these frames are stored, with those before that may be missing on the disk.
+        This happens once, and again as long as the disk does not work."""
         assert self._disk_sync is not None
         error = self._disk_sync.error
         log.distrusted = error is not None
@@ -394,7 +395,7 @@ class FileLog:
             raise self._unusable(error) from error
 
     def _begin(self, run_id: str, path: Path) -> int:
-        """A new file with its first record, in the place of an older one."""
+        """Make a file with its first record, instead of an older one. Returns its descriptor."""
         while True:
             try:
                 file = os.open(path, _APPENDING | os.O_CREAT | os.O_EXCL, 0o600)
@@ -416,7 +417,8 @@ class FileLog:
         _write_whole(file, head_of(Kind.OPENED, 0, last, last, what) + what)
 
     def _acquire(self, run_id: str, path: Path) -> _Written | None:
-        """The log, whose writer appends nothing more to it that counts; None if there is none."""
+        """Take over the log: what its writer still appends does not count. Returns None if there is no
+        log."""
         while True:
             try:
                 file = os.open(path, _APPENDING)
@@ -439,7 +441,7 @@ class FileLog:
             os.close(file)
 
     def _mark(self, log: _Written, kind: Kind) -> bool | None:
-        """Append a mark; returns whether it stands where it was meant to, None if it can't be written."""
+        """Append a mark. Returns whether it is at its intended position; None if it can't be written."""
         while True:
             try:
                 _write_whole(log.file, head_of(kind, log.at, log.last, log.last, b""))
@@ -453,7 +455,7 @@ class FileLog:
                 return None
 
     def _bury(self, path: Path) -> None:
-        """Leave nothing of a log but that it was discarded."""
+        """Leave nothing of a log but the mark that it was discarded."""
         _remove_foreign(path)
         file = os.open(path, _APPENDING | os.O_CREAT, 0o600)
         try:
@@ -488,7 +490,7 @@ class FileLog:
             timer.cancel()
 
     def _release(self, log: _Written) -> None:
-        """Release the log: this process appends nothing more to it."""
+        """Stop appending to the log in this process."""
         log.release()
         name = file_name(log.run_id)
         if self._written.get(name) is log:
@@ -496,14 +498,14 @@ class FileLog:
             self._bytes -= log.counted + log.earlier
 
     def _not_appended(self, log: _Written, error: OSError | None) -> Exception:
-        """Return the error for a record that was not appended: LogGone if the log is not this process' any
-        more."""
+        """Return the error for a record that was not appended: LogGone if this process no longer has the
+        log."""
         if error is not None and log.file >= 0:
             return self._unusable(error)
         self._release(log)
         return LogGone(log.run_id)
 
-    # bounds
+    # limits
 
     def _look_at_bounds(self, log: _Written) -> None:
         self._bytes += log.at - log.counted
@@ -515,7 +517,7 @@ class FileLog:
             self._make_room()
 
     def _move(self, log: _Written) -> None:
-        """Continue in a new file; the one before the present one is deleted. Raises LogGone."""
+        """Continue in a new file; the file before the present one is deleted. Raises LogGone."""
         path = self._path(file_name(log.run_id))
         draft, earlier = (path.with_name(f"{path.name}{end}") for end in (_DRAFT, _EARLIER))
         try:
@@ -557,7 +559,8 @@ class FileLog:
 
     def _make_room(self) -> None:
         """Delete closed logs, then the older halves of the others, the largest first, until there is some
-        room. If that does not suffice, begin the halves that are deleted next."""
+        room. Then, if that is not enough, move the largest logs to new files, so that their halves can be
+        deleted next."""
         wanted = self._max_bytes * 7 // 8
         for name in list(self._left):
             if self._bytes <= wanted:
@@ -574,7 +577,7 @@ class FileLog:
             path.with_name(f"{path.name}{_EARLIER}").unlink(missing_ok=True)
         for log in sorted(self._written.values(), key=lambda each: -each.at)[: 1 + len(self._written) // 4]:
             if log.file >= 0 and not log.acquired:
-                with suppress(LogGone):  # who appends to it will know
+                with suppress(LogGone):  # its writer notices
                     self._move(log)
 
     def _sweep_soon(self) -> None:
@@ -583,8 +586,8 @@ class FileLog:
         loop.run_in_executor(None, self._sweep, time.time())
 
     def _sweep(self, now: float) -> None:
-        """Delete what other processes have left: closed logs, and what nobody has appended to for longer than
-        any run lasts."""
+        """Delete what other processes have left: closed logs, and logs that were not appended to for longer
+        than any run lasts."""
         with suppress(OSError), os.scandir(self._events) as found:
             for each in found:
                 with suppress(OSError):
@@ -599,7 +602,7 @@ class FileLog:
 
     @contextmanager
     def _following(self, name: str, cursor: _Cursor, *, wait: bool) -> Iterator[_Followed]:
-        """Notify a reader of this process of changes."""
+        """Notify a reader of this process of changes while the context lasts."""
         if not wait:
             yield _Followed()
             return
@@ -622,7 +625,7 @@ class FileLog:
                     self.pipes.send(followed.writer, _UNWATCH, name, self.pipes.process)
 
     def _notify(self, log: _Written) -> None:
-        """Notify all readers, once for all that is appended in this turn of the loop."""
+        """Notify all readers, once for everything that is appended in this iteration of the event loop."""
         if not self._changed:
             asyncio.get_running_loop().call_soon(self._notify_all)
         self._changed[file_name(log.run_id)] = log
@@ -631,7 +634,7 @@ class FileLog:
         changed, self._changed = self._changed, {}
         for name, log in changed.items():
             self._wake(name)
-            if log.acquired:  # its readers wait for the writer before
+            if log.acquired:  # its readers wait for messages of the former writer
                 self.pipes.send_all(_CHANGED, name)
             for process in list(log.watchers):
                 if not self.pipes.send(process, _CHANGED, name):
@@ -658,7 +661,7 @@ class FileLog:
 
 
 class _Cursor:
-    """A reader's place in the files of a log. Raises LogGone and LogGap."""
+    """A reader's position in the files of a log. Raises LogGone and LogGap."""
 
     def __init__(self, run_id: str, path: Path, after: int) -> None:
         self._run_id = run_id
@@ -667,7 +670,7 @@ class _Cursor:
         self._file = -1
         self._held: Record | None = None
         self.ended = False
-        """The log is closed, and was read to its end."""
+        """True if the log is closed and was read to its end."""
 
     def __enter__(self) -> _Cursor:
         try:
@@ -683,7 +686,8 @@ class _Cursor:
             self._file = -1
 
     def next_frames(self) -> Frames | None:
-        """The next frames, some together for a reader that is behind; None if there are none now."""
+        """Return the next frames, several together for a reader that is behind; None if there are none
+        now."""
         ready: list[Frames] = []
         size = 0
         while size < CHUNK_BYTES and not self.ended:
@@ -705,14 +709,14 @@ class _Cursor:
                     ready.append(rest)
                     size += len(rest.data)
                     continue
-            if ready:  # first what was complete before
+            if ready:  # first those that are complete
                 self._held = record
                 break
             self._pass(record)
         return joined(ready)
 
     def _pass(self, record: Record) -> None:
-        """Skip a record that ends or interrupts the frames."""
+        """Handle a record that ends or interrupts the frames. Raises LogGone and LogGap."""
         if record.kind == Kind.FRAMES:
             raise LogGap(self._run_id, self._after + 1, record.first)
         if record.kind == Kind.DISCARDED:
@@ -723,14 +727,15 @@ class _Cursor:
             self._is_left = True
 
     def _check_there(self) -> None:
-        """Check that the file is there: on a full disk, its end may have been deleted with it."""
+        """Raise LogGone unless the file still exists: on a full disk it may have been deleted before it was
+        marked as ended."""
         found = os.fstat(self._file)
         if not found.st_nlink or found.st_size < self._records.at:
             raise LogGone(self._run_id)
 
     def _is_next_there(self) -> bool:
-        """Return False while this is the newest file: its writer is about to leave it, or was killed before,
-        and then whoever settles the run appends here."""
+        """Return whether there is a newer file. There is none while the writer is about to begin it, or if
+        the writer was killed before that: whoever settles the run appends to this file then."""
         try:
             file = os.open(self._path, os.O_RDONLY | _FLAGS)
         except OSError:
@@ -742,8 +747,8 @@ class _Cursor:
         return newest is None or newest.generation != self._generation
 
     def _go_to(self, generation: int | None) -> None:
-        """Begin to read the file of that generation, or the one with the next frames."""
-        for _ in range(3):  # they may move meanwhile
+        """Begin to read the file of `generation`, or if that is None the one with the next frames."""
+        for _ in range(3):  # files may move meanwhile
             opened = self._opened(self._path)
             if opened.generation == generation or (generation is None and opened.last <= self._after):
                 break
@@ -758,7 +763,7 @@ class _Cursor:
         self._records.seek(self._after)
 
     def _opened(self, path: Path) -> _Opening:
-        """Open this file, and read how it begins."""
+        """Open this file and read its first record."""
         self.__exit__()
         try:
             self._file = os.open(path, os.O_RDONLY | _FLAGS)
@@ -775,7 +780,8 @@ class _Cursor:
 
 
 class _Opening:
-    """The beginning of a file: which of the log's it is, who writes it, the number before its first."""
+    """The first record of a file: the file's generation, the process that writes it, and the number of the
+    last event before it."""
 
     def __init__(self, generation: int, process: str, last: int) -> None:
         self.generation = generation
@@ -784,7 +790,7 @@ class _Opening:
 
 
 def _first_in(file: int) -> Record | None:
-    """The first record of a file; None where that is not of a log of this user."""
+    """Return the first record of a file; None if it is not a regular file of this user."""
     found = os.fstat(file)
     if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
         return None
@@ -792,7 +798,8 @@ def _first_in(file: int) -> Record | None:
 
 
 def _opening_in(file: int) -> _Opening | None:
-    """The beginning of a file; None where that is not of a log, or of a discarded one."""
+    """Return what the first record of a file says; None if the file is not of a log, or is of a discarded
+    one."""
     record = _first_in(file)
     if record is None or record.kind != Kind.OPENED:
         return None
@@ -804,7 +811,8 @@ def _opening_in(file: int) -> _Opening | None:
 
 
 def _remove_foreign(path: Path) -> None:
-    """Delete what is in the place of a log and is not a log, as it is: it may have another name elsewhere."""
+    """Delete whatever is at the path of a log and is not a log. Its content is not changed, since it may have
+    another name elsewhere."""
     try:
         file = os.open(path, _APPENDING)
     except FileNotFoundError:
@@ -838,8 +846,9 @@ def _end_for_good(run_id: str, path: Path) -> None:
 
 
 def _is_acquired(log: _Written, position: int, written: int) -> bool:
-    """Return True if another process has the log, since what was written last ends here and not at `log.at`.
-    What a former writer has appended too late does not count; behind it, the log goes on."""
+    """Return True if another process has taken over the log: the latest record, of `written` bytes, ends at
+    `position` and not at `log.at`. If a former writer has only appended too late, its record does not count,
+    and the log continues behind it."""
     records = RecordReader(log.file)
     records.at = log.at - written
     while (record := records.read()) is not None:
@@ -851,7 +860,7 @@ def _is_acquired(log: _Written, position: int, written: int) -> bool:
 
 
 def _mark_end(file: int, kind: Kind, last: int) -> bool:
-    """Append a mark at the end of a file that another process may append to; returns whether it counts."""
+    """Append a mark to a file that another process may append to. Returns whether it counts."""
     at = os.fstat(file).st_size
     _write_whole(file, head_of(kind, at, last, last, b""))
     return os.lseek(file, 0, os.SEEK_CUR) == at + HEAD_BYTES
@@ -867,7 +876,7 @@ def _full() -> OSError:
 
 
 def _last_mark(path: Path) -> int | None:
-    """The kind of the mark that a file ends with; None if it ends otherwise."""
+    """Return the kind of the mark at the end of a file; None if there is none."""
     file = os.open(path, os.O_RDONLY | _FLAGS)
     try:
         records = RecordReader(file)
@@ -879,7 +888,8 @@ def _last_mark(path: Path) -> int | None:
 
 
 def network_file_system(folder: Path) -> str | None:
-    """The kind of the network file system that has this folder, as far as the system says it."""
+    """Return the type of the network file system with this folder; None if there is none, or if the system
+    does not say."""
     if sys.platform != "linux":
         return None
     device = folder.stat().st_dev

@@ -1,8 +1,9 @@
-"""The records of an event log in a file: frames, and marks that say what becomes of the log.
+"""The records of an event log in a file: frames, and marks that say when it was opened, acquired, moved,
+closed or discarded.
 
-A record is appended by one call, of which a killed process may leave a part, and says its own position. So a
-reader knows by itself which records count: those that are whole and stand where their writer meant them to.
-One that was written after another process has acquired the log stands elsewhere.
+A record is appended by one call, of which a killed process may leave a part, and contains its own position.
+So a reader can see which records count: those that are complete and at that position. A record that was
+written after another process has acquired the log is at another one.
 """
 
 from __future__ import annotations
@@ -46,24 +47,24 @@ class Record(NamedTuple):
 
 
 def head_of(kind: int, at: int, first: int, last: int, data: bytes) -> bytes:
-    """Return the head of a record that is to be written at this position."""
+    """Return the head of a record for this position."""
     head = _HEAD.pack(_MAGIC, kind, len(data), at, first, last)
     return head + _SUM.pack(crc32(data, crc32(head)))
 
 
 class RecordReader:
-    """Reads the records of a file from a position on, while others append."""
+    """Reads the records of a file from a position on, while others append to it."""
 
     def __init__(self, file: int) -> None:
         self._file = file
         self.at = 0
         """The position of the next record."""
         self._data = b""
-        self._start = 0  # its position
+        self._start = 0  # the position of the loaded bytes
 
     def read(self) -> Record | None:
-        """The next record; None if there is no whole one yet. What was cut, or does not stand where it was
-        meant to, is passed over once a record follows."""
+        """Return the next record; None if there is no complete one yet. A record that is incomplete, or not
+        at its intended position, is skipped once another one follows."""
         record = self._whole(self.at)
         if record is None and self._load(self.at):
             record = self._whole(self.at) or self._following(self.at + 1)
@@ -72,7 +73,7 @@ class RecordReader:
         return record
 
     def seek(self, after: int) -> None:
-        """Move to a place at most a little before the first frames with a number above `after`, by halves."""
+        """Move by bisection to the first frames with a number above `after`, or to a little before them."""
         low, high = self.at, os.fstat(self._file).st_size
         while high - low > CHUNK_BYTES:
             middle = (low + high) // 2
@@ -84,7 +85,7 @@ class RecordReader:
         self.at = low
 
     def _whole(self, at: int) -> Record | None:
-        """The record at this position, if it is whole."""
+        """Return the record at this position, if it is complete."""
         start = at - self._start
         if start < 0 or len(self._data) - start < HEAD_BYTES:
             return None
@@ -93,7 +94,7 @@ class RecordReader:
             return None
         begin = start + HEAD_BYTES
         if begin + size > len(self._data):
-            # it is read at once, if the file has it
+            # it is read at once if the file has it
             if at + HEAD_BYTES + size > os.fstat(self._file).st_size or not self._load(at, HEAD_BYTES + size):
                 return None
             return self._whole(at) if len(self._data) >= HEAD_BYTES + size else None
@@ -105,7 +106,7 @@ class RecordReader:
         return Record(kind, first, last, data, at + HEAD_BYTES + size)
 
     def _following(self, at: int) -> Record | None:
-        """The first whole record that begins at this position or later."""
+        """Return the first complete record that begins at this position or later."""
         while self._load(at):
             begin = self._data.find(_MAGIC)
             while begin >= 0:

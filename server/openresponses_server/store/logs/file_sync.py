@@ -1,9 +1,9 @@
-"""Writes the files of event logs to the disk, every so many seconds, on a thread.
+"""Writes the files of event logs to the disk at intervals, on a thread.
 
-A disk that refuses says so once: Linux reports an error to the first `fsync` after it, and forgets then that
-the data are missing. So a refused log is not trusted any more as it stands: its next events are stored before
-they are sent, with all since the last checkpoint. Events are logged again once a new file was written to the
-disk.
+A disk reports an error only once: Linux returns it from the first `fsync` afterwards, and then no longer
+knows that data are missing. So a log for which an error was reported is not relied on: its next events are
+stored before they are sent, together with all since the last checkpoint. Events are logged again once a new
+file was written to the disk.
 """
 
 from __future__ import annotations
@@ -29,27 +29,27 @@ class Growing(Protocol):
     """A log, as far as it is written to the disk."""
 
     file: int
-    """Its descriptor; negative when nothing more is appended here."""
+    """The descriptor of its file; negative when nothing more is appended here."""
     before: int
-    """The descriptor of the file before, if that may not be on the disk; else negative."""
+    """The descriptor of the previous file, if that may not be on the disk; else negative."""
     generation: int
-    """Rises when the log goes on in another file."""
+    """A number that increases when the log continues in another file."""
     at: int
     """The bytes of its file."""
     on_disk: int
-    """How many of them are on the disk."""
+    """The number of those bytes that are on the disk."""
     distrusted: bool
-    """The disk has refused what was appended to it, or refused others when it was opened."""
+    """True if the disk has refused what was appended to the log, or refused other logs when it was opened."""
 
     def release_before(self) -> None:
-        """Close the descriptor of the file before."""
+        """Close the descriptor of the previous file."""
         ...
 
 
 class DiskSync:
-    """Writes these logs, in this folder, to the disk: a power cut then loses no more than was appended in the
-    last `seconds`. One turn that takes longer is not overtaken by the next. `name` is that of a file
-    which shows whether the disk works."""
+    """Writes these logs, in this folder, to the disk every `seconds`: a power cut then loses no more than
+    what was appended in that time. If one turn takes longer, the next waits for it. `name` is that of a file
+    for testing whether the disk works."""
 
     def __init__(self, seconds: float, folder: Path, name: str, logs: Mapping[str, Growing]) -> None:
         self._seconds = seconds
@@ -58,26 +58,27 @@ class DiskSync:
         self._logs = logs
         self._timer: asyncio.TimerHandle | None = None
         self._is_going = False
-        self._begun_at: float | None = None  # of the turn
+        self._begun_at: float | None = None  # when the turn began
         self._refused: OSError | None = None  # in this turn
         self._is_tried = False
         self.error: OSError | None = None
-        """Why the disk refuses; None while it does not."""
+        """The error of the disk; None while it works."""
 
     def begin(self) -> None:
-        """Write them to the disk from now on."""
+        """Start writing the logs to the disk."""
         self._is_going = True
         self._pause()
 
     def end(self) -> None:
-        """Begin nothing more."""
+        """Start no more turns."""
         self._is_going = False
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     async def check(self) -> None:
-        """Check that the disk takes what it is given, by a file if nothing is known. Raises OSError."""
+        """Check that the disk can be written, by writing a file if nothing is known. Raises OSError, and
+        TimeoutError if a turn takes far too long."""
         if not self._is_going and (self.error is not None or not self._is_tried):
             self._report(await asyncio.to_thread(_write_anew, self._probe))
         if self.error is not None:
@@ -89,7 +90,7 @@ class DiskSync:
         self._timer = asyncio.get_running_loop().call_later(self._seconds, self._turn)
 
     def _turn(self) -> None:
-        """Write to the disk what has changed, or a new file while the disk refuses."""
+        """Write what has changed to the disk, and a new file if the disk has refused."""
         logs = [log for log in self._logs.values() if log.file >= 0 and _has_grown(log)]
         if not logs and self.error is None:
             self._pause()
@@ -98,8 +99,8 @@ class DiskSync:
         self._go_on(logs)
 
     def _go_on(self, logs: Sequence[Growing]) -> None:
-        """Write some of these logs to the disk, which may be closed meanwhile, by descriptors of their
-        own."""
+        """Write the first of these logs to the disk, through duplicated descriptors, since a log may be
+        closed meanwhile."""
         some, rest = logs[:_TOGETHER], logs[_TOGETHER:]
         positions = [(log, log.generation, log.at) for log in some if log.file >= 0]
         files: list[int] = []
@@ -139,7 +140,7 @@ class DiskSync:
         self._pause()
 
     def _report(self, error: OSError | None) -> None:
-        """Trust no log while the disk refuses; log that it does, once."""
+        """Distrust all logs if there is an error, and log the first one of several."""
         self._is_tried = True
         if error is not None:
             for log in self._logs.values():
@@ -159,8 +160,8 @@ def _error_of(done: asyncio.Future[OSError | None]) -> OSError | None:
 
 
 def _write_to_disk(files: list[int], folder: Path | None, probe: Path | None) -> OSError | None:
-    """Write these files to the disk and close them, then their names in the folder. Returns the first error;
-    one file's keeps no other from the disk."""
+    """Write these files to the disk and close them, then their names in the folder. Returns an error, if
+    there was one; all files are tried despite it."""
     failed: OSError | None = None
     for file in files:
         failed = _tried_on(file) or failed
@@ -194,7 +195,7 @@ def _write_names(folder: Path) -> OSError | None:
 
 
 def _write_anew(path: Path) -> OSError | None:
-    """Write a new file to the disk, and delete it."""
+    """Write a new file to the disk, and delete it. Returns the error, if there was one."""
     try:
         path.unlink(missing_ok=True)
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)

@@ -1,4 +1,4 @@
-"""Event logs in this process: a window per run."""
+"""Event logs in the memory of this process: a window per run."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class MemoryLog:
         self._clock = clock
         self._logs: dict[str, _Log] = {}
         self._closed: OrderedDict[str, _Log] = OrderedDict()  # in the order of closing
-        self._discarded: dict[str, float] = {}  # when
+        self._discarded: dict[str, float] = {}  # when each was discarded
         self._bytes = 0
         self._timer: asyncio.TimerHandle | None = None
 
@@ -83,7 +83,7 @@ class MemoryLog:
         log.window.append(frames)
         self._bytes += len(frames.data)
         if log.window.bytes > self._max_log_bytes:
-            # a large part at once, so that the list is not moved with every append
+            # remove a large part at once, so that the list is not moved by every append
             self._bytes -= log.window.cut(self._max_log_bytes * 3 // 4)
         if self._bytes > self._max_bytes:
             self._make_room()

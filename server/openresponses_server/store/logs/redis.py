@@ -33,10 +33,10 @@ from openresponses_server.store.logs.redis_reading import Pages, Tails
 from openresponses_server.store.logs.redis_shared import Command, SharedConnection
 
 _PAGING: Final = 7
-"""Connections for all readers that have fallen behind."""
+"""The number of connections for all readers that have fallen behind."""
 _WRITING: Final = 8
-"""Connections for what failed over the shared one. Without a bound each run would open one when Redis fails,
-and all of them would be kept."""
+"""The number of connections for calls that failed over the shared one. Without a limit each run would open
+one when Redis fails, and all of them would be kept."""
 _PORT: Final = 6379
 _CHECK_SECONDS: Final = 1.0
 
@@ -75,8 +75,8 @@ class RedisLog:
         self._lifetime = _milliseconds(lifetime)
         self._max_entries = max_entries
         self._expiring: set[str] = set()
-        """Logs of this worker's runs that Redis will expire; empty after an outage, as a restarted Redis has
-        lost them."""
+        """The logs of this worker's runs that will expire in Redis; empty after an outage, since a restarted
+        Redis has lost them."""
         self._persist = Calls(timeout, self._expiring.clear)
         self._shared = SharedConnection(self._writer.connection_pool, self._expiring.clear, max_entries)
         self._pages = Pages(self._pager, self._persist)
@@ -97,12 +97,13 @@ class RedisLog:
             raise LogError(details=self._said(error)) from error
 
     def _said(self, error: Exception) -> str:
-        """A failure with the address, for the operator."""
+        """Describe a failure with the address, for the operator."""
         said = str(error)
         return said if self._address in said else f"{self._address}: {said or type(error).__name__}"
 
     async def open(self, run_id: str) -> None:
-        # The whole script: by its hash, all runs would fail over to the client after a restart of Redis.
+        # The whole script, since after a restart of Redis its hash is unknown, and all runs would fall back
+        # to the client.
         command = ("EVAL", OPEN, 1, self._key(run_id), self._lifetime)
 
         async def begin() -> Any:
@@ -150,7 +151,7 @@ class RedisLog:
             yield frames
 
     async def acquire(self, run_id: str) -> None:
-        """Nothing: Redis refuses a second event of one number, whoever has appended the first."""
+        """Do nothing: Redis refuses a second event with the same number, whoever has appended the first."""
 
     def leave(self, run_id: str) -> None:
         self._expiring.discard(run_id)
@@ -199,8 +200,8 @@ class RedisLog:
         await self._pager.aclose(close_connection_pool=True)
 
     async def _call(self, commands: Sequence[Command], again: Callable[[], Awaitable[Any]]) -> Any:
-        """The answer of the last of these commands, or what `again`, the same by the client, returns where
-        they fail. Raises LogError."""
+        """Return the answer to the last of these commands; if they fail, the result of `again`, which does
+        the same with the client. Raises LogError."""
 
         async def once() -> Any:
             answer = await self._shared.run(*commands)

@@ -20,16 +20,16 @@ from openresponses_server.store.logs.base import CHUNK_BYTES, LogError
 from openresponses_server.tasks import jittered
 
 Entry = tuple[bytes, dict[bytes, bytes]]
-"""Its id and its fields, as Redis answers."""
+"""An entry's id and fields, as Redis answers."""
 
 OPENED: Final = b"0-1"
 CLOSED: Final = b"18446744073709551615-0"
-"""Above every event: nothing can be appended after it."""
+"""An id above that of every event: nothing can be appended after it."""
 
 MARK: Final = b"m"
 """The field, without a value, of an entry that marks the log as open or closed."""
 DISCARD_MARK: Final = b"g"
-"""The same where the log was discarded."""
+"""The field of an entry that marks a discarded log."""
 
 OPEN: Final = f"""
 local last = redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', 1)[1]
@@ -46,32 +46,33 @@ end
 redis.call('PEXPIRE', KEYS[1], ARGV[1])
 return 1
 """
-"""Begins the log KEYS[1] anew, which expires in ARGV[1] milliseconds; 0 if it was discarded."""
+"""Opens the log KEYS[1] anew, to expire in ARGV[1] milliseconds. Returns 0 if it was discarded."""
 
 FIRST: Final = b"f"
 DATA: Final = b"d"
 ENTRY_ID: Final = b"%d-0"
-"""For one above the number of an entry's last event, since 0-0 is not a valid id."""
+"""The format of an entry's id, from the number of its last event plus one, since 0-0 is not a valid id."""
 _HIGHEST: Final = 2**63
 
 
 def entry_id(sequence: int) -> bytes:
-    """The id of the entry whose last event has this number, which a reader may have made up."""
+    """Return the id of the entry whose last event has this number, which a reader may have invented."""
     return ENTRY_ID % (min(sequence, _HIGHEST) + 1)
 
 
 def place_after(sequence: int) -> bytes:
-    """The id after which the events following this one are read; the beginning if it is below 0."""
+    """Return the id after which the events that follow this one are read; the beginning if the number is
+    below 0."""
     return OPENED if sequence < 0 else entry_id(sequence)
 
 
 def last_number(entry: bytes) -> int:
-    """The number of the last event in the entry with this id; below 0 for the opening mark."""
+    """Return the number of the last event in the entry with this id; below 0 for the opening mark."""
     return int(entry.partition(b"-")[0]) - 1
 
 
 def fields_of(frames: Frames) -> dict[Any, Any]:
-    """An entry's fields for these frames."""
+    """Return the fields of an entry for these frames."""
     return {FIRST: frames.first, DATA: frames.data}
 
 
@@ -81,7 +82,7 @@ def is_discard_mark(entry: Entry) -> bool:
 
 
 def frames_in(entries: Iterable[Entry]) -> list[Frames]:
-    """Joins consecutive entries up to a size; marks are left out."""
+    """Join consecutive entries up to a size; marks are left out."""
     found: list[Frames] = []
     run: list[Frames] = []
     size = 0
@@ -121,7 +122,7 @@ class Calls:
         self._on_outage = on_outage
 
     async def __call__(self, call: Callable[[], Awaitable[T]]) -> T:
-        """The result of the call, which may be made twice. Raises LogError and NotAbove."""
+        """Return the result of the call, which may be made twice. Raises LogError and NotAbove."""
         deadline = time.monotonic() + self._timeout
         pause = 0.02
         while True:

@@ -31,7 +31,7 @@ from openresponses_server.store.logs.window import FrameWindow
 _FIRST: Final = 16  # entries of the first page
 _MOST_ENTRIES: Final = 256
 _BEYOND: Final = 2**63
-"""Above the number of any event."""
+"""A number above that of any event."""
 
 
 class Pages:
@@ -44,8 +44,8 @@ class Pages:
         self._calls = calls
 
     async def read(self, key: str, run_id: str, after: int, until: int = _BEYOND) -> AsyncIterator[Frames]:
-        """The frames with a number above `after`, up to the number `until`, or to the present end of the log.
-        Raises LogGone, LogGap, LogError."""
+        """Yield the frames with a number above `after`, up to the number `until`, or to the present end of
+        the log. Raises LogGone, LogGap, LogError."""
         place, count = place_after(after), _FIRST
         while after < until:
             entries = await self._page(key, place, count)
@@ -74,7 +74,7 @@ class Pages:
                 return
 
     async def last(self, key: str) -> list[Entry]:
-        """The last two entries, newest first; fewer if the log is shorter. Raises LogError."""
+        """Return the last two entries, newest first; fewer if the log is shorter. Raises LogError."""
         found: Any = await self._calls(lambda: self._redis.xrevrange(key, count=2))
         entries: list[Entry] = found
         return entries
@@ -123,7 +123,7 @@ class Tail:
         return not (unread or self.window.ended)
 
     def feed(self, entries: list[Entry], most: int) -> None:
-        """Add entries; the window keeps its newest `most` bytes."""
+        """Add entries; the window keeps the newest, up to `most` bytes."""
         self.seen_at = time.monotonic()
         for frames in frames_in(entries):
             self.window.append(frames)
@@ -137,7 +137,7 @@ class Tail:
 
 
 class Tails:
-    """The tails with readers, by their keys. `pages` reads earlier events."""
+    """The tails that have readers, by the keys of their streams. `pages` reads earlier events."""
 
     def __init__(self, redis: Redis, calls: Calls, pages: Pages) -> None:
         self._redis = redis
@@ -147,7 +147,7 @@ class Tails:
         self._reading: asyncio.Task[None] | None = None
 
     async def read(self, key: str, run_id: str, after: int) -> AsyncIterator[Frames]:
-        """As `EventLog.read` that waits."""
+        """Yield frames as `EventLog.read` does with `wait`."""
         tail = self._tails.get(key) or await self._begin(key, run_id, after)
         with tail.reader():
             until = tail.start
@@ -160,16 +160,16 @@ class Tails:
                         after = frames.last
                         yield frames
                     return
-                except LogGap as gap:  # for this reader, or in the log: then the pages raise it too
+                except LogGap as gap:  # for this reader only, or in the log: then the pages raise it too
                     until = gap.found - 1
 
     async def close(self) -> None:
         """Stop reading; remaining readers get LogError."""
         reading = self._reading
         while reading is not None and not reading.done():
-            reading.cancel()  # again, since the client may take a cancellation for its own timeout
+            reading.cancel()  # again, since the client may mistake a cancellation for its own timeout
             await asyncio.wait([reading], timeout=_CANCELLED_AGAIN)
-        self._end_all(LogError())  # a task that was cancelled before its first step did not
+        self._end_all(LogError())  # a task that was cancelled before its first step did not do this
 
     def _end_all(self, failure: Exception) -> None:
         self._reading = None
@@ -178,7 +178,7 @@ class Tails:
             tail.window.end(failure)
 
     async def _begin(self, key: str, run_id: str, after: int) -> Tail:
-        """A new tail from that event on, or from the log's present end. Raises LogGone, LogError."""
+        """Return a new tail from that event on, or from the log's present end. Raises LogGone, LogError."""
         last = await self._pages.last(key)
         if not last or is_discard_mark(last[0]):
             raise LogGone(run_id)
@@ -219,7 +219,7 @@ class Tails:
         return min(_MOST, max(_LEAST, _MOST_TOGETHER // max(len(self._tails), 1)))
 
     def _look_over(self) -> bool:
-        """Remove tails that nobody reads; whether any is left."""
+        """Remove tails that nobody reads. Returns whether any is left."""
         now = time.monotonic()
         for key, tail in list(self._tails.items()):
             if not tail.wanted(now):

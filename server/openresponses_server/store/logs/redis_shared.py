@@ -1,9 +1,9 @@
 """One connection to Redis, over which commands leave without waiting for each answer.
 
 The commands of one moment, of all runs of this process, leave in one write, and answers are read as they
-arrive. A command of Redis' client takes several times the CPU and three iterations of the event loop. After
-any failure the caller repeats the call with the client, which handles the error: these calls may be made
-twice.
+arrive. With Redis' client a command takes several times the CPU time, and three iterations of the event loop.
+After any failure the caller repeats the call with the client, which handles the error; so each of these calls
+can be repeated.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _ANSWERED_WITHIN: Final = 5.0  # seconds, as with the client
 _MOST_UNSENT: Final = 16 * 1024 * 1024  # bytes; further commands are left to the client
 
 Command = tuple[Any, ...]
-"""Its name and its arguments: bytes, str or int."""
+"""A command's name and its arguments: bytes, str or int."""
 
 
 class SharedConnection:
-    """To the Redis that connections of `pool` are made to; streams keep about `most` entries. `on_lost` is
-    called when the connection was."""
+    """A connection to the Redis of `pool`. Streams keep about `most` entries. `on_lost` is called when the
+    connection was lost."""
 
     def __init__(self, pool: Any, on_lost: Callable[[], None], most: int) -> None:
         self._pool = pool
@@ -44,26 +44,26 @@ class SharedConnection:
         """The last connection that was made."""
 
     async def append(self, key: str, frames: Frames) -> bool:
-        """Add these to the stream there is at `key`, over a new connection if need be; whether they are known
-        to be there."""
+        """Add the frames to the stream that exists at `key`, over a new connection if need be. Returns
+        whether they are known to be there."""
         added: bool = await self._over(lambda connection: connection.add(key, frames, _deny))
         return added
 
     async def run(self, *commands: Command) -> Any:
-        """The answer of the last of these commands, as from `Connection.ask`, over a new connection if need
-        be; False also where none can be made. Raises TimeoutError where Redis stands still, for which the
+        """Return the answer to the last of these commands, as from `Connection.ask`, over a new connection if
+        need be; False also if none can be made. Raises TimeoutError if Redis does not respond, since the
         client would wait as well."""
         async with asyncio.timeout(_ANSWERED_WITHIN):
             return await self._over(lambda connection: connection.ask(*commands))
 
     def close(self) -> None:
-        """Close the connection. What waits for an answer gets none."""
+        """Close the connection. Commands that wait for an answer get none."""
         self._closed = True
         if self.connection is not None:
             self.connection.abort()
 
     async def _over(self, call: Callable[[Connection], asyncio.Future[Any]]) -> Any:
-        """The result of the call, which is False where it failed."""
+        """Return the result of the call; False if it failed."""
         for _ in range(2):  # the connection may turn out to be lost
             try:
                 connection = await self._connected()
@@ -84,7 +84,7 @@ class SharedConnection:
 
 
 class Connection(asyncio.Protocol):
-    """Commands to one Redis, and their answers in the same order."""
+    """A connection that sends commands to Redis and gets their answers in the same order."""
 
     _transport: asyncio.Transport
 
@@ -95,15 +95,15 @@ class Connection(asyncio.Protocol):
         self._answers = hiredis.Reader()
         self._asked: deque[tuple[asyncio.Future[Any], Failed, float]] = deque()
         self._nobody: asyncio.Future[Any] = self._loop.create_future()
-        """Is done: for answers that nobody waits for."""
+        """A future that is done, for answers that nobody waits for."""
         self._nobody.set_result(None)
         self._ready: list[bytes] = []
         self._paused = False
 
     @classmethod
     async def connect(cls, pool: Any, on_lost: Callable[[], None], most: int) -> Connection:
-        """A new one, as the pool would connect. Raises one of `REDIS_FAILURES`; ConnectionRefusedError where
-        Redis refuses it."""
+        """Return a new connection, made as the pool would. Raises one of `REDIS_FAILURES`;
+        ConnectionRefusedError if Redis refuses it."""
         loop = asyncio.get_running_loop()
         given = pool.make_connection()
         made = partial(cls, on_lost, most)
@@ -130,8 +130,8 @@ class Connection(asyncio.Protocol):
         return self._transport.is_closing()
 
     def add(self, key: str, frames: Frames, failed: Failed) -> asyncio.Future[bool]:
-        """Add these to the stream there is at `key`, as an `Appender`; a connection that takes no more
-        fails."""
+        """Add the frames to the stream that exists at `key`, as an `Appender`. Fails if the connection
+        accepts no more."""
         loop, asked, ready = self._loop, self._asked, self._ready
         answer: asyncio.Future[bool] = loop.create_future()
         now = loop.time()
@@ -149,10 +149,10 @@ class Connection(asyncio.Protocol):
         return answer
 
     def ask(self, *commands: Command) -> asyncio.Future[Any]:
-        """Send these with nothing between them. The answer of the last one, the others' are not looked at: an
-        int, a list, or True for a string; False where Redis refuses it, has nil, or where the answer will not
-        be known."""
-        loop, asked, ready = self._loop, self._asked, self._ready  # as in `add`, which a call would slow down
+        """Send these commands with nothing between them. The result is the answer to the last one: an int, a
+        list, or True for a string; False if Redis refuses it or answers nil, or if the answer can't be
+        known."""
+        loop, asked, ready = self._loop, self._asked, self._ready  # as in `add`; a call would slow it down
         answer: asyncio.Future[Any] = loop.create_future()
         now = loop.time()
         if asked and now - asked[0][2] > _ANSWERED_WITHIN:

@@ -12,8 +12,8 @@ from openresponses_server.store.logs.base import CHUNK_BYTES, LogGap
 
 
 class FrameWindow:
-    """The newest frames: as many were there before them as were `dropped`. What readers share is held once,
-    and each has a chunk of it in hand."""
+    """The newest frames, after `dropped` earlier ones. All readers share them, and each has a chunk of them
+    at hand."""
 
     __slots__ = ("_changed", "_failure", "_frames", "bytes", "dropped", "ended", "run_id")
 
@@ -27,27 +27,26 @@ class FrameWindow:
         self._changed: asyncio.Event | None = None
 
     def append(self, frames: Frames) -> None:
-        """Add the next frames, and wake who waits for them."""
+        """Add the next frames, and wake those that wait for them."""
         self._frames.append(frames)
         self.bytes += len(frames.data)
         if self._changed is not None:  # mostly nobody reads along
             self._wake()
 
     def end(self, failure: Exception | None = None) -> None:
-        """End the window: readers end after the last frame, with this exception if there is one."""
+        """End the window: readers end after the last frame, with `failure` if there is one."""
         self.ended, self._failure = True, failure
         self._wake()
 
     def empty(self, failure: Exception) -> None:
-        """End the window at once: readers end with this exception, without the frames that they have not got
-        yet."""
+        """End the window at once: readers raise `failure` without the frames that they have not got yet."""
         self.dropped += len(self._frames)
         self._frames, self.bytes = [], 0
         self.end(failure)
 
     def cut(self, keep: int) -> int:
-        """Drop the front, so that about `keep` bytes are left and at least the last frames; how many bytes
-        that were."""
+        """Drop the oldest frames, so that about `keep` bytes are left, and at least the last frames. Returns
+        the number of dropped bytes."""
         count = size = 0
         while self.bytes - size > keep and count < len(self._frames) - 1:
             size += len(self._frames[count].data)
@@ -58,9 +57,9 @@ class FrameWindow:
         return size
 
     async def read(self, after: int, *, wait: bool = True) -> AsyncIterator[Frames]:
-        """The frames with a number above `after`; with `wait`, until the end. Raises LogGap where one is
-        missing, and what the end was given."""
-        # by halves, since there may be many
+        """Yield the frames with a number above `after`; with `wait`, until the end. Raises LogGap if one is
+        missing, and the failure of the window's end."""
+        # by bisection, since there may be many
         place = self.dropped + bisect_right(self._frames, after, key=lambda frames: frames.last)
         while True:
             index = place - self.dropped
@@ -94,8 +93,8 @@ class FrameWindow:
 
 
 def _together(frames: list[Frames], index: int) -> tuple[Frames, int]:
-    """Join the consecutive batches from `index` up to the size limit; return the joined batch and how many it
-    holds. One alone is not copied."""
+    """Join the consecutive batches from `index` up to the size limit. Returns the joined batch and the number
+    of batches in it. A single one is not copied."""
     end, size = index + 1, len(frames[index].data)
     while end < len(frames) and frames[end].first == frames[end - 1].last + 1:
         size += len(frames[end].data)

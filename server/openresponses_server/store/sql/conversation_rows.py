@@ -1,7 +1,7 @@
 """Conversations in a database.
 
-Whoever changes a conversation's items changes its own row first, which locks it: writers append one after the
-other, each at the next free positions.
+A change of a conversation's items changes the conversation's row first, which locks it: writers append one
+after the other, each at the next free positions.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ _GIVEN: Final = (
 
 @cache
 def _page(order: Order) -> Select[Any]:
-    """The items on one side of a position."""
+    """Return the query of the items on one side of a position."""
     position = items.c.position
     start: BindParameter[int] = bindparam("from_position")
     beyond = position > start if order == "asc" else position < start
@@ -319,7 +319,7 @@ def insert_conversation(
 def end_in_conversation(
     connection: Connection, write: Write, response: Response, conversation_id: str, now: float
 ) -> bool:
-    """Write the end of a run and append the turn to its conversation; as `writes.execute`."""
+    """Write the end of a run and append the turn to its conversation. Returns what `writes.execute` does."""
     if not execute(connection, write):
         return False
     append_turn(connection, response, conversation_id, now)
@@ -327,7 +327,7 @@ def end_in_conversation(
 
 
 def append_turn(connection: Connection, response: Response, conversation_id: str, now: float) -> None:
-    """Append what an ended response, which is stored, leaves to the conversation, if that still exists."""
+    """Append the items of an ended and stored response to the conversation, if that still exists."""
     turn = connection.execute(_TURN, {"of_id": response.id}).one()
     whose = {"of_id": conversation_id, "of_owner": turn.owner, "at": now, "until": turn.expires_at}
     # locks it, so that what is looked up stays true
@@ -340,7 +340,7 @@ def append_turn(connection: Connection, response: Response, conversation_id: str
 
 
 def remove_turn(connection: Connection, response_id: str, conversation_id: str) -> None:
-    """Remove what this response's end has appended to the conversation."""
+    """Remove the items that this response's end has appended to the conversation."""
     if connection.execute(_LOCK, {"of_id": conversation_id}).one_or_none() is None:
         return
     named = {"of_id": conversation_id, "of_response": response_id}
@@ -394,8 +394,8 @@ def _insert_items(
 def insert_more(
     connection: Connection, conversation_id: str, rows: Sequence[InputRow], response_id: str | None = None
 ) -> None:
-    """Append items, of this response if any, to a conversation whose row this transaction has locked, or
-    inserted."""
+    """Append items, those of a response if `response_id` is given, to a conversation whose row this
+    transaction has locked or inserted."""
     size = total_size(rows)
     values = {"of_id": conversation_id, "more": size.items, "size": size.bytes}
     first = connection.scalar(_EXTEND, values) - size.items

@@ -33,7 +33,7 @@ T = TypeVar("T")
 W = TypeVar("W")
 Work = Callable[[Connection], T]
 Values = Mapping[str, Any]
-"""Parameters of a statement."""
+"""The parameters of a statement."""
 Record = tuple[Row, Sequence[bytes]]
 """A response's row and the JSON of its input items."""
 
@@ -41,19 +41,19 @@ TIMEOUT: Final = 10.0
 """Seconds to wait for a connection or a lock."""
 
 CALL_SECONDS: Final = 60.0
-"""For one transaction, even of 10 MB records over a slow network."""
+"""The limit in seconds of one transaction, even of 10 MB records over a slow network."""
 
 
 class Database(ABC):
-    """One per store. Nothing is connected before the first call."""
+    """A database of one store. Nothing is connected before the first call."""
 
     def __init__(self, at_once: int) -> None:
-        """`at_once`: so many transactions of `execute` at a time."""
+        """`at_once` is the number of transactions of `execute` at a time."""
         self._opened = False
         self._groups = GroupedWrites(partial(self._run, self._executing), at_once)
         self._opening = asyncio.Lock()
         self.was_full = False
-        """A call failed for lack of space, and `Probe` has not succeeded since."""
+        """True if a call failed for lack of space, and `Probe` has not succeeded since."""
 
     async def open(self) -> None:
         """Connect and check or make the tables. Raises StoreError."""
@@ -67,7 +67,7 @@ class Database(ABC):
                 self._opened = True
 
     async def now(self) -> float:
-        """The time, the same for all that use this database. Raises StoreError."""
+        """Return the time in Unix seconds, the same for all that use this database. Raises StoreError."""
         return time.time()
 
     async def read(self, work: Work[T]) -> T:
@@ -75,21 +75,22 @@ class Database(ABC):
         return await self._run(self._reading, work)
 
     async def rows(self, statement: Select[Any] | CompoundSelect[Any], values: Values) -> list[Any]:
-        """The rows of a statement that is built once, named as their columns. Raises StoreError."""
+        """Return the rows of a statement that is built once, with the names of its columns. Raises
+        StoreError."""
         return await self._run(partial(self._selecting, statement), values)
 
     async def record(self, statement: Select[Any] | Update, values: Values) -> Record | None:
-        """The row of a response that a statement, built once, selects or changes and returns, with the JSON
-        of its input; None without one. Raises StoreError."""
+        """Return the row of the response that a statement, built once, selects or changes, with the JSON of
+        its input; None if there is no such row. Raises StoreError."""
         return await self._run(partial(self._recording, statement), values)
 
     async def room(self) -> int | None:
-        """The free bytes of its disk; None if they can't be known."""
+        """Return the free bytes of the database's disk; None if they can't be known."""
         return None
 
     async def write(self, work: Work[T]) -> T:
-        """Run one transaction: afterwards all of it is durable, or nothing is. It is committed once, whatever
-        happens to the database's answer, and what `work` returned then is returned."""
+        """Run one transaction: afterwards all of it is durable, or nothing is. It is committed once, even if
+        the database's answer is lost. Returns what `work` returned then."""
         return await self._run(self._writing, work)
 
     async def execute(self, write: Write) -> bool:
@@ -99,11 +100,11 @@ class Database(ABC):
 
     @abstractmethod
     def folder(self, name: str) -> Path:
-        """As `ResponseStore.folder`; `name` is the store's."""
+        """Return the folder as `ResponseStore.folder` does; `name` is that of the store."""
 
     @abstractmethod
     def presence(self, process: str, lease: float, folder: Path) -> Presence:
-        """As `ResponseStore.presence`, with this folder."""
+        """Return the presence as `ResponseStore.presence` does, with this folder."""
 
     def _has_moved(self) -> bool:
         """Return True if the address now names another database than the opened one."""
@@ -145,7 +146,7 @@ class Database(ABC):
                 raise self._failure(error) from error
         except FAILURES as error:
             raise self._failure(error) from error
-        try:  # the server went away, and may be back; a transaction that it has committed is not repeated
+        try:  # the server went away and may be back; a transaction that it has committed is not repeated
             return await self._in_time(run(work))
         except FAILURES as error:
             raise self._failure(error) from error
@@ -160,12 +161,12 @@ class Database(ABC):
 
     @abstractmethod
     async def _in_time(self, call: Coroutine[Any, Any, T]) -> T:
-        """The result of a call, which may take `CALL_SECONDS`. Whoever cancels it, for a time limit of its
-        own, does not wait for the driver. Raises TimeoutError."""
+        """Return the result of a call, which may take `CALL_SECONDS`. A caller that is cancelled, for a time
+        limit of its own, does not wait for the driver. Raises TimeoutError."""
 
 
 def revision_of(connection: Connection) -> str | None:
-    """The revision of its tables; None without our tables."""
+    """Return the revision of the database's tables; None if it has none of ours."""
     if not inspect(connection).has_table(VERSION_TABLE):
         return None
     revision: str | None = connection.scalar(text(f"SELECT version_num FROM {VERSION_TABLE}"))
@@ -184,10 +185,10 @@ def check_usable(connection: Connection, revision: str) -> None:
 
 
 def make_tables(url: URL) -> None:
-    """Run the missing migrations, in an empty database all. Blocks. Raises StoreError.
+    """Run the missing migrations; in an empty database, all of them. Blocks. Raises StoreError.
 
-    They run in a process of their own, unless this one has loaded Alembic before: with what that loads, 13 MB
-    more would stay.
+    They run in a process of their own, unless this one has loaded Alembic already, since loading it takes 13
+    MB for good.
     """
     if "alembic" in sys.modules:
         from openresponses_server.store.sql.migrate import upgrade
@@ -196,7 +197,7 @@ def make_tables(url: URL) -> None:
         return
     done = subprocess.run(
         isolated_command("openresponses_server.store.sql.migrate"),
-        input=encode(url._asdict()),  # as a URL, a file whose name is not Unicode has no bytes
+        input=encode(url._asdict()),  # a file's name that is not Unicode has no bytes in a URL
         capture_output=True,
         check=False,
     )

@@ -42,7 +42,7 @@ _EXPIRED: Final = (responses.c.expires_at <= bindparam("now")) & responses.c.lea
 
 
 def _stands_on(turn: Any) -> ColumnElement[bool]:
-    """Return True if `later` is a turn of the same owner that continues this one."""
+    """Return the condition that `later` is a turn of the same owner that continues this one."""
     return and_(
         _later.c.previous_response_id == turn.c.id,
         _later.c.id != turn.c.id,
@@ -60,7 +60,7 @@ _OWN: Final = (
 _SOME_EXPIRED: Final = (
     select(*_COLUMNS)
     .where(_EXPIRED)
-    # newest first: turns before it may be kept for it alone
+    # newest first, since turns before it may be kept only for it
     .order_by(responses.c.expires_at.desc(), responses.c.id)
     .limit(bindparam("most"))
     .with_for_update(skip_locked=True)
@@ -75,8 +75,8 @@ _PARTS: Final = [
 
 
 def _unneeded() -> Select[Any]:
-    """The hidden or expired turns among these ids, and before them, that no turn continues except turns that
-    are themselves found here."""
+    """Return the query of turns that can be removed: those among these ids, and before them, that are hidden
+    or expired and continued by no turn that stays."""
 
     def over(turn: FromClause) -> ColumnElement[bool]:
         expired = (turn.c.expires_at <= bindparam("now")) & turn.c.lease_until.is_(None)
@@ -103,7 +103,7 @@ _UNNEEDED: Final = _unneeded()
 
 
 def delete_response(connection: Connection, response_id: str, owner: str, now: float) -> bool:
-    """As `ResponseStore.delete`."""
+    """Delete a response as `ResponseStore.delete` does."""
     found = connection.execute(_OWN, {"of_id": response_id, "of_owner": owner}).one_or_none()
     if found is None:
         return False
@@ -116,7 +116,7 @@ def delete_response(connection: Connection, response_id: str, owner: str, now: f
 
 
 def delete_expired(connection: Connection, now: float, most: int) -> int:
-    """Delete some of the responses that had expired at `now`; returns how many, 0 when none is left."""
+    """Delete some of the responses that had expired at `now`. Returns how many; 0 when none is left."""
     found = connection.execute(_SOME_EXPIRED, {"now": now, "most": most}).all()
     last = [row for row in found if not row.needed]
     for ids in queries.portions(row.id for row in last):
@@ -127,7 +127,8 @@ def delete_expired(connection: Connection, now: float, most: int) -> int:
 
 
 def _hide(connection: Connection, response_id: str) -> bool:
-    """Keep only the parts that later turns need; False if no turn continues this one any more."""
+    """Keep only those parts of the response that later turns need. Returns False if no turn continues it any
+    more."""
     found = connection.execute(_STILL_NEEDED, {"of_id": response_id}).one_or_none()
     if found is None:
         return False
@@ -140,8 +141,8 @@ def _hide(connection: Connection, response_id: str) -> bool:
 
 
 def _remove_unneeded(connection: Connection, candidates: Collection[str | None], now: float) -> int:
-    """Delete hidden or expired turns that no turn continues any more, and those kept for them alone; returns
-    how many of them were not hidden."""
+    """Delete hidden or expired turns that no turn continues any more, and those that were kept only for them.
+    Returns how many of them were not hidden."""
     shown = 0
     while candidates:
         found: list[Any] = []
@@ -150,6 +151,6 @@ def _remove_unneeded(connection: Connection, candidates: Collection[str | None],
         for ids in queries.portions(row.id for row in found):
             connection.execute(_REMOVE, {"of_ids": ids})
         shown += sum(not row.owner.startswith(HIDDEN) for row in found)
-        # if several branches were deleted together, only now does nothing continue the turn before them
+        # if several branches were deleted together, only now the turn before them is continued by none
         candidates = {row.previous_response_id for row in found} - {row.id for row in found}
     return shown

@@ -1,6 +1,7 @@
-"""All records of a database as lines: one record at a time, and of long frames those of one checkpoint.
+"""All records of a database as lines. It reads one record at a time, and long frames one checkpoint at a
+time.
 
-Not in `transfer`, which loads Alembic.
+It is not part of `transfer`, which loads Alembic.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ _PARTS: Final = (
     .where(frames.c.response_id == bindparam("of_id"))
     .order_by(frames.c.first_sequence)
 )
-"""The frames of each checkpoint of a response, with their size."""
+"""The first and last number and the size of the frames of each checkpoint of a response."""
 _THIS_ROW: Final = (frames.c.response_id == bindparam("of_id")) & (
     frames.c.first_sequence == bindparam("first")
 )
@@ -93,7 +94,7 @@ _CONVERSATION: Final = (
 
 
 async def exported(rows: Rows) -> AsyncIterator[bytes]:
-    """As `ResponseStore.export`."""
+    """Yield the lines of an export as `ResponseStore.export` does."""
     after = ""
     while found := await rows(_SOME, {"after": after, "most": _ROWS_AT_ONCE}):
         for each in found:
@@ -121,7 +122,7 @@ async def exported(rows: Rows) -> AsyncIterator[bytes]:
 
 
 async def _conversation(rows: Rows, conversation_id: str) -> AsyncIterator[bytes]:
-    """The conversation as it is at one moment, unless it was deleted meanwhile."""
+    """Yield the conversation as it is at one moment, unless it was deleted meanwhile."""
     found = await rows(_CONVERSATION, {"of_id": conversation_id})
     if found:
         of_items = [InputRow(row.item_id.encode(), row.item) for row in found if row.item_id is not None]
@@ -132,6 +133,6 @@ async def _conversation(rows: Rows, conversation_id: str) -> AsyncIterator[bytes
 
 
 async def _stored(rows: Rows, response_id: str, part: Any) -> Frames:
-    """The frames of one checkpoint."""
+    """Return the frames of one checkpoint."""
     found = await rows(_DATA, {"of_id": response_id, "first": part.first_sequence})
     return Frames(part.first_sequence, part.last_sequence, b"".join([data for (data,) in found]))

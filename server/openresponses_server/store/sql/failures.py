@@ -44,11 +44,11 @@ _BY_SQLSTATE: Final = {  # PostgreSQL, appendix "Error codes"
     "57014": _BUSY,
 }
 
-# libpq has no code for a connection that was not made, only words. The server's own follow its severity (in
-# its language) with two spaces, which keeps them apart from those of the network.
+# libpq has no code for a connection that was not made, only words. Two spaces are between the severity (in
+# the server's language) and the server's own words, which distinguishes them from errors of the network.
 _SERVERS_WORDS: Final = re.compile(r"failed: [^\s:]+:  (.+)")
 _NETWORKS_WORDS: Final = re.compile(r"^.*failed: (.+)$", re.MULTILINE)
-# Failures that waiting does not mend. In other languages than English they count as outages, and the server's
+# Failures that do not end by waiting. In languages other than English they count as outages, and the server's
 # words are reported.
 _REFUSALS: Final = re.compile(
     r"authentication failed|does not exist|no pg_hba\.conf entry|pg_hba\.conf rejects|no password supplied"
@@ -57,7 +57,7 @@ _REFUSALS: Final = re.compile(
 
 
 def store_error(error: Exception) -> StoreError:
-    """The failure as a StoreError; the cause stays attached where it is raised from."""
+    """Return the failure as a StoreError, to be raised from it, which keeps the cause attached."""
     if isinstance(error, PoolTimeout | TimeoutError):
         return StoreError(*_BUSY)
     cause = error.orig if isinstance(error, DBAPIError) else error
@@ -73,7 +73,7 @@ def store_error(error: Exception) -> StoreError:
 
 
 def file_error(error: OSError) -> StoreError:
-    """SQLite's file can't be made; its path is for the operator."""
+    """Return the error for a SQLite file that can't be made; its path is for the operator."""
     return StoreError(
         StoreError.UNUSABLE,
         "The session store's file can't be made.",
@@ -94,7 +94,7 @@ def _not_connected(said: str, unknown: tuple[str, str]) -> StoreError:
 
 
 def outdated(revision: str) -> StoreError:
-    """The tables are of another version of this program."""
+    """Return the error for tables of another version of this program."""
     way_out = (
         "run `openresponses-bridge db upgrade` of the newest version."
         if revision >= BASELINE

@@ -1,6 +1,7 @@
-"""What waits at the same moment goes to the database together: writes in one transaction, look-ups in one
-round trip. A commit, and most of the work on both sides, cost about the same for one as for many; and a busy
-process is back at a connection late, so that with one at a time it gets the less done the busier it is."""
+"""Sends what waits at the same moment to the database together: writes in one transaction, look-ups in one
+round trip. A commit, and most of the work on both sides, cost about the same for one as for many. A busy
+process also returns to a connection late, so that with one call at a time it would do less the busier it
+is."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from openresponses_server.store.base import WRITTEN_TOGETHER
 from openresponses_server.store.sql.writes import Write
 from openresponses_server.tasks import cancel_until_done
 
-_BYTES: Final = 4 * 1024 * 1024  # of writes together, unless one alone has more
+_BYTES: Final = 4 * 1024 * 1024  # bytes of a group of writes, unless a single one has more
 Q = TypeVar("Q")
 R = TypeVar("R")
 
@@ -24,8 +25,8 @@ class _Waiting(NamedTuple, Generic[Q, R]):
 
 
 class Grouped(Generic[Q, R]):
-    """Groups of at most `most`, of which `run` runs one together and returns what came of each, `at_once` of
-    them at a time. If `run` raises, none of the group was done, and each is run alone."""
+    """Groups of at most `most` requests, up to `at_once` of them at a time. `run` runs a group and returns
+    the result of each request. If it raises, nothing in the group was done, and each request is run alone."""
 
     def __init__(self, run: Callable[[Sequence[Q]], Awaitable[Sequence[R]]], at_once: int, most: int) -> None:
         self._run = run
@@ -36,14 +37,14 @@ class Grouped(Generic[Q, R]):
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def execute(self, asked: Q) -> R:
-        """Run it with what others ask for meanwhile; returns what came of it, and raises what is wrong with
-        it alone. One whose caller is cancelled before its group begins is left out."""
+        """Run the request together with others that are made meanwhile. Returns its result, and raises an
+        error of this request only. If its caller is cancelled before its group begins, it is left out."""
         loop = asyncio.get_running_loop()
         waiting = _Waiting[Q, R](asked, loop.create_future())
         self._waiting.append(waiting)
         if not self._is_due:
             self._is_due = True
-            loop.call_soon(self._begin)  # once all that run now have said what they want
+            loop.call_soon(self._begin)  # after all callbacks that are ready have made their requests
         return await waiting.done
 
     def _begin(self) -> None:
@@ -70,8 +71,8 @@ class Grouped(Generic[Q, R]):
         return group
 
     def _joining(self) -> Callable[[Q], bool]:
-        """Return a function that decides, for one after the other, whether it may join a new group; the first
-        may."""
+        """Return a function that is called with one request after the other and decides whether it may join a
+        new group; the first may."""
         return lambda _asked: True
 
     async def _run_group(self, group: list[_Waiting[Q, R]]) -> None:
@@ -92,7 +93,7 @@ class Grouped(Generic[Q, R]):
             await self._run_together(group)
         finally:
             for each in group:
-                each.done.cancel()  # those that have no result by now
+                each.done.cancel()  # those that have no result yet
 
     async def _run_together(self, group: list[_Waiting[Q, R]]) -> None:
         try:
@@ -109,7 +110,7 @@ class Grouped(Generic[Q, R]):
 
 
 class GroupedWrites(Grouped[Write, bool]):
-    """Writes, each group a transaction; what comes of a write is whether it found its row."""
+    """Writes, each group in one transaction. The result of a write is whether it found its row."""
 
     def __init__(self, run: Callable[[Sequence[Write]], Awaitable[Sequence[bool]]], at_once: int) -> None:
         super().__init__(run, at_once, WRITTEN_TOGETHER)

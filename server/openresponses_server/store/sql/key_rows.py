@@ -22,10 +22,10 @@ from openresponses_server.store.sql.tables import key_changes as changes
 from openresponses_server.store.sql.tables import key_history as history
 
 KEPT_CHANGES: Final = 1000
-"""The last changes that are kept: a process that knows an earlier state reads all keys."""
+"""The number of latest changes that are kept: a process that knows an earlier state reads all keys."""
 _ONE: Final = 1  # the row that counts changes
 ALL_KEYS: Final = select(*keys.c).order_by(keys.c.created_at, keys.c.id)
-"""All keys, oldest first."""
+"""Selects all keys, oldest first."""
 _THERE: Final = select(keys.c.id).where(
     or_(keys.c.id == bindparam("of_id"), keys.c.hash == bindparam("of_hash"))
 )
@@ -37,7 +37,7 @@ _VERSION: Final = (
     .outerjoin(history, history.c.number == changes.c.number)
     .where(changes.c.id == _ONE)
 )
-# Bounded on both sides, so that PostgreSQL expects few rows and reads no more keys than these.
+# Limited on both sides, so that PostgreSQL expects few rows and reads no more keys than these.
 _CHANGED: Final = (
     select(history.c.number, history.c.tag, history.c.key_id, *keys.c)
     .outerjoin(keys, keys.c.id == history.c.key_id)
@@ -56,7 +56,7 @@ _limits: Final = msgspec.json.Decoder(KeyLimits)
 
 
 class SqlKeys:
-    """A `KeyStore`."""
+    """A `KeyStore` in the database of a `SqlStore`."""
 
     def __init__(self, database: Database, dialect: str) -> None:
         self._database = database
@@ -117,7 +117,7 @@ class SqlKeys:
 
 
 def insert_key(connection: Connection, key: ManagedKey) -> bool:
-    """Insert this key; False if its id or hash exists. Raises StoreError `store_full`."""
+    """Insert this key. Returns False if its id or hash exists. Raises StoreError `store_full`."""
     if connection.execute(_THERE, {"of_id": key.id, "of_hash": key.hash}).first() is not None:
         return False
     if (connection.scalar(_COUNT) or 0) >= MOST_KEYS:
@@ -127,8 +127,8 @@ def insert_key(connection: Connection, key: ManagedKey) -> bool:
 
 
 def record_changes(connection: Connection, dialect: str, key_ids: Sequence[str]) -> None:
-    """Make all processes read these keys again after this transaction. To be called before they are changed:
-    it locks, so that one writer follows another and their transactions end in the order of the numbers."""
+    """Make all processes read these keys again after this transaction. Call it before the keys are changed:
+    it locks, so that writers follow one another and their transactions end in the order of the numbers."""
     number = connection.execute(_count(dialect), {"id": _ONE, "number": len(key_ids)}).scalar_one()
     first = number - len(key_ids) + 1
     # there are later ones only if somebody has set the number back
@@ -149,7 +149,7 @@ def _count(dialect: str) -> Any:
 
 
 def key_from(row: Any) -> ManagedKey:
-    """The key of a row."""
+    """Return the key in a row."""
     return ManagedKey(
         id=row.id,
         hash=row.hash,

@@ -1,7 +1,7 @@
 """The address of a database as the user wrote it → SQLAlchemy's URL.
 
-`sqlite:` by itself is a file in the user's data folder; `sqlite:///relative`, `sqlite:////absolute`;
-`postgresql+psycopg://user@host/name` (psycopg may be left out, and `postgres` is the same).
+`sqlite:` alone is a file in the user's data folder; others are `sqlite:///relative`, `sqlite:////absolute`;
+`postgresql+psycopg://user@host/name` (`+psycopg` may be left out, and `postgres` means the same).
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _DRIVERS: Final = {
 
 
 def database_url(address: str) -> URL:
-    """The URL with its driver. Raises SettingsError when it names no supported database;
-    the message contains no password."""
+    """Return the URL with its driver. Raises SettingsError if it names no supported database; the message
+    contains no password."""
     try:
         url = make_url("sqlite://" if address == "sqlite:" else address)
     except (ArgumentError, ValueError):
@@ -50,20 +50,20 @@ def is_sqlite(url: URL) -> bool:
 
 
 def file_of(url: URL) -> Path:
-    """SQLite's file."""
+    """Return the path of SQLite's file."""
     assert url.database is not None
     return Path(url.database)
 
 
 def shown(url: URL) -> str:
-    """The database's name in messages: the file, or the address without a password."""
+    """Return the database's name for messages: the file, or the address without a password."""
     if is_sqlite(url):
         return str(file_of(url))
     return url.set(drivername="postgresql", query={}).render_as_string(hide_password=True)
 
 
 def name_of(url: URL) -> str:
-    """The name of the store in the database at this address (`ResponseStore.name`)."""
+    """Return the name of the store in the database at this address (`ResponseStore.name`)."""
     if is_sqlite(url):
         return name_of_file(file_of(url))
     place = f"{url.host}:{url.port or _PORT}/{url.database}"
@@ -71,7 +71,7 @@ def name_of(url: URL) -> str:
 
 
 def make_private_file(url: URL) -> None:
-    """Make SQLite's file and its folders if they are missing, for this user alone, since it holds
+    """Make SQLite's file and its folders if they are missing, accessible only to this user, since it holds
     conversations. Raises OSError."""
     path = file_of(url)
     make_private(path.parent)
@@ -79,7 +79,7 @@ def make_private_file(url: URL) -> None:
 
 
 def _check_options(url: URL) -> None:
-    """The URL's query has options of libpq. Raises SettingsError for options that libpq does not know."""
+    """Check that the URL's query has options of libpq only. Raises SettingsError for others."""
     try:
         from psycopg import ProgrammingError
         from psycopg.conninfo import make_conninfo

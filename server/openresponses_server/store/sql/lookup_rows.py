@@ -1,4 +1,4 @@
-"""Look-ups over a connection: items by their ids, lists of responses, chains and pages of input items."""
+"""Look-ups over a connection: items by their ids, lists of responses, chains, and pages of input items."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ from openresponses_server.store.sql.tables import NAMED_INPUT, responses
 from openresponses_server.store.sql.tables import response_input as inputs
 from openresponses_server.store.sql.tables import response_output as outputs
 
-_OUTPUT: Final = -1  # instead of a position
+_OUTPUT: Final = -1  # stands for the output, instead of a position in the input
 
 
 def _locations() -> Select[Any]:
-    """One row per id that the owner has: the newest response with the item in its output, else in its input;
-    with the bytes of that response, or of the input item."""
+    """Return the query with one row per id that the owner has: the newest response with the item in its
+    output, else in its input, and the size in bytes of that response, or of the input item."""
     wanted: BindParameter[Any] = bindparam("names", expanding=True)
     given = select(
         inputs.c.item_id, inputs.c.response_id, inputs.c.position, func.length(inputs.c.item).label("bytes")
@@ -82,8 +82,8 @@ _BODY: Final = select(responses.c.response).where(responses.c.id == bindparam("o
 def find_items(
     connection: Connection, item_ids: Iterable[str], owner: str, now: float, most: int
 ) -> dict[str, InputItem]:
-    """The owner's items that have these ids, as `ResponseStore.items` defines it. Two statements for some
-    hundreds of ids, and one for each response whose output is meant. Raises TooLarge."""
+    """Return the owner's items with these ids, as `ResponseStore.items` defines it. Takes two statements for
+    some hundreds of ids, and one for each response whose output is needed. Raises TooLarge."""
     names = filter(can_name, dict.fromkeys(map(id_bytes, item_ids)))
     given: dict[tuple[str, int], bytes] = {}
     made: dict[str, set[bytes]] = {}
@@ -102,7 +102,7 @@ def find_items(
 
 
 def _given(connection: Connection, wanted: dict[tuple[str, int], bytes]) -> dict[str, InputItem]:
-    """Items of inputs, by response and position."""
+    """Return items of inputs, by response and position."""
     locations: dict[bytes, ItemLocation] = {}
     for some in queries.portions(wanted):
         for response_id, position, item in connection.execute(_ITEMS, {"positions": some}):
@@ -111,7 +111,7 @@ def _given(connection: Connection, wanted: dict[tuple[str, int], bytes]) -> dict
 
 
 def _made(connection: Connection, wanted: dict[str, set[bytes]]) -> dict[str, InputItem]:
-    """Items of outputs, one response after the other, since each has to be read as a whole."""
+    """Return items of outputs, one response after the other, since each has to be read as a whole."""
     found: dict[str, InputItem] = {}
     for response_id, names in wanted.items():
         body = connection.execute(_BODY, {"of_id": response_id}).scalar()
@@ -147,7 +147,7 @@ _FROM: Final = select(responses.c.created_at).where(responses.c.id == bindparam(
 
 
 class SqlListing:
-    """A `ListingStore` in the database of a `SqlStore`."""
+    """Lists of responses, a `ListingStore` in the database of a `SqlStore`."""
 
     def __init__(self, database: Database, clock: Callable[[], float]) -> None:
         self._database = database
@@ -194,7 +194,7 @@ _EVERY_POSITION: Final = (-1, 2**31 - 1)
 
 
 def turns_of(response_id: str, rows: Iterable[Any]) -> list[StoredTurn]:
-    """The turns up to and with this one, oldest first, out of the rows of `queries.CHAIN`. Raises
+    """Return the turns up to and including this one, oldest first, from the rows of `queries.CHAIN`. Raises
     ChainError and UnreadableRecord."""
     links: dict[str, str | None] = {}
     bodies: dict[str, bytes] = {}
@@ -223,8 +223,8 @@ def read_page(
     limit: int,
     order: Order,
 ) -> InputPage | None:
-    """A page as `ResponseStore.input_items` defines it; `whose` names the response, its owner and the time.
-    Raises CursorError and UnreadableRecord."""
+    """Return a page as `ResponseStore.input_items` defines it; `whose` names the response, its owner and the
+    time. Raises CursorError and UnreadableRecord."""
     asked = {"after": after, "before": before}
     cursors = {name: None if item_id is None else id_bytes(item_id) for name, item_id in asked.items()}
     found = connection.execute(queries.CURSORS, {**whose, **cursors}).one_or_none()

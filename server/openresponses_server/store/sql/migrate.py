@@ -42,7 +42,8 @@ from openresponses_server.store.sql.tables import (
 )
 
 # The indexes of the tables, which migrations make. No query is built from them, and SQLAlchemy loads both
-# databases' code for them: so they are here, and who migrates gets the tables with all that is theirs.
+# databases' code for them. So they are here, where a migration finds the tables with everything that belongs
+# to them.
 
 _CONTINUING: Final = responses.c.previous_response_id.is_not(None)
 _EXPIRING: Final = responses.c.expires_at.is_not(None)
@@ -83,7 +84,7 @@ Index("ix_idempotency_keys_until", idempotency_keys.c.until)
 Index("ix_used_once_until", used_once.c.until)
 
 
-# Any number, as long as it is always the same: who holds it upgrades.
+# Any number, as long as it is always the same: the process that holds this lock upgrades.
 _ADVISORY_LOCK: Final = 6_310_553_921_404_117
 _LOOK: Final = 0.05  # seconds between two checks whether another process is done
 # Alembic keeps the migration that is running in module globals.
@@ -91,9 +92,9 @@ _one_at_a_time: Final = threading.Lock()
 
 
 def upgrade(url: URL) -> tuple[str | None, str]:
-    """Run the missing migrations in one transaction; returns the revisions before and after. Blocks. Of
-    several processes that try at once, one does the work and the others find it done. Raises StoreError, also
-    for a database made before the baseline."""
+    """Run the missing migrations in one transaction. Returns the revisions before and after. Blocks. If
+    several processes try at once, one does the work and the others find it done. Raises StoreError, also for
+    a database made before the baseline."""
     try:
         with _one_at_a_time:
             return _upgrade(url), REVISION
@@ -104,8 +105,8 @@ def upgrade(url: URL) -> tuple[str | None, str]:
 
 
 def main() -> None:
-    """Upgrade the database whose URL is on standard input, its parts as JSON. A StoreError is written to
-    standard output as JSON, and the process then ends with status 1."""
+    """Upgrade the database whose URL, in its parts as JSON, is on standard input. A StoreError is written to
+    standard output as JSON, and the process then exits with status 1."""
     try:
         upgrade(URL.create(**decode_json(sys.stdin.buffer.read())))
     except StoreError as error:
@@ -115,9 +116,9 @@ def main() -> None:
 
 
 def remove_secrets(url: URL) -> int:
-    """Remove the secrets of tools from ended responses, their input, requests and frames, which versions
-    before have stored with them; returns how many had any. Blocks; each response is a transaction of its own,
-    so that servers go on and what was interrupted may be repeated. Raises StoreError."""
+    """Remove the secrets of tools, which earlier versions have stored, from ended responses, their input,
+    requests and frames. Returns how many responses had any. Blocks. Each response is a transaction of its
+    own, so that servers continue and an interrupted call may be repeated. Raises StoreError."""
     engine = writing_engine(url)
     try:
         with engine.connect() as connection:
@@ -133,7 +134,7 @@ def remove_secrets(url: URL) -> int:
                 if not found:
                     break
                 after = found[-1]
-            if done and is_sqlite(url):  # older pages, with what was removed, may be in the log
+            if done and is_sqlite(url):  # older pages, with what was removed, may still be in the log
                 connection.connection.cursor().execute("PRAGMA wal_checkpoint(TRUNCATE)")
             return done
     except FAILURES as error:
@@ -142,7 +143,7 @@ def remove_secrets(url: URL) -> int:
         engine.dispose()
 
 
-_ENDED: Final = responses.c.lease_until.is_(None)  # what a running one needs of them is not stored elsewhere
+_ENDED: Final = responses.c.lease_until.is_(None)  # a running one may need its secrets, stored nowhere else
 _NEXT_IDS: Final = (
     select(responses.c.id)
     .where(responses.c.id > bindparam("after"), _ENDED)
@@ -153,7 +154,7 @@ _TOOLS: Final = b'"tools":[{'
 
 
 def _clean_response(connection: Connection, response_id: str) -> bool:
-    """Remove the secrets of a response; return True if it had any."""
+    """Remove the secrets of a response. Returns True if it had any."""
     columns = responses.c.response, responses.c.request
     which = select(*columns).where(responses.c.id == response_id, _ENDED).with_for_update()
     row = connection.execute(which).first()
@@ -173,13 +174,14 @@ def _clean_response(connection: Connection, response_id: str) -> bool:
             changed = True
             at = whose & (response_input.c.position == position)
             connection.execute(response_input.update().where(at).values(item=kept))
-    if response != row.response:  # its frames repeat it
+    if response != row.response:  # its frames have the same content
         _clean_frames(connection, response_id)
     return changed
 
 
 def _clean_frames(connection: Connection, response_id: str) -> None:
-    """Clean its frames, a checkpoint at once. All keep their lengths, which readers rely on."""
+    """Remove secrets from a response's frames, one checkpoint at a time. All frames keep their lengths, on
+    which readers rely."""
     blocks = response_frames, response_pieces
     rows, more = (table.c.response_id == response_id for table in blocks)
     firsts = connection.scalars(select(response_frames.c.first_sequence).where(rows)).all()
@@ -211,8 +213,8 @@ def _cleaned_request(data: bytes) -> bytes:
 
 
 def _cleaned(data: bytes, *, padded: bool = False) -> bytes:
-    """JSON, or a line of a frame with it, without the secrets of the tools in it. What can't be decoded stays
-    as it is. `padded`: with spaces to the same length."""
+    """Return JSON, or a line of a frame with JSON, without the secrets of the tools in it. What can't be
+    decoded is not changed. `padded`: filled up with spaces to the same length."""
     if _TOOLS not in data:
         return data
     start, length = data.index(b"{"), len(data)
@@ -247,8 +249,8 @@ def is_set_up(url: URL) -> bool:
 
 
 def writing_engine(url: URL) -> Engine:
-    """Connections whose transactions write, of this process alone. SQLite's file is made if need be. Raises
-    StoreError."""
+    """Return an engine whose transactions write, for this process only. SQLite's file is made if need be.
+    Raises StoreError."""
     engine = create_engine(url, poolclass=NullPool)
     if is_sqlite(url):
         try:
@@ -261,7 +263,7 @@ def writing_engine(url: URL) -> Engine:
 
 
 def _upgrade(url: URL) -> str | None:
-    """The revision before."""
+    """Upgrade the tables. Returns the revision before."""
     engine = writing_engine(url)
     try:
         with nullcontext() if is_sqlite(url) else _only_one(engine), engine.begin() as connection:
@@ -278,7 +280,7 @@ def _upgrade(url: URL) -> str | None:
 
 @contextmanager
 def _only_one(engine: Engine) -> Iterator[None]:
-    """Let one process at a time migrate; the others wait outside of any transaction."""
+    """Let one process at a time migrate; the others wait outside any transaction."""
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         lock = text("SELECT pg_try_advisory_lock(:key)")
         while not connection.scalar(lock, {"key": _ADVISORY_LOCK}):

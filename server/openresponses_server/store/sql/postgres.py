@@ -1,4 +1,4 @@
-"""PostgreSQL as a database, over psycopg's asynchronous connections. Loaded only where there is psycopg."""
+"""PostgreSQL as a database, over psycopg's asynchronous connections. Loaded only if psycopg is installed."""
 
 from __future__ import annotations
 
@@ -71,22 +71,20 @@ from openresponses_server.tasks import in_time, jittered
 
 # Each process has a connection to PostgreSQL that bears its name and is closed when the process ends. A
 # connection may also be lost in other ways, so its end counts only if the process has not reconnected and has
-# renewed no lease for longer than living processes need.
-#
-# Each look lists all connections of the database, and each check reads all running responses. So many
-# processes look less often, and a few of them alone check for one that has stopped; where that is too late,
-# its leases expire.
+# renewed no lease for longer than living processes need. Each look lists all connections of the database, and
+# each check reads all running responses. So many processes look less often, and only a few of them check for
+# one that has stopped; if these miss it, its leases expire.
 
 NAME: Final = "openresponses-bridge process "
-"""Begins the `application_name` of such a connection."""
+"""The beginning of the `application_name` of such a connection."""
 
 _SHORTEST: Final = 3.0  # seconds for a process to reconnect
-_OF_A_LEASE: Final = 0.4  # living ones renew it every quarter
+_OF_A_LEASE: Final = 0.4  # part of a lease; living processes renew it every quarter
 _LEAVING: Final = 1.0  # seconds for closing
 LOOKS: Final = 16
-"""Looks a second of all processes together, at most."""
+"""Looks per second of all processes together, at most."""
 SUCCESSORS: Final = 3
-"""Processes that check for one that has stopped."""
+"""The number of processes that check for one that has stopped."""
 _log = structlog.get_logger(__name__)
 
 _NAMES: Final = text(
@@ -104,8 +102,8 @@ class _Missed(Struct):
 
 
 class ProcessConnections:
-    """Keeps the connection of `process` and checks those of the others. `connect` makes the engine for one
-    connection with this `application_name`."""
+    """Keeps the connection of `process` and checks those of other processes. `connect` makes an engine for
+    one connection with the given `application_name`."""
 
     def __init__(self, connect: Callable[[str], AsyncEngine], process: str, lease: float) -> None:
         self._engine = connect(NAME + process)
@@ -122,7 +120,7 @@ class ProcessConnections:
     async def departed(self) -> set[str]:
         now = time.monotonic()
         if now < self._next_at:
-            await self._ask(_ALIVE)  # else a lost connection would be found by the others first
+            await self._ask(_ALIVE)  # else the others would find a lost connection first
             return set()
         names = await self._looked()
         if names is None:
@@ -141,7 +139,7 @@ class ProcessConnections:
                     if missed is not None and until == missed.until:
                         departed.add(name)
                     else:
-                        # not `now`: the answers may have taken long
+                        # not `now`, since the answers may have taken long
                         self._missed[name] = _Missed(time.monotonic(), until)
         except FAILURES as error:
             await self._lost(error)
@@ -150,8 +148,8 @@ class ProcessConnections:
         return departed
 
     def _succeeds(self, name: str, order: Sequence[str]) -> bool:
-        """Return True if this process is among the next ones in the order of the living, which begins again
-        at its end."""
+        """Return True if this process is one of the next after `name` in the order of the living processes,
+        which is circular."""
         place = bisect(order, name)
         return self._process in [*order[place : place + SUCCESSORS], *order][:SUCCESSORS]
 
@@ -165,13 +163,13 @@ class ProcessConnections:
                 await self._disconnect()
 
     async def _looked(self) -> set[str] | None:
-        """The names of the connected processes; None if that can't be known."""
+        """Return the names of the connected processes; None if they can't be known."""
         found = await self._ask(_NAMES)
         return None if found is None else {name.removeprefix(NAME) for (name,) in found}
 
     async def _ask(self, statement: TextClause) -> Sequence[Any] | None:
-        """The rows of a statement over the connection of this process, made anew if it was lost; None if that
-        can't be."""
+        """Return the rows of a statement over the connection of this process, which is made anew if it was
+        lost; None if it can't be."""
         try:
             if self._connection is None:
                 self._connection = await self._engine.connect()
@@ -190,7 +188,8 @@ class ProcessConnections:
         return await self._connection.run_sync(work)
 
     async def _lost(self, error: Exception) -> None:
-        """Forget the other processes: the failure that ended this connection may have ended theirs."""
+        """Discard what is known of the other processes: the failure that ended this connection may have ended
+        theirs."""
         _log.warning("presence.failed", error=type(error).__name__)
         self._seen.clear()
         self._missed.clear()
@@ -209,9 +208,9 @@ _DRIFT: Final = 0.001  # seconds of drift between two clocks until then
 
 
 class ServerClock:
-    """Another machine's clock, estimated from its answers. The quickest of several answers is the most exact:
-    its error is at most half its round trip. One that contradicts the estimate is taken however long it took:
-    that clock was set."""
+    """The clock of another machine, estimated from its answers. The quickest of several answers is the most
+    exact: its error is at most half its round trip. One that contradicts the estimate is used even if it was
+    slow: that clock was set."""
 
     def __init__(self) -> None:
         self._ahead = 0.0
@@ -239,19 +238,20 @@ class ServerClock:
 
 
 _TRANSACTION: Final = text("SELECT CAST(txid_current_if_assigned() AS text)")
-"""The number of the transaction; None if it has written nothing."""
+"""Returns the number of the transaction; None if it has written nothing."""
 _STATUS: Final = text("SELECT txid_status(CAST(:number AS bigint))")
 _STATUS_PAUSE: Final = 0.1  # seconds
 _READ_TOGETHER: Final = 16  # look-ups that share a round trip
-_CONNECTIONS: Final = 10  # to read and to acquire, and as many to write, half of them for `execute`
+_CONNECTIONS: Final = 10  # to read and to acquire, and as many to write, of which half are for `execute`
 _RECYCLED_AFTER: Final = 1800  # seconds
 IDLE_SECONDS: Final = 10.0
-"""Seconds that a transaction may wait for its next statement. After that PostgreSQL rolls it back, closes its
+"""Seconds that a transaction may wait for its next statement. Then PostgreSQL rolls it back, closes its
 connection and releases its locks: the process may be stopped, and others wait for the rows."""
 
 
 class _BinaryCursor(AsyncCursor[Any]):
-    """Requests results in binary: as text, bytes are hexadecimal, twice as long and decoded again."""
+    """A cursor that requests results in binary: as text, bytes would be hexadecimal, which is twice as long
+    and has to be decoded."""
 
     def __init__(self, connection: AsyncConnection[Any], *, row_factory: Any = None) -> None:
         super().__init__(connection, row_factory=row_factory)
@@ -259,8 +259,8 @@ class _BinaryCursor(AsyncCursor[Any]):
 
 
 def _array_dumper(kind: Array, encode: Callable[[Any], bytes]) -> type[Dumper]:
-    """Arrays in the binary format of PostgreSQL (`array_recv`): a head, then each value behind its
-    length."""
+    """Return the class that dumps arrays in the binary format of PostgreSQL (`array_recv`): a head, then each
+    value after its length."""
     info = adapters.types[kind.of]
     head, length, null = struct.Struct("!iiIii").pack, struct.Struct("!i").pack, b"\xff" * 4
 
@@ -282,7 +282,7 @@ def _array_dumper(kind: Array, encode: Callable[[Any], bytes]) -> type[Dumper]:
 
 
 class _Context:
-    """The adapters that connections have besides the usual ones."""
+    """The adapters of connections: the usual ones and our own."""
 
     adapters = AdaptersMap(adapters)
     connection = None
@@ -310,7 +310,7 @@ _CONNECT: Final[dict[str, Any]] = {
 
 
 class Postgres(Database):
-    """A PostgreSQL database; opening it makes its tables if there are none. Existing tables have to be at a
+    """A PostgreSQL database; opening it makes its tables if there are none. Existing tables must be at a
     revision that this version can use. They are not upgraded, since workers of another version may use
     them."""
 
@@ -323,7 +323,7 @@ class Postgres(Database):
         self._clock = ServerClock()
 
     async def now(self) -> float:
-        """The server's time: a worker whose own clock is wrong must not end the leases of others."""
+        """Return the server's time: a worker whose own clock is wrong must not end the leases of others."""
         if self._clock.doubtful:
             asked_at = time.monotonic()
             self._clock.set(await self.read(_server_time), asked_at)
@@ -395,8 +395,8 @@ class Postgres(Database):
         return Row(**columns), given
 
     async def _directly(self, engine: AsyncEngine, asked: Sequence[_Asked]) -> list[list[Any]]:
-        """The rows of each of these statements, in one round trip and one transaction. The driver runs them:
-        what SQLAlchemy does for a statement takes twice as long as the driver."""
+        """Return the rows of each of these statements, in one round trip and one transaction. The driver runs
+        them, since SQLAlchemy's own work for a statement takes twice as long as the driver's."""
         pool = engine.pool
         try:
             connection = await engine.raw_connection()
@@ -413,6 +413,7 @@ class Postgres(Database):
             if driver.closed:
                 async with self._disposing:
                     # the other connections were lost with it, but not those of a pool that was made since
+                    # then
                     if engine.pool is pool:
                         await engine.dispose()
             raise _translated(error, lost=driver.closed) from error
@@ -436,8 +437,8 @@ class Postgres(Database):
 
 
 def _engines(url: URL) -> tuple[AsyncEngine, AsyncEngine, AsyncEngine]:
-    """One engine for writes, in transactions; one for reads and acquired runs and one for `execute`, each
-    statement by itself."""
+    """Return three engines: one for writes, in transactions; one for reads and acquired runs, and one for
+    `execute`, both with each statement by itself."""
 
     def engine(connections: int, *, transactions: bool) -> AsyncEngine:
         single = {} if transactions else {"isolation_level": "AUTOCOMMIT", "pool_reset_on_return": None}
@@ -471,14 +472,14 @@ def _limit_idle_transactions(connection: DBAPIConnection, _record: object) -> No
 
 
 class _Asked(NamedTuple):
-    """A statement for the driver, and its values."""
+    """A statement for the driver, and its parameters."""
 
     statement: str
     values: Values
 
 
 class _Plain(NamedTuple):
-    """A statement as the driver takes it, and its values that are always the same."""
+    """A statement's text for the driver, and those of its parameters that never change."""
 
     text: str
     values: dict[str, Any]
@@ -486,7 +487,8 @@ class _Plain(NamedTuple):
 
 @cache
 def _plain(statement: ClauseElement) -> _Plain | None:
-    """Return the statement's text; None if that depends on how many values it gets."""
+    """Return the text of a statement and its constant parameters; None if the text depends on the number of
+    values."""
     compiled = statement.compile(dialect=PGDialect_psycopg())  # type: ignore[no-untyped-call]
     assert isinstance(compiled, SQLCompiler)
     if compiled.post_compile_params:
@@ -502,7 +504,7 @@ _WITH_INPUT: Final = (
 
 
 def _translated(error: DriverError, *, lost: bool = False) -> Exception:
-    """The failure as SQLAlchemy raises it. `lost`: the connection can't be used any more."""
+    """Return the failure as SQLAlchemy raises it. `lost`: the connection can't be used any more."""
     return DBAPIError.instance(None, None, error, DriverError, connection_invalidated=lost)
 
 

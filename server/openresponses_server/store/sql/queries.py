@@ -55,11 +55,11 @@ _OVER: Final = responses.c.lease_until < bindparam("now")
 _WAITS: Final = responses.c.lease_worker == NOBODY
 _MADE_BY: Final = _RUNNING & responses.c.lease_worker.startswith(bindparam("of_process"))
 READABLE: Final = or_(responses.c.expires_at.is_(None), responses.c.expires_at > bindparam("at"), _RUNNING)
-"""Responses that may be read at that time: not those that have ended and expired, swept or not."""
-_IDS_AT_ONCE: Final = 500  # of the parameters that one statement takes
+"""The responses that may be read at that time: not those that have ended and expired, deleted or not."""
+_IDS_AT_ONCE: Final = 500  # limit of the parameters of one statement
 
 USE_ONCE: Final = text("INSERT INTO used_once (name, until) VALUES (:name, :until) ON CONFLICT DO NOTHING")
-"""Literal, since the dialects' own inserts have this condition under different types."""
+"""In literal SQL, since the dialects' own inserts have this condition under different types."""
 USE_KEY: Final = text(
     "INSERT INTO idempotency_keys (name, response_id, request, until)"
     " VALUES (:name, :response_id, :request, :until) ON CONFLICT DO NOTHING"
@@ -76,7 +76,7 @@ KEY_TAKEN: Final = _KEY.where(responses.c.id != bindparam("of_id"))
 FREE_KEY: Final = delete(idempotency_keys).where(
     idempotency_keys.c.name == bindparam("of_name"), ~KEY_TAKEN.exists()
 )
-"""Looks once more whether the key stands for another response, which another transaction may have stored."""
+"""Checks once more whether the key stands for another response, which another transaction may have stored."""
 EVICT_KEYS: Final = delete(idempotency_keys).where(idempotency_keys.c.until <= bindparam("now"))
 KEYS_OF: Final = select(idempotency_keys.c.name, idempotency_keys.c.request, idempotency_keys.c.until).where(
     idempotency_keys.c.response_id == bindparam("of_id")
@@ -86,7 +86,7 @@ GET: Final = select(*responses.c).where(_OWNED, READABLE)
 _KEPT_FOR_OWNER: Final = responses.c.owner.in_(
     (bindparam("of_owner", type_=Text), literal(HIDDEN, Text) + bindparam("of_owner", type_=Text))
 )
-"""The owner's responses, and its deleted ones that are kept for later turns."""
+"""The responses of the owner, and those that the owner has deleted and that are kept for later turns."""
 _IDS: Final = responses.c.id.in_(bindparam("of_ids", expanding=True))
 FOUND: Final = select(responses.c.id).where(_IDS, responses.c.owner == bindparam("of_owner"), READABLE)
 FOUND_AS_CONTEXT: Final = select(responses.c.id).where(_IDS, _KEPT_FOR_OWNER)
@@ -108,15 +108,15 @@ ACQUIRE: Final = (
 
 
 def portions(ids: Iterable[T]) -> Iterator[list[T]]:
-    """The ids in lists that one statement can take."""
+    """Yield the ids in lists that one statement can take."""
     rest = iter(ids)
     while some := list(islice(rest, _IDS_AT_ONCE)):
         yield some
 
 
 def _link() -> CTE:
-    """The ids of a turn, which has to be readable, and of all turns before it, which may have been deleted.
-    UNION drops ids that were found before, so that a circle ends."""
+    """Return the ids of a turn, which must be readable, and of all turns before it, which may have been
+    deleted. UNION drops ids that were found before, so that a cycle ends."""
     columns = (responses.c.id, responses.c.previous_response_id)
     link = select(*columns).where(_OWNED, READABLE).cte("link", recursive=True)
     before = select(*columns).join(link, responses.c.id == link.c.previous_response_id)
@@ -124,8 +124,8 @@ def _link() -> CTE:
 
 
 def _chain() -> CompoundSelect[Any]:
-    """The turns of a chain in one query: a row per response (position -1) and a row per input item, in no
-    order."""
+    """Return one query of the turns of a chain: a row per response (position -1) and a row per input item, in
+    any order."""
     link = _link()
     nothing: ColumnElement[Any] | Null = null()
     turns = select(
@@ -142,7 +142,8 @@ def _chain() -> CompoundSelect[Any]:
 
 
 def _size() -> Select[Any]:
-    """The bytes of the turns of a chain. Databases know a column's length without reading it."""
+    """Return the query of the bytes of a chain's turns. Databases know a column's length without reading
+    it."""
     link = _link()
     turns = select(func.length(responses.c.response).label("bytes")).join(link, responses.c.id == link.c.id)
     items = select(func.length(inputs.c.item)).join(link, inputs.c.response_id == link.c.id)
@@ -159,12 +160,12 @@ CURSORS: Final = select(
     _CURSOR.where(inputs.c.item_id == bindparam("after")).scalar_subquery().label("after"),
     _CURSOR.where(inputs.c.item_id == bindparam("before")).scalar_subquery().label("before"),
 ).where(_OWNED, READABLE)
-"""Whether the owner has the response, and the positions of two of its input items."""
+"""Selects whether the owner has the response, and the positions of two of its input items."""
 
 
 @cache
 def page(downwards: bool) -> Select[Any]:
-    """Input items between two positions, both left out."""
+    """Return the query of the input items between two positions, both excluded."""
     position = inputs.c.position
     return (
         select(inputs.c.item_id, inputs.c.item)
@@ -196,9 +197,9 @@ FRAMES: Final = (
     .order_by(frames.c.first_sequence)
     .limit(bindparam("most"))
 )
-"""The first pieces of some rows."""
+"""Selects the first piece of each of some rows of frames."""
 MORE_FRAMES: Final = _THESE_FRAMES.where(frames.c.first_sequence == bindparam("first"))
-"""A further part of one row that was stored before there were pieces."""
+"""Selects a further part of one row that was stored before rows had pieces."""
 PIECE: Final = (
     select(frames.c.pieces, pieces.c.data)
     .join(responses, responses.c.id == frames.c.response_id)
@@ -220,10 +221,10 @@ STANDING: Final = select(
 
 
 def _renew(**more: str) -> Update:
-    # A worker's name is unique to one run, so that the two lists need not be compared in pairs.
+    # The name of a worker is used for one run only, so that the two lists need not be compared in pairs.
     held = responses.c.lease_worker.in_(bindparam("of_workers", expanding=True)) & _RUNNING
     named = select(responses.c.id).where(responses.c.id.in_(bindparam("of_ids", expanding=True)), held)
-    # Locked in one order, so that two that renew don't wait for each other.
+    # Locked in one order, so that two renewals do not wait for each other.
     locked = named.order_by(responses.c.id).with_for_update()
     renewed = update(responses).where(responses.c.id.in_(locked), held)
     return renewed.values(lease_until=bindparam("lease_until"), **more).returning(responses.c.id)
@@ -231,8 +232,8 @@ def _renew(**more: str) -> Update:
 
 def _claim(which: ColumnElement[bool]) -> Update:
     over = select(responses.c.id).where(which).order_by(responses.c.lease_until).limit(bindparam("most"))
-    # A locked row is being renewed or claimed, and waiting for several could be a deadlock.
-    # A CTE, since PostgreSQL may run a subquery more than once and exceed the limit.
+    # A locked row is being renewed or claimed, and waiting for several could be a deadlock. A CTE, since
+    # PostgreSQL may run a subquery more than once and exceed the limit.
     apart = over.with_for_update(skip_locked=True).cte("over_now")
     # The condition is repeated for rows that another worker has claimed meanwhile.
     return update(responses).where(responses.c.id.in_(select(apart.c.id)), which).returning(*responses.c)
@@ -258,7 +259,8 @@ def _count_waiting() -> Select[Any]:
 
 
 def _stock() -> Select[Any]:
-    """The stored bytes of each owner. Databases know a column's length without reading it."""
+    """Return the query of the stored bytes of each owner. Databases know a column's length without reading
+    it."""
     request = func.coalesce(func.length(responses.c.request), 0)
     sizes = [select(responses.c.owner, (func.length(responses.c.response) + request).label("bytes"))]
     for table, column in ((inputs, inputs.c.item), (frames, frames.c.data), (pieces, pieces.c.data)):

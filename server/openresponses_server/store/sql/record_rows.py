@@ -16,12 +16,12 @@ from openresponses_server.store.sql import queries
 
 
 def row_in(found: Any) -> Row:
-    """The columns that a query found."""
+    """Return the columns that a query found."""
     return Row(**found._asdict())
 
 
 def input_of(connection: Connection, response_id: str) -> Sequence[bytes]:
-    """The JSON of a response's input items."""
+    """Return the JSON of a response's input items."""
     return connection.execute(queries.INPUT, {"of_id": response_id}).scalars().all()
 
 
@@ -31,7 +31,8 @@ _log = structlog.get_logger(__name__)
 def renew_leases(
     connection: Connection, held: Sequence[tuple[str, str]], until: float, statement: Update = queries.RENEW
 ) -> Sequence[str]:
-    """Renew the leases of these runs, each (response id, worker); returns the ids of the renewed ones."""
+    """Renew the leases of these runs, each given by response id and worker. Returns the ids of the renewed
+    ones."""
     ids, workers = zip(*held, strict=True)
     values = {"of_ids": ids, "of_workers": workers, "lease_until": until}
     return connection.execute(statement, values).scalars().all()
@@ -40,7 +41,7 @@ def renew_leases(
 def claim_runs(
     connection: Connection, statement: Update, lease: Lease, most: int, **named: Any
 ) -> list[StoredResponse]:
-    """Acquire the runs that the statement and `named` select."""
+    """Acquire the runs that `statement` selects, with the parameters `named`."""
     values = {"most": most, "lease_worker": lease.worker, "lease_until": lease.until, **named}
     records = []
     for row in map(row_in, connection.execute(statement, values).all()):
@@ -77,11 +78,11 @@ Rows = Callable[[Any, dict[str, Any]], Awaitable[list[Any]]]
 """Runs a query with these values."""
 
 _ROWS_AT_ONCE: Final = 4
-_READS: Final = 16  # of one long row: with each, the database goes through it from its front
+_READS: Final = 16  # of one long row: the database reads it from its beginning each time
 
 
 async def read_frames(rows: Rows, whose: dict[str, Any], after: int) -> AsyncIterator[Piece]:
-    """As `ResponseStore.frames`; `whose` names the response, its owner and the time."""
+    """Yield pieces as `ResponseStore.frames` does; `whose` names the response, its owner and the time."""
     while True:
         beginnings = {**whose, "after": after, "most": _ROWS_AT_ONCE, "start": 1, "bytes": PIECE_BYTES}
         found = await rows(queries.FRAMES, beginnings)
@@ -93,13 +94,13 @@ async def read_frames(rows: Rows, whose: dict[str, Any], after: int) -> AsyncIte
                 whole = ends
                 yield Piece(skipping.rest(data), after if ends else None)
             if not whole:
-                return  # deleted, or stored again with what came since
+                return  # deleted, or stored again with later frames
         if len(found) < _ROWS_AT_ONCE:
             return
 
 
 async def _rest(rows: Rows, whose: dict[str, Any], row: Any) -> AsyncIterator[tuple[bytes, bool]]:
-    """Yield the bytes after the beginning of a row, each with True if they are the last."""
+    """Yield the bytes of a row after its beginning, each with True if they are the last."""
     place = {**whose, "first": row.first_sequence}
     read, step = len(row.data), max(PIECE_BYTES, row.size // _READS)
     while read < row.size:

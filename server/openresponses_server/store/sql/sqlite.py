@@ -1,5 +1,5 @@
-"""A SQLite file as a database, with its own threads. A whole piece of work runs in one thread: a driver that
-changes threads for every statement, like aiosqlite, costs several times as much."""
+"""A SQLite file as a database, with threads of its own. A whole piece of work runs in one thread: a driver
+that changes threads for every statement, like aiosqlite, costs several times as much."""
 
 from __future__ import annotations
 
@@ -58,15 +58,15 @@ class WatchedFile:
         return self._identity() != self._known
 
     def know(self) -> None:
-        """Remember the present file. Raises StoreError if there is none."""
+        """Store the identity of the present file. Raises StoreError if there is none."""
         found = self._identity()
         if found is None:
             raise self._gone()
         self._known = found
 
     def check(self, connected_to: Mapping[Any, Any]) -> None:
-        """Raise StoreError after a commit if the file of the connection with this `info` is no longer there,
-        so that what was committed will not be found."""
+        """Raise StoreError after a commit if the file of the connection with this `info` no longer exists, so
+        that what was committed can't be found."""
         if connected_to.get(_FILE) != self._identity():
             raise self._gone()
 
@@ -100,7 +100,7 @@ class WatchedFile:
 
 
 def free_bytes(folder: Path) -> int | None:
-    """The free bytes of the disk that this folder is on; None if they can't be known."""
+    """Return the free bytes of the disk with this folder; None if they can't be known."""
     try:
         return shutil.disk_usage(folder).free
     except OSError:
@@ -118,8 +118,8 @@ class _Caller:
     has_left = False
 
     def check(self) -> None:
-        """Raises TimeoutError if nobody waits any more: before its commit a transaction is given up then, as
-        its caller counts it as not stored."""
+        """Raises TimeoutError if nobody waits any more: a transaction is then given up before its commit,
+        since its caller has reported it as not stored."""
         if self.has_left:
             raise TimeoutError
 
@@ -202,7 +202,7 @@ class Sqlite(Database):
 
     async def _in_time(self, call: Coroutine[Any, Any, T]) -> T:
         async with asyncio.timeout(CALL_SECONDS):
-            return await call  # one that is cancelled does not wait for its thread
+            return await call  # a cancelled call does not wait for its thread
 
     def _has_moved(self) -> bool:
         return self._file.has_moved

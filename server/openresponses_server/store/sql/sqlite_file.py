@@ -16,10 +16,11 @@ from openresponses_server.settings.data_folder import data_folder
 REVISION: Final = "0013"
 """The newest migration of this code."""
 BASELINE: Final = "0007"
-"""The oldest revision that migrations lead on from."""
+"""The oldest revision that can be migrated."""
 
 VERSION_TABLE: Final = "openresponses_bridge_version"
-"""The table with the revision of a database; not under Alembic's default name, since databases are shared."""
+"""The table with the revision of a database. Its name is not Alembic's default, since databases are
+shared."""
 
 
 _FILE: Final = "sessions.sqlite3"
@@ -29,23 +30,23 @@ _OF_URLS: Final = frozenset("?#%:")  # characters with a meaning in URLs
 
 
 def default_file() -> Path:
-    """The SQLite file that is used unless another is named."""
+    """Return the path of the SQLite file that is used unless another is named."""
     return data_folder() / _FILE
 
 
 def name_of_file(path: Path) -> str:
-    """The name of the store in this file (`ResponseStore.name`)."""
+    """Return the name of the store in this file (`ResponseStore.name`)."""
     return f"sqlite-{hashlib.sha256(os.path.realpath(path).encode()).hexdigest()[:16]}"
 
 
 def folder_beside(path: Path) -> Path:
-    """As `ResponseStore.folder`, for the store in this file."""
+    """Return the folder as `ResponseStore.folder` does, for the store in this file."""
     return path.with_name(f"{path.name}-workers")
 
 
 def file_in_order(address: str) -> Path | None:
-    """The file at a store's address, if it can be written and has the tables of this code. None also in
-    doubt, which the store resolves when it is opened."""
+    """Return the path at a store's address, if the file can be written and has the tables of this code. None
+    also in doubt, which is resolved when the store is opened."""
     path = file_at(address)
     if path is None or not os.access(path, os.R_OK | os.W_OK):
         return None
@@ -59,7 +60,7 @@ def file_in_order(address: str) -> Path | None:
 
 
 def file_at(address: str) -> Path | None:
-    """The path in the address of a store, if it needs no decoding."""
+    """Return the path in the address of a store, if it needs no decoding."""
     if address == _DEFAULT:
         return default_file()
     path = address.removeprefix(_WITH_PATH)

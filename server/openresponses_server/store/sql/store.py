@@ -66,17 +66,17 @@ _OWNER: Final = "readiness"
 
 class Probe:
     """Checks a database. Each check looks whether there is room, and reads; if the last write was long ago or
-    failed, it writes a row and deletes it. The row has expired from the beginning, so that one that a crash
-    leaves is swept."""
+    failed, it writes a row and deletes it. The row is expired from the beginning, so that it is deleted even
+    after a crash."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._next_at = -math.inf
 
     async def look(self) -> None:
-        """Raises StoreError."""
+        """Check the database. Raises StoreError."""
         room = await self._database.room()
-        if room is not None and room < _AFTER_FULL:  # small writes go on fitting into what the database has
+        if room is not None and room < _AFTER_FULL:  # small writes still fit into what the database has
             raise StoreError(
                 StoreError.FULL, "The session store is full.", f"{room} bytes of its disk are free"
             )
@@ -119,7 +119,7 @@ def _row(now: float) -> Row:
 
 
 _HIGHEST: Final = 2**62  # fits a column, and is more than any sequence number
-_SWEPT_AT_ONCE: Final = 100  # and the turns that were kept for them alone
+_SWEPT_AT_ONCE: Final = 100  # responses, besides turns that were kept only for them
 
 
 class SqlStore:
@@ -170,7 +170,7 @@ class SqlStore:
         conversation = record.conversation if record.lease is None else None
 
         def replace(connection: Connection) -> None:
-            before: bytes | None = None  # how it had ended
+            before: bytes | None = None  # how the response had ended
             while not execute(connection, write):  # again if others store it at the same time
                 found = connection.execute(queries.OWNER, {"of_id": row.id}).one_or_none()
                 if found is not None and found.owner != row.owner:
@@ -243,7 +243,8 @@ class SqlStore:
     def _end_again(
         self, write: Write, response: Response, conversation: str | None, connection: Connection
     ) -> bool:
-        """Store the end in the place of another one that the worker has stored; False if it has not."""
+        """Store the end instead of another one that the worker has stored. Returns False if it has stored
+        none."""
         changes = write.response
         assert isinstance(changes, RunChanges)
         held = {"of_id": changes.of_id, "of_worker": changes.of_worker}
@@ -389,7 +390,7 @@ class SqlStore:
         return exported(self._database.rows)
 
     def _read_by(self, response_id: str, owner: str) -> dict[str, Any]:
-        """The parameters of a look-up: the response, its owner, and the time."""
+        """Return the parameters of a look-up: the response, its owner, and the time."""
         return {"of_id": response_id, "of_owner": owner, "at": self._clock()}
 
     def _changes(

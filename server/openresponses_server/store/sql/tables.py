@@ -31,7 +31,7 @@ def _response_id() -> Column[str]:
     return Column("response_id", Text, link, primary_key=True)
 
 
-# The columns of chains and look-ups stand before the large ones: SQLite reads a row from its front.
+# The columns of chains and look-ups are before the large ones: SQLite reads a row from its beginning.
 responses: Final = Table(
     "responses",
     metadata,
@@ -88,8 +88,8 @@ response_frames: Final = Table(
     Column("pieces", Integer, nullable=False, server_default=text("0")),
 )
 
-# The frames of a checkpoint beyond the first piece, so that readers need not read all of them at once. If a
-# checkpoint was repeated there may be more rows than `response_frames.pieces` says; those are not read.
+# The frames of a checkpoint after the first piece, so that readers need not read all of them at once. If a
+# checkpoint was repeated, there may be more rows than `response_frames.pieces` says; those are not read.
 response_pieces: Final = Table(
     "response_pieces",
     metadata,
@@ -123,7 +123,7 @@ conversation_items: Final = Table(
     Column("item", LargeBinary, nullable=False),
     Column("response_id", Text),
 )
-"""`response_id` is that of the response whose end appended the item; None for what clients add."""
+"""`response_id` is that of the response whose end appended the item; None for items that clients add."""
 
 # The keys under which clients sent the requests of responses (`store.idempotency`).
 idempotency_keys: Final = Table(
@@ -135,7 +135,7 @@ idempotency_keys: Final = Table(
     Column("until", Double, nullable=False),
 )
 
-# The names of what may be used once, such as an approval, until it can not be used any more anyway.
+# The names of what may be used once, such as an approval, until it can't be used any more.
 used_once: Final = Table(
     "used_once",
     metadata,
@@ -144,7 +144,7 @@ used_once: Final = Table(
     sqlite_with_rowid=False,
 )
 
-# What is kept of managed keys; `models` and `limits` are JSON.
+# Managed keys; `models` and `limits` are JSON.
 api_keys: Final = Table(
     "api_keys",
     metadata,
@@ -160,7 +160,7 @@ api_keys: Final = Table(
     Column("limits", LargeBinary, nullable=False),
 )
 
-# One row, whose number each change of a key increases, so that processes see that there was one.
+# One row with a number that every change of a key increases, so that processes notice changes.
 key_changes: Final = Table(
     "api_key_changes",
     metadata,
@@ -168,7 +168,7 @@ key_changes: Final = Table(
     Column("number", BigInteger, nullable=False),
 )
 
-# The last changes by their numbers, so that processes read the keys that were changed alone. The random `tag`
+# The last changes by their numbers, so that processes read only the keys that were changed. The random `tag`
 # distinguishes a change from another one with its number, after the database went back to an earlier state.
 # Workers older than revision 0012 increase the number and write no row.
 key_history: Final = Table(
@@ -187,7 +187,7 @@ usable: Final = Table("openresponses_bridge_usable", metadata, Column("oldest", 
 
 # The tables of the usage of keys. Their rows are sums, to which each process adds batches.
 
-_DEFAULTS: Final = {"priced": text("0"), "cost": text("0")}  # what older workers don't write
+_DEFAULTS: Final = {"priced": text("0"), "cost": text("0")}  # for columns that older workers do not write
 
 
 def _counts() -> list[Column[int]]:
@@ -217,7 +217,7 @@ agents: Final = Table(
     sqlite_with_rowid=False,
 )
 
-# The number of the last batch of each process, so that a batch that is added again does not count twice.
+# The number of the last batch of each process, so that a repeated batch does not count twice.
 writers: Final = Table(
     "usage_writers",
     metadata,

@@ -1,4 +1,4 @@
-"""`db import`: lines of an export → a database.
+"""`db import`: writes the lines of an export to a database.
 
 Each record is imported whole or not at all, and some hundred are committed at once. Existing records are not
 changed: a record whose id exists is left out. A record in progress is imported as interrupted, so that
@@ -50,18 +50,18 @@ from openresponses_server.store.sql.tables import conversations
 from openresponses_server.store.sql.writes import RunChanges, Write, execute
 
 LONGEST_LINE: Final = 512 * 1024 * 1024
-"""Bytes of one line; a longer one is refused and skipped in pieces."""
+"""The limit of a line in bytes; a longer one is refused and skipped in pieces."""
 
 _PIECE: Final = 1024 * 1024
 _BATCH_RECORDS: Final = 200
-_BATCH_SECONDS: Final = 0.5  # other writers of a SQLite file wait for so long
+_BATCH_SECONDS: Final = 0.5  # seconds for which other writers of a SQLite file wait
 _REFUSALS: Final = (DataError, IntegrityError, sqlite3.DataError, sqlite3.IntegrityError)
 _OWNER_OF_CONVERSATION: Final = select(conversations.c.owner).where(conversations.c.id == bindparam("of_id"))
 _WORKER: Final = "import"
-"""Holds a record in an import's transaction while parts of it are still to come."""
+"""The holder of a record in an import's transaction while parts of it are still to come."""
 
 Refused = Callable[[int, str], None]
-"""Called with the number of a line, from 1, and what is wrong with it."""
+"""Called with the number of a line, from 1, and the reason for which it is refused."""
 
 
 class BinaryLines(Protocol):
@@ -73,8 +73,8 @@ class BinaryLines(Protocol):
 
 
 class Imported:
-    """Counts of an import: responses, conversations and keys that were imported, those that were present
-    already, and refused lines."""
+    """The counts of an import: responses, conversations and keys that were imported, those that already
+    existed, and refused lines."""
 
     def __init__(self) -> None:
         self.new = 0
@@ -85,8 +85,8 @@ class Imported:
 
 
 def import_lines(url: URL, source: BinaryLines, refused: Refused) -> Imported:
-    """Import the lines; makes the tables in an empty database. Blocks. May be repeated. Raises StoreError;
-    everything counted until then is imported."""
+    """Import the lines; in an empty database, makes the tables. Blocks. May be repeated. Raises StoreError;
+    everything that was counted until then is imported."""
     engine = writing_engine(url)
     try:
         with engine.connect() as connection:
@@ -105,7 +105,7 @@ def import_lines(url: URL, source: BinaryLines, refused: Refused) -> Imported:
 
 
 def numbered_lines(source: BinaryLines, longest: int) -> Iterator[tuple[int, bytes | None]]:
-    """The lines with their numbers, from 1; None for one that is too long."""
+    """Yield the lines with their numbers, from 1; None for one that is too long."""
     number = 0
     while line := source.readline(longest + 1):
         number += 1
@@ -118,8 +118,8 @@ def numbered_lines(source: BinaryLines, longest: int) -> Iterator[tuple[int, byt
 
 
 class _Importer:
-    """One import over a connection. `_open` is the record whose frames may follow, `_number` its line's
-    number and `_last` the number of its last event so far; `_point` is the savepoint before it."""
+    """One import over a connection. `_open` is the record whose frames may follow, `_number` the number of
+    its line and `_last` the number of its last event so far; `_point` is the savepoint before it."""
 
     def __init__(self, connection: Connection, refused: Refused) -> None:
         self._connection = connection
@@ -130,9 +130,10 @@ class _Importer:
         self._last = -1
         self._point: NestedTransaction | None = None
         self._left_out = ""
-        """The id of a record or conversation that was refused or exists: what follows of it is skipped."""
+        """The id of a record or conversation that was refused or exists already: its further lines are
+        skipped."""
         self._conversation: ReadConversation | None = None
-        """The conversation whose items may follow; so many are `_missing`."""
+        """The conversation whose items may follow; the number of items to come is `_missing`."""
         self._missing = 0
 
     def run(self, source: BinaryLines) -> Imported:
@@ -194,7 +195,7 @@ class _Importer:
             return
         self._left_out = ""
         if found.key is not None:
-            with suppress(KeyTaken):  # by a response that is there
+            with suppress(KeyTaken):  # a response that exists has the key
                 use_key(self._connection, found.key, row, time.time())
         if row is found.row:
             self._keep()
@@ -211,7 +212,7 @@ class _Importer:
             self._done.present += 1
 
     def _add(self, number: int, found: ReadFrames) -> None:
-        """Add the frames of a line of their own."""
+        """Add the frames of a separate line."""
         if found.response_id == self._left_out:
             return
         if self._open is None or found.response_id != self._open.row.id:
@@ -272,11 +273,11 @@ class _Importer:
         self._point = None
         if is_new:
             self._done.keys += 1
-        else:  # one that was revoked here stays so
+        else:  # one that was revoked here stays revoked
             self._done.present += 1
 
     def _add_items(self, number: int, found: ReadItems) -> None:
-        """Add the items of a line of their own."""
+        """Add the items of a separate line."""
         if found.conversation_id == self._left_out:
             return
         if self._conversation is None or found.conversation_id != self._conversation.conversation.id:
@@ -293,7 +294,7 @@ class _Importer:
             self._fail(number, _refused_by_database(error))
 
     def _end_record(self) -> None:
-        """The record or conversation was read completely."""
+        """End the record or conversation, which was read completely."""
         if self._conversation is not None:
             if self._missing:
                 self._fail(self._number, f"{self._missing} items are missing")
@@ -318,7 +319,7 @@ class _Importer:
         self._keep()
 
     def _keep(self) -> None:
-        """The record is imported."""
+        """Commit the record and count it as imported."""
         assert self._point is not None
         self._point.commit()
         if self._conversation is None:
@@ -328,7 +329,7 @@ class _Importer:
         self._open = self._point = self._conversation = None
 
     def _fail(self, number: int, why: str) -> None:
-        """Import nothing of this record."""
+        """Undo the import of this record."""
         found, conversation = self._open, self._conversation
         self._go_back()
         if found is not None:
@@ -352,9 +353,9 @@ _TIMEOUT: Final = 30.0  # seconds to wait for a lock
 
 
 def back_up(url: URL, target: Path) -> int:
-    """Copy a snapshot of the database, without deleted data, to a new file that only its user can read;
-    returns its size in bytes. Blocks; writers do not wait. Raises StoreError, and SettingsError if the target
-    exists or the database is not SQLite.
+    """Copy a snapshot of the database, without deleted data, to a new file that only its owner can read.
+    Returns its size in bytes. Blocks, but writers do not wait. Raises StoreError, and SettingsError if the
+    target exists or the database is not SQLite.
 
     The file gets its name when it is complete, checked and on disk.
     """

@@ -38,7 +38,7 @@ from openresponses_server.store.usage import (
     most_of,
 )
 
-_OWNERS_AT_ONCE: Final = 500  # of the parameters that one statement takes
+_OWNERS_AT_ONCE: Final = 500  # limit of the parameters of one statement
 _OWNER: Final[BindParameter[str]] = bindparam("of_owner")
 _DAYS_OF: Final = select(*days.c).where(days.c.owner == _OWNER, days.c.day >= bindparam("since"))
 _AGENTS_OF: Final = select(*agents.c).where(agents.c.owner == _OWNER).order_by(agents.c.used_at)
@@ -65,7 +65,7 @@ _FORGET_UNUSED: Final = (
 
 
 class SqlUsage:
-    """A `UsageStore`."""
+    """The usage of keys, a `UsageStore` in a database."""
 
     def __init__(self, database: Database, dialect: str, clock: Callable[[], float] = time.time) -> None:
         self._database = database
@@ -115,7 +115,7 @@ def _add(connection: Connection, dialect: str, numbered: dict[str, Any], batch: 
     if not connection.execute(_number(dialect), numbered).rowcount:
         return  # added before, and only the answer was lost
     rows = _within_bounds(connection, batch.days)
-    # in one order everywhere: two transactions never wait for each other
+    # in the same order everywhere, so that two transactions never wait for each other
     rows.sort(key=lambda row: (row.owner, row.day, row.model))
     if rows:
         connection.execute(
@@ -130,8 +130,8 @@ def _add(connection: Connection, dialect: str, numbered: dict[str, Any], batch: 
 
 
 def _within_bounds(connection: Connection, rows: Sequence[DayUsage]) -> list[DayUsage]:
-    """The rows to add: models beyond a day's limit are summed under `OTHERS`, and an owner's oldest days are
-    deleted to make room."""
+    """Return the rows to add: models beyond a day's limit are summed under `OTHERS`, and an owner's oldest
+    days are deleted to make room."""
     sizes: dict[str, Counter[str]] = {}
     for some in _portions({row.owner for row in rows}):
         for found in connection.execute(_SIZES, {"of_owners": some}):
@@ -173,13 +173,13 @@ def _fewer_models(connection: Connection, owner: str, day: str, rows: Iterable[D
 
 
 def _insert_into(dialect: str, table: Table) -> Any:
-    """An INSERT that has this database's own clauses; the other's code is not loaded."""
+    """Return an INSERT that has this database's own clauses; the other database's code is not loaded."""
     return import_module(f"sqlalchemy.dialects.{dialect}").insert(table)
 
 
 @cache
 def _number(dialect: str) -> Any:
-    """Record the batch; the row count is 0 if it was added before."""
+    """Return the statement that records the batch; its row count is 0 if the batch was added before."""
     statement = _insert_into(dialect, writers)
     excluded = statement.excluded
     noted = statement.on_conflict_do_update(
@@ -199,7 +199,8 @@ def _add_days(dialect: str) -> Any:
 
 @cache
 def _add_agents(dialect: str) -> Any:
-    """The model, tokens and time of the latest request replace earlier ones."""
+    """Return the statement that replaces the model, tokens and time of earlier requests with those of the
+    latest."""
     statement = _insert_into(dialect, agents)
     later = statement.excluded.used_at >= agents.c.used_at
     latest: dict[str, Any] = {
@@ -212,7 +213,7 @@ def _add_agents(dialect: str) -> Any:
 
 
 def _sums(table: Table, statement: Any) -> dict[str, Any]:
-    """The sum of each count, bounded, so that it fits its column."""
+    """Return the sum of each count, limited to what fits its column."""
     return {name: _sum(table.c[name], statement.excluded[name], most_of(name)) for name in NAMES}
 
 

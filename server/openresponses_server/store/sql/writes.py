@@ -1,9 +1,9 @@
 """The only way in which responses, their input, frames and ends are written: one statement on PostgreSQL,
-which is one round trip, and a few on SQLite. The driver runs them, since what an SQL toolkit does for each
-statement is most of what such a write costs.
+which is one round trip, and a few on SQLite. The driver runs them, since an SQL toolkit's work for each
+statement is most of the cost of such a write.
 
 A write inserts or updates the response's row, and writes everything else only if that row was found: without
-one, nothing is written. A run's row is not found by a write with fewer frames than it has: that is one which
+one, nothing is written. A write does not find a run's row that has more frames than the write: such a write
 was given up, arrives late and would undo what its repetition has stored.
 """
 
@@ -23,8 +23,8 @@ from openresponses_server.store.sql.tables import responses
 
 
 class RunChanges(Struct, frozen=True, kw_only=True):
-    """Changes to the row of the run `of_id` while `of_worker` holds it. What is None stays as it is, except
-    `lease_until`: None ends the run."""
+    """Changes to the row of the run `of_id` while `of_worker` holds it. A value of None changes nothing,
+    except in `lease_until`: None ends the run."""
 
     of_id: str
     of_worker: str
@@ -35,8 +35,9 @@ class RunChanges(Struct, frozen=True, kw_only=True):
 
 
 class Write(Struct, frozen=True):
-    """The rows of one write: the row of a new response or the changes to a run's, and what is added to it.
-    Frames replace those with the same first number. `output` has the ids of an ended response's items."""
+    """The rows of one write: the row of a new response, or the changes to that of a run, and the rows to add
+    to it. Frames replace those with the same first number. `output` has the ids of an ended response's
+    items."""
 
     response: Row | RunChanges
     frames: Frames | None = None
@@ -45,19 +46,19 @@ class Write(Struct, frozen=True):
 
     @property
     def response_id(self) -> str:
-        """The response that it writes."""
+        """The id of the response to write."""
         return self.response.id if isinstance(self.response, Row) else self.response.of_id
 
     @property
     def size(self) -> int:
-        """About how many bytes it has."""
+        """The size in bytes, about."""
         of_frames = 0 if self.frames is None else len(self.frames.data)
         return len(self.response.response or b"") + of_frames + sum(len(each.item) for each in self.input)
 
 
 def execute(connection: Connection, write: Write) -> bool:
-    """Write in the transaction that is open. Returns whether the row was found: False if the id of a new
-    response is in use, or if no such run is held by this worker."""
+    """Write in the open transaction. Returns whether the row was found: False if the id of a new response is
+    in use, or if this worker holds no such run."""
     if connection.dialect.name == "sqlite":
         return execute_on_sqlite(connection.connection.driver_connection, write)
     return connection.exec_driver_sql(*postgres_statement([write])).first() is not None
@@ -78,7 +79,8 @@ _OR_REPLACE_PIECES: Final = (
 
 
 def _insert(parameter: str) -> str:
-    """`parameter` is how the database's driver writes one, a format of its name."""
+    """Return the statement that inserts a response. `parameter` is the driver's format of a named
+    parameter."""
     values = ", ".join(map(parameter.format, _COLUMNS))
     return f"INSERT INTO responses ({', '.join(_COLUMNS)}) VALUES ({values}) ON CONFLICT (id) DO NOTHING"
 
@@ -103,7 +105,7 @@ _SQLITE_UPDATE: Final = _update(":{}")
 
 
 def execute_on_sqlite(driver: Any, write: Write) -> bool:
-    """As `execute`, over a connection of `sqlite3`."""
+    """Write as `execute` does, over a connection of `sqlite3`."""
     frames, values = write.frames, msgspec.structs.asdict(write.response)
     if isinstance(write.response, Row):
         response_id, statement = write.response.id, _SQLITE_INSERT
@@ -129,8 +131,8 @@ def execute_on_sqlite(driver: Any, write: Write) -> bool:
 # --- PostgreSQL ------------------------------------------------------------------------------------------
 
 
-# That each array says its type spares the driver to look for it in the elements, which took longer than all
-# else of a write (`postgres`). The casts are for connections that do not know these classes.
+# Each array has its type, so that the driver need not look for it in the elements, which took longer than all
+# the rest of a write (`postgres`). The casts are for connections that do not know these classes.
 
 
 class Texts(list[str | None]):
@@ -172,9 +174,9 @@ _HELD: Final = (
     " AND responses.last_sequence <= coalesce(given.last_sequence, responses.last_sequence)"
 )
 
-# `held` is the row that was found, or those of several writes. Rows are locked in the order of their ids, as
-# by the renewal of leases: neither waits for the other then. Every part has the condition that selects a row,
-# since another transaction may have changed it meanwhile.
+# `held` is the row that was found, or the rows of several writes. Rows are locked in the order of their ids,
+# as they are when leases are renewed, so that neither waits for the other. Every part has the condition that
+# selects a row, since another transaction may have changed it meanwhile.
 _ONE_ADDED: Final = f"held AS ({_insert('%({})s')} RETURNING id)"
 _ONE_CHANGED: Final = f"held AS ({_update('%({})s')} RETURNING id)"
 _ADDED: Final = f"""added AS (
@@ -222,9 +224,9 @@ def _joined(*parts: str) -> str:
 
 
 def postgres_statement(writes: Sequence[Write]) -> tuple[str, dict[str, Any]]:
-    """The statement of writes of different responses, which returns the ids of the rows that it found, and
-    its parameters. It has the parts that these writes need: one that adds no row costs about as much as one
-    that does. What it takes for several costs twice as much for one, so that one has its own."""
+    """Return the statement of writes of different responses, which returns the ids of the rows that it found,
+    and its parameters. It has only the parts that these writes need, since a part costs about as much if it
+    adds no row. One write has a statement of its own, since that for several costs twice as much."""
     parts, values = _of_several(writes) if len(writes) > 1 else _of_one(writes[0])
     for part, more in _parts(writes):
         parts.append(part)

@@ -1,1 +1,1 @@
-"""How the tables of stored responses came to be, step by step; Alembic runs these."""
+"""The steps by which the tables of stored responses came about; Alembic runs them."""

@@ -1,6 +1,6 @@
-"""Run by Alembic: the steps go over the connection that `openresponses_server.store.sql.migrate` hands in.
+"""Run by Alembic: the steps use the connection that `openresponses_server.store.sql.migrate` passes.
 
-They are in its transaction: a database is at one revision or at another and never between.
+They run in its transaction, so that a database is never between two revisions.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The tables that databases begin with. What changes them later is a step of its own behind this one, which
-stays as it is: databases that it made are not made again."""
+"""The tables that databases begin with. Later changes are steps of their own after this one, which never
+changes, since databases that it has made are not made again."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _LARGE = (
     ("response_frames", "data"),
     ("response_pieces", "data"),
 )
-# PostgreSQL before 14 does not have this setting, one that was built without lz4 does not list it
+# PostgreSQL before 14 does not have this setting, and one that was built without lz4 does not list it
 _METHODS = sa.text("SELECT enumvals FROM pg_settings WHERE name = 'default_toast_compression'")
 
 
@@ -121,8 +121,8 @@ def _usage() -> None:
 
 
 def _compress_large_columns() -> None:
-    """Compress with lz4 where PostgreSQL has it: pglz, its default, is what storing a large response costs
-    most."""
+    """Compress with lz4 if PostgreSQL has it: with pglz, its default, compression is most of the cost of
+    storing a large response."""
     connection = op.get_bind()
     if connection.dialect.name == "postgresql" and "lz4" in (connection.scalar(_METHODS) or ()):
         for table, column in _LARGE:

@@ -1,5 +1,5 @@
-"""Conversations, and the conversation of a response. Workers of the revision before go on using the database:
-they know none of this."""
+"""Conversations, and the conversation of a response. Workers of the revision before can still use the
+database; they use neither."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What may be used once. Workers of the revisions before go on using the database: they know none of this."""
+"""The names of what may be used once. Workers of earlier revisions can still use the database; they do not
+use these."""
 
 from __future__ import annotations
 

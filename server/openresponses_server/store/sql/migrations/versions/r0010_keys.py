@@ -1,4 +1,4 @@
-"""Managed keys. Workers of the revisions before go on using the database: they know none of this."""
+"""Managed keys. Workers of earlier revisions can still use the database; they do not use these."""
 
 from __future__ import annotations
 

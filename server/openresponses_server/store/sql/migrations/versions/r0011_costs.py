@@ -1,5 +1,5 @@
-"""What responses cost. Workers of the revisions before go on using the database: what they count has no known
-cost."""
+"""The costs of responses. Workers of earlier revisions can still use the database; what they count has no
+known cost."""
 
 from __future__ import annotations
 

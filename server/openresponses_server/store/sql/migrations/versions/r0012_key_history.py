@@ -1,5 +1,5 @@
-"""Which keys were changed last. Workers of the revisions before go on using the database: of what they change
-there is no row, so that the others read all keys then."""
+"""The keys that were changed last. Workers of earlier revisions can still use the database; they write no row
+here for their changes, after which the others read all keys."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The response that an item of a conversation is from, and the keys by which a request is answered once.
-Workers of the revisions before go on using the database: they write neither, and their deletions take the
-keys along."""
+Workers of earlier revisions can still use the database: they write neither, and their deletions delete the
+keys as well."""
 
 from __future__ import annotations
 
