@@ -24,13 +24,13 @@ from openresponses_server.store.usage import UsageStore
 
 Order = Literal["asc", "desc"]
 NOBODY = ""
-"""The worker's name of a queued run."""
+"""The worker of a queued run."""
 ANY_SIZE = 2**62
-"""A limit that no size reaches."""
+"""A limit that no size exceeds."""
 NO_ID = "resp_0"
 """An id that no response has: looking it up shows whether the store answers."""
 WRITTEN_TOGETHER: Final = 128
-"""The most writes that share a transaction: more of them would hardly be cheaper."""
+"""The most writes that share a transaction: with more, each would cost hardly less."""
 
 
 class Lease(Struct, frozen=True):
@@ -136,17 +136,17 @@ class ConversationStore(Protocol):
         ...
 
     async def get(self, conversation_id: str, owner: str) -> StoredConversation | None:
-        """The conversation."""
+        """Return the conversation."""
         ...
 
     async def count(self, owner: str, most: int) -> int:
-        """The number of this owner's conversations; counts up to `most`."""
+        """Return the number of this owner's conversations; counts up to `most`."""
         ...
 
     async def update(
         self, conversation_id: str, owner: str, metadata: bytes, expires_at: float | None
     ) -> StoredConversation | None:
-        """Replace the metadata; returns the conversation."""
+        """Replace the metadata. Returns the conversation."""
         ...
 
     async def delete(self, conversation_id: str, owner: str) -> bool:
@@ -175,31 +175,31 @@ class ConversationStore(Protocol):
         limit: int = 20,
         order: Order = "desc",
     ) -> InputPage | None:
-        """A page of the items, which begins after the item with the id `after`. Raises CursorError if there
-        is no such item."""
+        """Return a page of the items, which begins after the item with the id `after`. Raises CursorError if
+        there is no such item."""
         ...
 
     async def item(self, conversation_id: str, item_id: str, owner: str) -> ListedItem | None:
-        """One item."""
+        """Return one item."""
         ...
 
     async def remove(
         self, conversation_id: str, item_id: str, owner: str, expires_at: float | None
     ) -> StoredConversation | None:
-        """Delete one item, the others keep their order; returns the conversation, None if it has no such
+        """Delete one item; the others keep their order. Returns the conversation; None if it has no such
         item."""
         ...
 
     async def size(self, conversation_id: str, owner: str) -> ConversationSize | None:
-        """The size, without reading the items."""
+        """Return the size, without reading the items."""
         ...
 
     async def items(self, conversation_id: str, owner: str) -> list[ListedItem] | None:
-        """All items in order."""
+        """Return all items in order."""
         ...
 
     async def sweep(self, now: float) -> int:
-        """Delete the conversations that had expired at `now`; returns how many."""
+        """Delete the conversations that had expired at `now`; Returns how many."""
         ...
 
 
@@ -222,8 +222,8 @@ class ResponseStore(Protocol):
 
     @property
     def folder(self) -> Path | None:
-        """The folder of what the processes of this machine share that use this store, which may not exist
-        yet; None if only one process can use it."""
+        """The folder that the processes of this machine share for this store, which may not exist yet;
+        None if only one process can use it."""
         ...
 
     @property
@@ -233,7 +233,7 @@ class ResponseStore(Protocol):
 
     @property
     def listing(self) -> ListingStore:
-        """These responses as lists."""
+        """The lists of these responses."""
         ...
 
     @property
@@ -243,21 +243,21 @@ class ResponseStore(Protocol):
 
     @property
     def keys(self) -> KeyStore | None:
-        """The managed keys; None for a store that no other process can change them in."""
+        """The managed keys; None for a store in which no other process can change them."""
         ...
 
     async def now(self) -> float:
-        """The time that decides whether leases in this store have expired: the same for all workers that
-        share it, whatever their machines' clocks say."""
+        """Return the time that decides whether leases in this store have expired: the same for all workers
+        that share it, whatever their machines' clocks say."""
         ...
 
     async def get(self, response_id: str, owner: str = "") -> StoredResponse | None:
-        """The turn with this id; None if this owner has none."""
+        """Return the turn with this id; None if this owner has none."""
         ...
 
     async def standing(self, response_id: str, owner: str = "") -> ResponseProgress | None:
-        """The progress of that turn; None if this owner has none. The cost does not depend on the record's
-        size."""
+        """Return the progress of that turn; None if this owner has none. The cost does not depend on the
+        record's size."""
         ...
 
     async def put(
@@ -271,7 +271,7 @@ class ResponseStore(Protocol):
         ...
 
     async def keyed(self, name: str, owner: str = "") -> KeyedResponse | None:
-        """The response that the key of this name stands for; None for a key that may be used."""
+        """Return the response that the key of this name stands for; None for a key that may be used."""
         ...
 
     async def checkpoint(
@@ -301,9 +301,9 @@ class ResponseStore(Protocol):
         conversation: str | None = None,
     ) -> None:
         """Store the end of the run, release its lease and, in the same step, append the turn to the record's
-        `conversation`, if that still exists. May be repeated: another end of the same worker replaces the
-        one before and what that has appended, since a worker that does not know that the first was stored
-        sends its client the second. Raises LeaseLost if `worker` neither holds the run nor has ended it."""
+        `conversation`, if that still exists. May be repeated: a second end of the same worker replaces the
+        first and what that has appended, since a worker that does not know that the first was stored sends
+        the second to its client. Raises LeaseLost if `worker` neither holds the run nor has ended it."""
         ...
 
     async def acquire(self, response_id: str, lease: Lease, now: float) -> StoredResponse | None:
@@ -315,22 +315,24 @@ class ResponseStore(Protocol):
         self, lease: Lease, now: float, limit: int = 100, *, waiting: bool = True
     ) -> list[StoredResponse]:
         """Acquire runs of all owners whose lease had expired at `now`, to settle them; each goes to one
-        caller only. Without `waiting`, queued runs are left out. An unreadable run is ended as it is and goes
-        to no caller, here and when it is acquired."""
+        caller only. Without `waiting`, queued runs are left out. An unreadable run is ended without a change
+        and goes to no caller, here and in `acquire`."""
         ...
 
     async def claim_of(self, process: str, lease: Lease, limit: int = 100) -> list[StoredResponse]:
-        """Acquire the runs whose workers belong to this process, which has stopped, whatever their leases."""
+        """Acquire the runs whose workers belong to this process, which has stopped, whatever the ends of
+        their leases."""
         ...
 
     async def release(self, held: Mapping[str, str], until: float) -> None:
-        """Release runs that have not begun to any worker: response id → its worker. `until` as in
-        `claim_waiting`."""
+        """Release runs that have not begun, so that any worker may acquire them: response id → its worker.
+        `until` is the end of their leases, as in `claim_waiting`."""
         ...
 
     def presence(self, process: str, lease: float) -> Presence:
-        """Shows the other processes of this store that `process` is alive, and watches the others. Living
-        workers renew their leases of `lease` seconds every quarter of that time."""
+        """Return an object that shows the other processes of this store that `process` is alive, and detects
+        those that have stopped. Living workers renew their leases of `lease` seconds every quarter of that
+        time."""
         ...
 
     async def claim_waiting(
@@ -341,38 +343,38 @@ class ResponseStore(Protocol):
         ...
 
     async def waiting(self, owner: str, most: int) -> tuple[int, int]:
-        """The numbers of queued runs: of every owner, and of this one. Counts up to `most`, over an index of
-        queued runs."""
+        """Return the numbers of queued runs: of every owner, and of this one. Counts up to `most`, over an
+        index of queued runs."""
         ...
 
     def frames(self, response_id: str, owner: str = "", after: int = -1) -> AsyncIterator[Piece]:
-        """The stored frames with a number above `after`, in order; none if this owner has no such response.
-        They come in pieces, so a reader holds about `PIECE_BYTES` at once, however large a checkpoint was.
-        They end early, within a frame, if the response is deleted meanwhile."""
+        """Yield the stored frames with a number above `after`, in order; none if this owner has no such
+        response. They come in pieces, so that a reader holds about `PIECE_BYTES` at once, however large a
+        checkpoint was. They end early, within a frame, if the response is deleted meanwhile."""
         ...
 
     async def chain(self, response_id: str, owner: str = "") -> list[StoredTurn]:
-        """The turns up to this one, oldest first, including this one and earlier ones that were deleted or
-        have expired (see `delete`). Raises ChainError if a link is missing (or another owner's), or if the
-        chain is a circle."""
+        """Return the turns up to this one, oldest first, including this one and earlier ones that were
+        deleted or have expired (see `delete`). Raises ChainError if a link is missing (or another owner's),
+        or if the chain is a circle."""
         ...
 
     async def size(self, response_id: str, owner: str = "") -> int:
-        """The bytes of JSON that `chain` would read, without reading them; 0 if this owner has no such
+        """Return the bytes of JSON that `chain` would read, without reading them; 0 if this owner has no such
         response. Turns before a missing link don't count."""
         ...
 
     async def stock(self) -> dict[str, int]:
-        """The stored bytes of each owner: requests, responses, input and frames, deleted turns kept for later
-        ones, and conversations. The sizes are computed without reading the data; the cost grows with the
-        number of records."""
+        """Return the stored bytes of each owner: requests, responses, input and frames, deleted turns kept
+        for later ones, and conversations. The sizes are computed without reading the data; the cost grows
+        with the number of records."""
         ...
 
     async def missing(
         self, response_ids: Collection[str], owner: str = "", *, before: Collection[str] = ()
     ) -> set[str]:
-        """The ids of these responses that this owner does not have (any more), and the ids of the turns
-        `before` them that are gone; a deleted turn that is kept for later ones counts as present."""
+        """Return the ids of these responses that this owner does not have (any more), and the ids of the
+        turns `before` them that are gone; a deleted turn that is kept for later ones counts as present."""
         ...
 
     async def input_items(
@@ -385,15 +387,15 @@ class ResponseStore(Protocol):
         limit: int = 20,
         order: Order = "desc",
     ) -> InputPage | None:
-        """A page of the request's input items; None if this owner has no such response. `after` and `before`
-        are ids of items and bound the page in the requested order; with `before` alone the page ends there.
-        Raises CursorError if there is no such item."""
+        """Return a page of the request's input items; None if this owner has no such response. `after` and
+        `before` are ids of items and bound the page in the requested order; with `before` alone the page ends
+        there. Raises CursorError if there is no such item."""
         ...
 
     async def items(
         self, item_ids: Collection[str], owner: str = "", *, most: int = ANY_SIZE
     ) -> dict[str, InputItem]:
-        """The items with these ids, as input, by id; ids that this owner does not have are left out.
+        """Return the items with these ids, as input, by id; ids that this owner does not have are left out.
 
         Searches the output of ended responses, then the input of all, under the ids that `input_items` lists;
         if several items have an id, the newest response's is used. Raises TooLarge, before reading them, if
@@ -414,14 +416,14 @@ class ResponseStore(Protocol):
         ...
 
     async def sweep(self, now: float) -> int:
-        """Delete the responses that had expired at `now`, the conversations, what was used once, idempotency
-        keys, and keys that have not been accepted for long; returns how many responses. Runs in progress
-        stay."""
+        """Delete the responses that had expired at `now`; also conversations, names that were used once,
+        idempotency keys, and keys that have not been accepted for long. Returns the number of responses. Runs
+        in progress stay."""
         ...
 
     def export(self) -> AsyncIterator[bytes]:
-        """Every record and conversation of every owner, and every key, as lines of JSON (see `export_lines`),
-        line ends included."""
+        """Yield every record and conversation of every owner, and every key, as lines of JSON (see
+        `export_lines`), line ends included."""
         ...
 
     async def probe(self) -> None:
@@ -453,7 +455,7 @@ class StoreError(Outage):
 
 
 def no_answer() -> StoreError:
-    """The store did not answer in time."""
+    """Return the error of a store that did not answer in time."""
     return StoreError(StoreError.UNAVAILABLE, "The session store does not answer.", uncertain=True)
 
 

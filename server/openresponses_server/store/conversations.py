@@ -1,4 +1,4 @@
-"""Items of conversations: the ids that they have there, what a response appends, and what is refused."""
+"""Items of conversations: their ids there, what a response appends, and what is refused."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from openresponses_server.store.records import InputRow, can_be_id, id_bytes
 
 
 def unknown_conversation(conversation_id: str, param: str | None = None) -> HttpError:
-    """The id is unknown or belongs to another owner (law S7)."""
+    """Return the error for an id that is unknown or belongs to another owner (law S7)."""
     what = f"Conversation with id '{conversation_id[:80]}' not found."
     return HttpError(404, what, code="conversation_not_found", param=param)
 
 
 def full(size: ConversationSize, most: ConversationSize) -> HttpError:
-    """The conversation would be larger than `most`."""
+    """Return the error for a conversation that would be larger than `most`."""
     return HttpError(
         400,
         f"The conversation would have {size.items} items of {size.bytes} bytes; the limits are {most.items} "
@@ -36,7 +36,7 @@ def full(size: ConversationSize, most: ConversationSize) -> HttpError:
 
 
 def item_exists(item_id: str, index: int) -> HttpError:
-    """An item was added under an id that is in use."""
+    """Return the error for an item that was added under an id that is in use."""
     return HttpError(
         400,
         f"The conversation already has an item with the id '{item_id[:80]}'.",
@@ -46,7 +46,7 @@ def item_exists(item_id: str, index: int) -> HttpError:
 
 
 def total_size(items: Iterable[InputRow]) -> ConversationSize:
-    """The size of these items."""
+    """Return the size of these items."""
     sizes = [len(each.item) for each in items]
     return ConversationSize(len(sizes), sum(sizes))
 
@@ -65,7 +65,7 @@ def named(items: Sequence[InputItem]) -> list[ListedItem]:
 
 
 def rows_of(items: Iterable[ListedItem]) -> list[InputRow]:
-    """The items as they are stored."""
+    """Return the items as they are stored."""
     return [InputRow(id_bytes(each.id), encode(each.item)) for each in items]
 
 
@@ -73,10 +73,10 @@ def turn_rows(
     response: Response, given: Sequence[InputRow], taken: Callable[[Collection[bytes]], set[bytes]]
 ) -> list[InputRow]:
     """Return the rows that a response appends to its conversation when it ends: its input, then its output.
-    Nothing if it failed, so that its request may be sent again, or was cancelled before there was output.
+    Return none if it failed, so that its request may be sent again, or was cancelled before there was output.
 
-    `given` is the stored input; `taken` returns which of some ids the conversation has. An item whose id is
-    taken, or can't be looked up, gets another, since the end of a response is not refused.
+    `given` is the stored input; `taken` returns those of some ids that the conversation has. An item whose id
+    is taken, or can't be looked up, gets another, since the end of a response is not refused.
     """
     if response.status == "failed" or (response.status != "completed" and not response.output):
         return []

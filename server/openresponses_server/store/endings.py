@@ -31,15 +31,16 @@ from openresponses_server.store.frames import Frames
 INTERRUPTED: Final = ResponseError(
     "response_interrupted", "The server that made this response stopped before its end."
 )
-"""The error of a response whose worker stopped before its end. The event log had everything that was sent."""
+"""The error of a response whose worker stopped before its end, if the event log had everything that was
+sent."""
 CUT_OFF: Final = ResponseError(
     INTERRUPTED.code, f"{INTERRUPTED.message} What it sent after the last checkpoint may be missing here."
 )
-"""The same if the log was lost too: clients may have seen more."""
+"""The same error if the log was lost too: clients may have seen more."""
 
 
 def lost() -> HttpError:
-    """The error of a response whose run no longer holds its record."""
+    """Return the error of a response whose run no longer holds its record."""
     return HttpError(503, "The response was deleted, or another worker has settled it.", code="response_lost")
 
 
@@ -49,8 +50,9 @@ _SAMPLE: Final = 16_000  # inspected characters
 
 
 def interrupted(response: Response, given: Sequence[InputItem] = (), *, whole: bool) -> Response:
-    """The response of a run whose worker stopped, with its partial output (law E8). `given` is the request's
-    input, from which its usage is estimated; `whole`: it has everything that was sent."""
+    """Return the response of a run whose worker stopped, with its partial output (law E8). `given` is the
+    request's input, from which its usage is estimated; `whole` is True if that has everything that was
+    sent."""
     ended = _failed(response, INTERRUPTED if whole else CUT_OFF)
     instructions = response.instructions if isinstance(response.instructions, str) else None
     taken = measured_request(CreateResponse(instructions=instructions), given, most=_SAMPLE).tokens()
@@ -59,12 +61,12 @@ def interrupted(response: Response, given: Sequence[InputItem] = (), *, whole: b
 
 
 def failed(response: Response, error: BridgeError) -> Response:
-    """The response of a run that could not begin."""
+    """Return the response of a run that could not begin."""
     return replace(_failed(response, ResponseError(error.code, error.message)), usage=_NOTHING)
 
 
 def cancelled(response: Response, wire: str) -> Response:
-    """The response of a run that was cancelled before it began, in the terms of its wire (law E8)."""
+    """Return the response of a run that was cancelled before it began, in the terms of its wire (law E8)."""
     status = WIRES[wire].cancelled_status
     details = None if status == CANCELLED else IncompleteDetails(CANCELLED)
     return replace(response, status=status, incomplete_details=details, usage=_NOTHING)
@@ -77,14 +79,14 @@ def is_cancelled(response: Response) -> bool:
 
 
 def closing_events(response: Response, last_sequence: int) -> list[Event]:
-    """The events that a stream sent up to `last_sequence` still lacks, if this is its end."""
+    """Return the events that a stream sent up to `last_sequence` still lacks, if this is its end."""
     opening = opening_events(response)[last_sequence + 1 :]
     kind = TERMINAL_EVENT[response.status]
     return [*opening, kind(last_sequence + len(opening) + 1, response)]
 
 
 def failed_instead(events: Sequence[Event], error: BridgeError, wire: str) -> list[Event]:
-    """The last events of a response with another end: `error` and `response.failed` (law E8)."""
+    """Return the last events of a response with another end: `error` and `response.failed` (law E8)."""
     *before, last = events
     if isinstance(last, ev.ResponseFailed):
         return list(events)
@@ -108,7 +110,7 @@ def _failed(response: Response, error: ResponseError) -> Response:
 
 
 def _closed(item: Any) -> Any:
-    """Return the items; those that were open are incomplete."""
+    """Return the item, as incomplete if it was still open."""
     return with_status(item, "incomplete") if getattr(item, "status", UNSET) == "in_progress" else item
 
 
@@ -116,8 +118,7 @@ _LOOK_AGAIN: Final = 0.1  # seconds
 
 
 class StoredEnd(Struct, frozen=True):
-    """Events, and the same as frames, with exactly the bytes that are stored; the last is a terminal
-    event."""
+    """Events, and their frames with exactly the bytes that are stored; the last is a terminal event."""
 
     events: list[Event]
     frames: Frames
@@ -126,9 +127,9 @@ class StoredEnd(Struct, frozen=True):
 async def stored_end(
     store: ResponseStore, response_id: str, owner: str, seen: int, time_left: Callable[[], float]
 ) -> StoredEnd | None:
-    """The events after `seen` of a response that another worker ends, which may take a while. A client that
-    has seen more than is stored gets the stored end under its own next number. None if the response was
-    deleted, or has not ended when no seconds are left, which is asked each time."""
+    """Return the events after `seen` of a response that another worker ends, which may take a while. A client
+    that has seen more than is stored gets the stored end under its own next number. None if the response was
+    deleted, or has not ended when `time_left`, called before each wait, returns hardly any seconds."""
     while True:
         try:
             found = await store.standing(response_id, owner)
@@ -137,7 +138,7 @@ async def stored_end(
             if found.lease is None:
                 return await _read(store, response_id, owner, seen)
         except StoreError:
-            pass  # it may be back in time
+            pass  # it may soon be back
         if time_left() < _LOOK_AGAIN:
             return None
         await asyncio.sleep(_LOOK_AGAIN)
@@ -171,10 +172,11 @@ def _events_in(data: bytes) -> list[Event]:
 
 
 RESTARTED: Final = "openresponses-bridge:restarted"
-"""The event after the beginning of a response that is made again, once per restart; `attempt` counts the
+"""The event after the beginning of a response that is made again, sent once per restart; `attempt` counts the
 attempts, including the first."""
 MAX_ATTEMPTS: Final = 3
-"""How often a response is started: a request that stops its workers must not stop all of them."""
+"""The number of times that a response is started: a request that stops its workers must not stop all of
+them."""
 
 _BEGINNINGS: Final = (ResponseCreated, ResponseInProgress)
 
@@ -185,9 +187,9 @@ def shows_output(events: Iterable[Event]) -> bool:
 
 
 async def previous_attempts(store: ResponseStore, record: StoredResponse) -> int | None:
-    """Return how often a background response has been started, 0 while it is queued; None if it can't be made
-    again: somebody may have seen some of its output, which is stored before it is sent, or its request is
-    missing. Raises StoreError."""
+    """Return the number of times that a background response has been started, 0 while it is queued; None if
+    it can't be made again: somebody may have seen some of its output, which is stored before it is sent, or
+    its request is missing. Raises StoreError."""
     response = record.response
     if record.request is None or response.output or record.last_sequence > len(_BEGINNINGS) + MAX_ATTEMPTS:
         return None

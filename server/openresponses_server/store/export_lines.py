@@ -108,7 +108,7 @@ class _KeyLine(Struct, forbid_unknown_fields=True):
 
 
 class ReadConversation(Struct, frozen=True):
-    """A conversation read from its line, which is followed by so many items."""
+    """A conversation read from its line, and the number of items that follow."""
 
     conversation: StoredConversation
     items: int
@@ -139,13 +139,13 @@ class ReadFrames(Struct, frozen=True):
 
 
 def is_record(line: bytes) -> bool:
-    """Return True if this line of an export is a response's, and neither of further frames of the preceding
-    one nor of a conversation or key."""
+    """Return True if this line of an export is a response: not further frames of the preceding one, nor a
+    conversation or key."""
     return not line.startswith((_FRAMES_OF, _CONVERSATION, _ITEMS_OF, _KEY))
 
 
 def conversation_line(conversation: StoredConversation, items: int) -> bytes:
-    """The line of a conversation, which so many items follow."""
+    """Return The line of a conversation; `items` is the number of items that follow."""
     fields = {
         "conversation": conversation.id,
         "owner": conversation.owner,
@@ -158,19 +158,19 @@ def conversation_line(conversation: StoredConversation, items: int) -> bytes:
 
 
 def key_line(key: ManagedKey) -> bytes:
-    """The line of a managed key."""
+    """Return the line of a managed key."""
     fields = {name: getattr(key, name) for name in key.__struct_fields__ if name != "id"}
     return encode({"key": key.id, **fields}) + b"\n"
 
 
 def items_line(conversation_id: str, rows: Iterable[InputRow]) -> bytes:
-    """A line of items, behind that of their conversation."""
+    """Return A line of items, which follows that of their conversation."""
     items = [(row.item_id.decode(), Raw(row.item)) for row in rows]
     return encode({"items_of": conversation_id, "items": items}) + b"\n"
 
 
 def in_lines(rows: Iterable[InputRow]) -> Iterator[list[InputRow]]:
-    """The items in portions for one line each."""
+    """Yield the items of one line after the other."""
     some: list[InputRow] = []
     size = 0
     for row in rows:
@@ -186,7 +186,7 @@ def in_lines(rows: Iterable[InputRow]) -> Iterator[list[InputRow]]:
 def export_lines(
     row: Row, items: Iterable[bytes], frames: list[Frames], key: IdempotencyKey | None = None
 ) -> Iterator[bytes]:
-    """The lines of a record with all of its frames."""
+    """Yield the lines of a record with all of its frames."""
     if sum(len(each.data) for each in frames) <= FRAMES_IN_LINE:
         yield record_line(row, items, joined(frames), key)
         return
@@ -198,8 +198,8 @@ def export_lines(
 def record_line(
     row: Row, items: Iterable[bytes], frames: Frames | None, key: IdempotencyKey | None = None
 ) -> bytes:
-    """The line of a record with all of its frames, or with None if they follow in lines of their own, and
-    with the key that stands for it."""
+    """Return the line of a record with all of its frames, or with None if they follow in lines of their own,
+    and with the key that stands for it."""
     fields = {
         "id": row.id,
         "owner": row.owner.removeprefix(HIDDEN),
@@ -222,7 +222,7 @@ def record_line(
 
 
 def frames_line(response_id: str, frames: Frames) -> bytes:
-    """A line of frames, for a record whose own line has none."""
+    """Return a line of frames, for a record whose own line has none."""
     line = _FramesLine(response_id, frames.first, frames.last, frames.data.decode())
     return msgspec.json.encode(line) + b"\n"
 
@@ -231,7 +231,7 @@ ReadLine = ReadRecord | ReadFrames | ReadConversation | ReadItems | ManagedKey
 
 
 def read_line(data: bytes) -> ReadLine:
-    """The contents of a line. Raises BadLine."""
+    """Return the contents of a line. Raises BadLine."""
     try:
         if data.startswith(_FRAMES_OF):
             line = msgspec.json.decode(data, type=_FramesLine)
@@ -360,7 +360,7 @@ def _request(raw: Raw) -> bytes | None:
 
 
 def _frames(first: int, last: int, text: str) -> Frames:
-    """The frames of these events. Raises BadLine if the text has another number of frames."""
+    """Return the frames of these events. Raises BadLine if the text has another number of frames."""
     data = text.encode()
     if not (0 <= first <= last < _HIGHEST and data.endswith(b"\n\n")):
         raise BadLine("frames are not whole events")

@@ -12,7 +12,7 @@ from openresponses_bridge.protocol.events import TERMINAL_EVENTS
 _BLANK_LINE: Final = b"\n\n"
 _ENDS: Final = tuple(f"event: {kind.__struct_config__.tag}\n".encode() for kind in TERMINAL_EVENTS)  # type: ignore[attr-defined]
 PIECE_BYTES: Final = 256 * 1024
-"""The bytes of stored frames that a reader holds at once, approximately, however long the record is."""
+"""The bytes of stored frames, about, that a reader holds at once, however long the record is."""
 
 
 class Frames(Struct, frozen=True, gc=False):
@@ -24,7 +24,7 @@ class Frames(Struct, frozen=True, gc=False):
     data: bytes
 
     def after(self, sequence: int) -> Frames | None:
-        """The frames with a number above `sequence`, byte for byte; None if there are none."""
+        """Return the frames with a number above `sequence`, byte for byte; None if there are none."""
         if sequence < self.first:
             return self
         if sequence >= self.last:
@@ -42,15 +42,15 @@ class Frames(Struct, frozen=True, gc=False):
 
 
 def joined(run: Sequence[Frames]) -> Frames | None:
-    """Consecutive frames as one; None for none."""
+    """Return consecutive frames as one object; None if there are none."""
     if len(run) < 2:
         return run[0] if run else None
     return Frames(run[0].first, run[-1].last, b"".join([frames.data for frames in run]))
 
 
 class Piece(Struct, frozen=True, gc=False):
-    """A part of stored frames, in the order of sending. `last` is the number of the event that ends with it,
-    None if the number is not known."""
+    """A part of stored frames, in the order of sending. `last` is the number of the event at whose end the
+    part ends; None if that is not known."""
 
     data: bytes
     last: int | None
@@ -64,7 +64,7 @@ class FrameSkipper:
         self._held = b""
 
     def rest(self, data: bytes) -> bytes:
-        """The part of the next piece that remains."""
+        """Return the part of the next piece that remains."""
         if not self._left:
             return data
         data = self._held + data
@@ -81,7 +81,7 @@ class FrameSkipper:
 
 
 def pieces(frames: Frames, after: int) -> Iterator[Piece]:
-    """The frames with a number above `after`, in pieces."""
+    """Yield the frames with a number above `after`, in pieces."""
     if after >= frames.last:
         return
     skipping = FrameSkipper(after - frames.first + 1)
@@ -90,7 +90,7 @@ def pieces(frames: Frames, after: int) -> Iterator[Piece]:
 
 
 def sliced(data: bytes) -> Iterator[tuple[bytes, bool]]:
-    """The data in pieces of `PIECE_BYTES`, each with whether it is the last."""
+    """Yield the data in pieces of `PIECE_BYTES`, each with True if it is the last."""
     for start in range(0, max(len(data), 1), PIECE_BYTES):
         end = start + PIECE_BYTES
         yield data[start:end], end >= len(data)

@@ -39,7 +39,7 @@ class Conversation(Struct, frozen=True):
     instructions: str | None = None
     """The instructions of the last response; except in a thread they are for that response only."""
     tools: Sequence[Tool] = ()
-    """The tools of the last response, likewise."""
+    """The tools of the last response, which are also for that response only."""
 
     def with_turns(self, turns: Iterable[StoredTurn], size: int) -> Conversation:
         """Return this conversation followed by these turns, oldest first, which have `size` bytes: the input
@@ -60,7 +60,7 @@ class Conversation(Struct, frozen=True):
 
 
 def own_input(request: CreateResponse) -> list[InputItem]:
-    """The request's own input as items."""
+    """Return the request's own input as items."""
     items = items_of(request.input)
     for index, item in enumerate(items):
         if type(item) is MessageParam and type(item.content) is not str:
@@ -69,8 +69,8 @@ def own_input(request: CreateResponse) -> list[InputItem]:
 
 
 def _with_input_parts(item: MessageParam) -> MessageParam:
-    """The message with `input_text` parts unless it is the assistant's. In a compacted window, which clients
-    send back, all texts are `output_text`; model servers refuse those in a user's message."""
+    """Return the message with `input_text` parts unless it is the assistant's. In a compacted window, which
+    clients send back, all texts are `output_text`; model servers refuse those in a user's message."""
     if item.role == "assistant" or isinstance(item.content, str):
         return item
     if not any(isinstance(part, OutputTextParam) for part in item.content):
@@ -84,7 +84,8 @@ def _with_input_parts(item: MessageParam) -> MessageParam:
 async def history_of(
     store: ResponseStore, previous_id: str, owner: str, available: Available, reservation: Reservation
 ) -> Conversation:
-    """The turns up to this response. `reservation` grows by their size before they are read.
+    """Return The conversation up to and including this response. `reservation` grows by their size before
+    they are read.
 
     Raises HttpError `previous_response_not_found` if a turn is missing or another owner's (field case 39),
     `previous_response_in_progress` if this response has not ended, since an unfinished call can't be answered
@@ -102,7 +103,7 @@ async def history_of(
             code="previous_response_in_progress",
             param="previous_response_id",
         )
-    if turns[-1].conversation is not None:  # what came before it is there, and may have changed
+    if turns[-1].conversation is not None:  # the turns before it are there, and may have changed
         raise HttpError(
             400,
             f"Response '{turns[-1].response.id}' was made in conversation '{turns[-1].conversation}': name "
@@ -120,8 +121,8 @@ async def items_of_conversation(
     available: Available,
     reservation: Reservation,
 ) -> Conversation:
-    """The items of the conversation that the request names. `reservation` grows by their size before they are
-    read.
+    """Return the items of the conversation that the request names. `reservation` grows by their size before
+    they are read.
 
     Raises HttpError `conversation_not_found` if it does not exist or is another owner's, TooLarge, and 429 if
     too much is in memory.
@@ -141,15 +142,15 @@ async def items_of_conversation(
 
 
 async def with_usable_upstream(store: ResponseStore, before: Conversation, owner: str) -> Conversation:
-    """The conversation, without its `upstream` if one of its turns was deleted or has expired: the upstream
-    still has that turn, so that all items have to be sent instead."""
+    """Return the conversation, without its `upstream` if one of its turns was deleted or has expired: the
+    upstream still has that turn, so that all items have to be sent instead."""
     if before.upstream is None or not await store.missing(before.responses, owner):
         return before
     return replace(before, upstream=None)
 
 
 # Clients also send references to items of earlier turns or of the same input. Such an item is in the context
-# already and is not added again: a tool call that is given twice would have only one output.
+# already and is not added again, since a tool call that is given twice would have only one output.
 
 _NOT_FOUND: Final = "item_not_found"
 _SHOWN: Final = 80  # characters of an id
@@ -168,8 +169,8 @@ class Continued(NamedTuple):
 async def continued(
     store: ResponseStore, request: CreateResponse, owner: str, available: Available, *, accepted: bool = False
 ) -> Continued:
-    """The request with what came before it, which is read from the store. A request that was `accepted`
-    before is not refused for lack of memory.
+    """Return the request with what came before it, which is read from the store. A request that was
+    `accepted` before is not refused for lack of memory.
 
     Raises HttpError `previous_response_not_found`, `conversation_not_found` and `item_not_found`, also for
     what belongs to another owner, TooLarge, and 429 if too much is in memory.
@@ -191,8 +192,8 @@ async def resolved(
     available: Available,
     remembered: Mapping[str, InputItem | Item] = _NOTHING,
 ) -> CreateResponse:
-    """The request with each reference replaced by its item; references to items in the context are removed.
-    Items are looked up in `remembered`, then in everything that the owner has stored.
+    """Return the request with each reference replaced by its item; references to items in the context are
+    removed. Items are looked up in `remembered`, then in everything that the owner has stored.
 
     Raises HttpError `item_not_found` with the path of the reference, and TooLarge, since each request holds
     copies of the items that it refers to.

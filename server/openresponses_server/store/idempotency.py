@@ -1,4 +1,4 @@
-"""Idempotency keys: a request that a client sends again under the same key gets the response that exists."""
+"""Idempotency keys: a request that a client sends again under the same key gets the existing response."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Final
 from msgspec import Struct
 
 KEPT: Final = 86_400.0
-"""Seconds for which a key belongs to its first request."""
+"""Seconds for which a key is bound to its first request."""
 
 
 class IdempotencyKey(Struct, frozen=True):
-    """A key of one owner as it is stored: its `name` is a digest of both, `request` one of what was asked.
-    It holds until `until` (Unix seconds), unless its response fails, is deleted or expires before."""
+    """A key of one owner, as it is stored: its `name` is a digest of both, and `request` one of the request.
+    It is valid until `until` (Unix seconds), unless its response fails, is deleted or expires before that."""
 
     name: str
     request: str

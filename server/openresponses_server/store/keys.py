@@ -19,15 +19,15 @@ MOST_KEYS: Final = 20_000
 """The most keys of a store: each process holds them in memory."""
 KEPT: Final = 30 * 86_400.0
 """Seconds for which a key is listed after it was revoked or has expired; then a sweep deletes it."""
-_EVERY: Final = 0.5  # seconds between two looks whether keys have changed
+_EVERY: Final = 0.5  # seconds between two checks whether keys have changed
 _log = structlog.get_logger(__name__)
 
 
 class KeyVersion(Struct, frozen=True):
     """A state of a store's keys: the `number` of their last change, and the random `tag` of that change. A
-    store that went back to an earlier state, by a backup that was restored or a failover that lost what was
-    last, gives the numbers again and other tags with them. None: a release before has made this change, or
-    there was none yet."""
+    store that went back to an earlier state, because a backup was restored or a failover lost the latest
+    changes, repeats the numbers but not the tags. A `tag` of None means that an earlier release has made this
+    change, or that there was none yet."""
 
     number: int = 0
     tag: int | None = None
@@ -43,26 +43,26 @@ class KeyStore(Protocol):
         ...
 
     async def all(self) -> list[ManagedKey]:
-        """All keys, oldest first."""
+        """Return all keys, oldest first."""
         ...
 
     async def change(self, key_id: str, change: KeyChange) -> bool:
-        """Change the key with this id; False if there is none."""
+        """Change the key with this id. Returns False if there is none."""
         ...
 
     async def version(self) -> KeyVersion:
-        """The present state, which each change replaces. Its cost does not depend on the number of
+        """Return the present state, which each change replaces. Its cost does not depend on the number of
         keys."""
         ...
 
     async def changed(self, since: KeyVersion, until: KeyVersion) -> dict[str, ManagedKey | None] | None:
-        """The keys that were changed after the state `since` up to `until`, by their ids, as they are now or
-        later; None for one that is gone. Its cost is that of these. None instead of all if the store does not
-        know them: then `all` has to be read."""
+        """Return the keys that were changed after the state `since` up to `until`, by their ids, as they are
+        now or later; None for a key that is gone. Its cost is that of these keys. If the store does not know
+        the changes, the result is None, and `all` must be called."""
         ...
 
     async def sweep(self, now: float) -> int:
-        """Delete the keys that were revoked or had expired `KEPT` seconds before `now`; returns how many."""
+        """Delete the keys that were revoked or had expired `KEPT` seconds before `now`; Returns how many."""
         ...
 
 
@@ -79,7 +79,7 @@ class KeyKeeper:
 
     @asynccontextmanager
     async def going(self) -> AsyncIterator[None]:
-        """Load the keys, and within a second each that has changed."""
+        """Load the keys at the beginning, and within a second each that has changed."""
         await self._try()
         keeping = asyncio.create_task(self._keep())
         try:

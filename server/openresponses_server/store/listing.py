@@ -35,7 +35,7 @@ class ResponseRow(Struct, frozen=True):
 
 
 class Listed(Struct, frozen=True):
-    """One row of a list. `asked` is the beginning of the last input item's text, `model` the model that
+    """One row of a list. `asked` is the beginning of the last input item's text, and `model` the model that
     answered; each is "" if it is not within the first `HEAD_BYTES`."""
 
     id: str
@@ -65,7 +65,8 @@ class ListFilter(Struct, frozen=True):
 
 
 class ListedPage(Struct, frozen=True):
-    """`next` is the `after` of the next page, None on the last one. Other pages may be short or empty too."""
+    """`next` is the `after` of the next page; None on the last one. Pages before that may be short or empty
+    too."""
 
     rows: list[Listed]
     next: str | None
@@ -82,16 +83,16 @@ class ListingStore(Protocol):
         limit: int,
         only: Collection[str] | None = None,
     ) -> list[ResponseRow]:
-        """The responses after this id that meet the filter's `status`, `since` and `until`, newest first, and
-        by descending id if created at the same time. With `only`, no others than these. An empty
-        list if the owner has no response with the id `after`."""
+        """Return the responses after this id that meet the filter's `status`, `since` and `until`, newest
+        first, and by descending id if created at the same time. With `only`, no others than these. The list
+        is empty if the owner has no response with the id `after`."""
         ...
 
 
 async def page_of(
     store: ListingStore, owner: str, wanted: ListFilter, after: str | None, limit: int
 ) -> ListedPage:
-    """A page of matching responses; at most `_LOOKED_AT` responses are checked."""
+    """Return a page of matching responses; at most `_LOOKED_AT` responses are checked."""
     found: list[Listed] = []
     looked_at = 0
     while looked_at < _LOOKED_AT:
@@ -110,7 +111,8 @@ async def page_of(
 
 
 async def conversation_of(store: ListingStore, owner: str, response_id: str, most: int = 100) -> list[Listed]:
-    """The turns up to and including this one, newest first; of a longer conversation the last `most`."""
+    """Return the turns up to and including this one, newest first; of a longer conversation the last
+    `most`."""
     found: list[Listed] = []
     following: str | None = response_id
     seen: set[str] = set()
@@ -123,7 +125,7 @@ async def conversation_of(store: ListingStore, owner: str, response_id: str, mos
 
 
 def listed(head: ResponseRow) -> Listed:
-    """The row of a list for this head."""
+    """Return the row of a list for this head."""
     return Listed(
         head.id,
         head.status,
@@ -136,7 +138,8 @@ def listed(head: ResponseRow) -> Listed:
 
 
 def _first(pattern: re.Pattern[str], data: bytes) -> str:
-    """The string that the pattern finds in the beginning of a JSON text, which may end within the string."""
+    """Return the string that the pattern finds in the beginning of a JSON text, which may end within the
+    string."""
     found = pattern.search(data.decode("utf-8", "ignore"))
     if found is None:
         return ""

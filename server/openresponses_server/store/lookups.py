@@ -1,7 +1,8 @@
 """Items by their ids: which of a response's items can be referred to, and what is stored at a location.
 
 Input items are found under the ids that they are listed under, items of the output under their own once the
-response has ended. An id longer than any server gives finds nothing: indexes of databases don't take it.
+response has ended. An id longer than any that servers assign finds nothing: indexes of databases don't accept
+it.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ LONGEST_NAME: Final = 512  # bytes
 
 
 class ItemLocation(NamedTuple):
-    """The response that has an item: in its input, then `item` is its JSON, or in its output (None)."""
+    """The location of an item: the response that has it, and its JSON if it is in the input, or None if it is
+    in the output."""
 
     response_id: str
     item: bytes | None
@@ -33,14 +35,14 @@ def can_name(item_id: bytes) -> bool:
 
 
 def output_names(response: Response) -> list[bytes]:
-    """The distinct ids of the items in the response's output that can be found by them."""
+    """Return the distinct ids of the items in the response's output that can be found by them."""
     names = dict.fromkeys(id_bytes(item.id) for item in response.output)
     return [name for name in names if can_name(name)]
 
 
 def items_at(locations: Mapping[bytes, ItemLocation], bodies: Mapping[str, bytes]) -> dict[str, InputItem]:
-    """The items at these locations as input, by id. `bodies` has the JSON of the responses that are needed
-    for their output. Stored references are left out. Raises UnreadableRecord."""
+    """Return the items at these locations as input, by id. `bodies` has the JSON of the responses that are
+    needed for their output. Stored references are left out. Raises UnreadableRecord."""
     outputs = {response_id: _outputs(response_id, body) for response_id, body in bodies.items()}
     found: dict[str, InputItem] = {}
     for name, (response_id, item) in locations.items():
@@ -60,7 +62,7 @@ def _outputs(response_id: str, body: bytes) -> dict[bytes, bytes]:
 
 
 class PositionRange(Struct, frozen=True):
-    """The positions of a page: those between `low` and `high`, both exclusive, None for no bound. They are
+    """The positions of a page: those between `low` and `high`, both exclusive, None for no limit. They are
     read in descending order if `downwards`, and then reversed if `reverse`."""
 
     low: int | None
@@ -70,15 +72,15 @@ class PositionRange(Struct, frozen=True):
 
 
 def window(after: int | None, before: int | None, order: Order) -> PositionRange:
-    """The window of a page between two positions in the requested order."""
+    """Return The positions of a page between two positions in the requested order."""
     backwards = before is not None and after is None
     low, high = (after, before) if order == "asc" else (before, after)
     return PositionRange(low, high, downwards=(order == "desc") != backwards, reverse=backwards)
 
 
 def position(ids: Sequence[bytes], param: str, item_id: str | None) -> int | None:
-    """The index of this id among `ids`; None without an id. Raises CursorError, which names the parameter, if
-    it is not among them."""
+    """Return the index of this id among `ids`; None without an id. Raises CursorError, which names the
+    parameter, if it is not among them."""
     if item_id is None:
         return None
     try:
@@ -107,7 +109,7 @@ class ItemIndex:
                 self._found.pop((owner, name), None)
 
     def holders(self, owner: str, name: bytes) -> set[str]:
-        """The ids of the owner's responses that hold the item."""
+        """Return the ids of the owner's responses that hold the item."""
         return self._found.get((owner, name), set())
 
     def clear(self) -> None:
@@ -116,8 +118,8 @@ class ItemIndex:
 
 
 def in_order(response_id: str, links: Mapping[str, str | None]) -> list[str]:
-    """The ids of a chain, oldest first. `links` maps the id of each turn that was found to the id of the turn
-    before it. Raises ChainError if a turn is missing or comes twice.
+    """Return the ids of a chain, oldest first. `links` maps the id of each turn that was found to the id of
+    the turn before it. Raises ChainError if a turn is missing or comes twice.
     """
     order: dict[str, None] = {}
     link: str | None = response_id

@@ -1,4 +1,4 @@
-"""Stores and event logs whose calls are measured: duration and failure."""
+"""Stores and event logs whose calls are measured: their duration and failures."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from openresponses_server.store.logs.base import EventLog
 P = ParamSpec("P")
 T = TypeVar("T")
 Called = Callable[[str, str, float, str | None], None]
-"""Called with the part, the name of the call, seconds, and the code of its failure or None."""
+"""Called with the part, the name of the call, its seconds, and the code of its failure or None."""
 
 _OF_STORE: Final = (
     "acquire",
@@ -55,13 +55,14 @@ _OF_CONVERSATIONS: Final = (
     "size",
     "update",
 )
-# not `append` and `appender`: a token waits for them
+# without `append` and `appender`, for which every token waits
 _OF_LOG: Final = ("check", "open", "close", "discard")
 _TIMEOUT: Final = "timeout"
 
 
 class _Measured:
-    """Everything of `inner`; the calls of these names are measured, with this prefix to their names."""
+    """Has all attributes of `inner`. Calls with these names are measured, under the names with this
+    prefix."""
 
     def __init__(
         self, part: str, inner: Any, names: tuple[str, ...], called: Called, prefix: str = ""
@@ -84,7 +85,8 @@ def measured_store(store: ResponseStore, called: Called) -> ResponseStore:
 
 
 def measured_log(log: EventLog, called: Called) -> EventLog:
-    """Return the log with its calls timed; one in memory as it is, since it neither fails nor waits."""
+    """Return the log with its calls timed. A log in memory is returned unchanged, since it neither fails nor
+    waits."""
     return log if not log.shared else cast(EventLog, _Measured("log", log, _OF_LOG, called))
 
 

@@ -60,8 +60,8 @@ from openresponses_server.store.usage import MemoryUsage
 
 
 class MemoryRecord(Struct):
-    """A record. `frames` are by the number of their first event; `output` has the ids of the output's items
-    once the response has ended; `size` is in bytes."""
+    """A record. The keys of `frames` are the numbers of their first events; `output` has the ids of the
+    output's items once the response has ended; `size` is in bytes."""
 
     row: Row
     input: list[InputRow]
@@ -74,13 +74,13 @@ class MemoryRecord(Struct):
         return [row.item_id for row in self.input]
 
     def is_readable(self, now: float) -> bool:
-        """Return True if the record may be read: not if it has ended and expired, swept or not."""
+        """Return True if the record may be read: False if it has ended and expired, deleted or not."""
         expires_at = self.row.expires_at
         return expires_at is None or expires_at > now or self.row.lease_until is not None
 
 
 class MemoryRecords:
-    """Holds the `limit` newest records, or fewer if they have more than `max_bytes` together. Runs in
+    """Holds the `limit` newest records, or fewer if together they have more than `max_bytes`. Runs in
     progress are never dropped."""
 
     def __init__(self, limit: int, max_bytes: int) -> None:
@@ -94,11 +94,11 @@ class MemoryRecords:
         self._bytes = 0
 
     def get(self, response_id: str) -> MemoryRecord | None:
-        """The record with this id, of any owner."""
+        """Return the record with this id, of any owner."""
         return self._records.get(response_id)
 
     def all(self) -> list[MemoryRecord]:
-        """Every record, oldest first."""
+        """Return every record, oldest first."""
         return list(self._records.values())
 
     def add(self, kept: MemoryRecord) -> None:
@@ -138,7 +138,7 @@ class MemoryRecords:
         self.grown(kept, size - kept.size)
 
     def _drop_with_context(self, kept: MemoryRecord) -> None:
-        """Remove the record, and the turns kept for it alone."""
+        """Remove the record, and the turns that were kept only for it."""
         leaf: MemoryRecord | None = kept
         while leaf is not None:
             self._drop(leaf)
@@ -202,7 +202,7 @@ class MemoryRecords:
 
 
 def owner_of(kept: MemoryRecord) -> str:
-    """The record's owner, also of a hidden record."""
+    """Return the record's owner, also of a hidden record."""
     return kept.row.owner.removeprefix(HIDDEN)
 
 
@@ -278,11 +278,11 @@ def _head(kept: MemoryRecord) -> ResponseRow:
 
 
 _MAX_BYTES: Final = 256 * 1024 * 1024
-_MOST_USED: Final = 100_000  # names of what was used; some megabytes
+_MOST_USED: Final = 100_000  # names that were used; some megabytes
 
 
 class MemoryStore:
-    """A `ResponseStore` of the `limit` newest turns, or fewer if they have more than `max_bytes` together.
+    """A `ResponseStore` of the `limit` newest turns, or fewer if together they have more than `max_bytes`.
     Runs in progress are never dropped."""
 
     is_loaded = True
@@ -519,7 +519,7 @@ class MemoryStore:
 
     async def sweep(self, now: float) -> int:
         expired = [kept for kept in self._records.all() if not kept.is_readable(now)]
-        for kept in reversed(expired):  # newest first: turns before it may be kept for it alone
+        for kept in reversed(expired):  # newest first, since turns before it may be kept only for it
             self._records.remove(kept)
         self._used = {name: until for name, until in self._used.items() if until > now}
         self._keys = {
@@ -557,12 +557,12 @@ class MemoryStore:
         return kept if mine else None
 
     def _context(self, response_id: str, owner: str) -> MemoryRecord | None:
-        """The turn as the context of a later one, also if it was deleted or has expired."""
+        """Return the turn as the context of a later one, also if it was deleted or has expired."""
         kept = self._records.get(response_id)
         return kept if kept is not None and owner_of(kept) == owner else None
 
     def _linked(self, response_id: str, owner: str) -> dict[str, MemoryRecord]:
-        """The turns of a chain as far back as they exist, newest first."""
+        """Return the turns of a chain as far back as they exist, newest first."""
         turns: dict[str, MemoryRecord] = {}
         kept = self._of(response_id, owner)
         while kept is not None and kept.row.id not in turns:

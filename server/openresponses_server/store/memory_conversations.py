@@ -27,22 +27,22 @@ _MAX_BYTES: Final = 64 * 1024 * 1024
 class _Kept(Struct):
     conversation: StoredConversation
     items: dict[bytes, InputRow]
-    """By their ids, in order."""
+    """Items by their ids, in order."""
     size: int
     turns: dict[str, list[bytes]]
-    """The ids of the items that a response's end has appended."""
+    """Response id → the ids of the items that the response has appended at its end."""
 
 
 class MemoryConversations:
-    """A `ConversationStore` of the `limit` conversations that were changed last, or fewer if they have more
-    than `max_bytes` together."""
+    """A `ConversationStore` of the `limit` conversations that were changed last, or fewer if together they
+    have more than `max_bytes`."""
 
     def __init__(self, limit: int, clock: Callable[[], float], max_bytes: int = _MAX_BYTES) -> None:
         self._limit = limit
         self._max_bytes = max_bytes
         self._clock = clock
         self._kept: dict[str, _Kept] = {}
-        """The one that was changed last is the last."""
+        """Conversations by their ids; the latest change is last."""
         self._bytes = 0
 
     async def create(self, conversation: StoredConversation, items: Sequence[ListedItem]) -> None:
@@ -112,8 +112,8 @@ class MemoryConversations:
         given: Sequence[InputRow],
         expires_at: float | None,
     ) -> None:
-        """Append what an ended response leaves, in the place of what it has appended before, if the
-        conversation still exists."""
+        """Append the items of an ended response to the conversation, if that still exists, instead of those
+        that the response has appended before."""
         kept = self._of(conversation_id, owner)
         if kept is not None:
             items = kept.items
@@ -189,7 +189,7 @@ class MemoryConversations:
         return [(kept.conversation.owner, kept.size) for kept in self._kept.values()]
 
     def all(self) -> list[tuple[StoredConversation, list[InputRow]]]:
-        """Every conversation with its items."""
+        """Return every conversation with its items."""
         return [(kept.conversation, list(kept.items.values())) for kept in self._kept.values()]
 
     def clear(self) -> None:

@@ -44,25 +44,25 @@ from openresponses_server.store.idempotency import IdempotencyKey
 from openresponses_server.store.logs.base import EventLog
 from openresponses_server.store.writers import LogWriter, RecordWriter, StoringTimes
 
-_MOST: Final = 16 * 1024 * 1024  # bytes of frames; what is longer is shown from there on, as any other output
+_MOST: Final = 16 * 1024 * 1024  # bytes of frames; beyond this, output is shown as it comes
 _log = structlog.get_logger(__name__)
 
 
 class EventBuffer:
     """Withholds the output of one background response until its end, so that another worker can make it again
-    whenever this one stops. `wanted`: whether output is to be withheld at all."""
+    whenever this one stops. `wanted` is False if nothing is to be withheld."""
 
     def __init__(self, response_id: str, *, wanted: bool) -> None:
         self._id = response_id
         self.idle = not wanted
-        """Nothing is withheld now or later."""
+        """True if nothing is withheld, now or later."""
         self._wanted = wanted
         self._frames: list[Frames] = []
         self._size = 0
 
     def passing(self, events: list[Event]) -> list[Event]:
-        """The events that may be sent now; the rest is withheld. When too much is withheld, everything may be
-        sent from now on, beginning with the withheld events (`batch`)."""
+        """Return the events that may be sent now; the rest is withheld. If too much is withheld, everything
+        may be sent from now on, beginning with the withheld events (`batch`)."""
         if not self._wanted:
             return events
         first = 0
@@ -92,8 +92,8 @@ class EventBuffer:
         return whole
 
     def shown(self, events: Sequence[Event]) -> Frames:
-        """Return the frames of a batch that is sent, whose events are no longer withheld, after the withheld
-        ones before them."""
+        """Return the frames of a batch that is sent, after the withheld frames before them. If nothing more
+        is to be withheld, these are dropped here."""
         frames = self.batch(events)
         if self._frames and not self._wanted:
             self._frames.clear()
@@ -101,20 +101,21 @@ class EventBuffer:
         return frames
 
     def of(self, snapshot: Callable[[], Response]) -> Callable[[], Response]:
-        """The response as the store may show it."""
+        """Return a function that returns the response as the store may show it."""
         return lambda: replace(snapshot(), output=[], usage=None) if self._wanted else snapshot()
 
 
 def frames_of(events: Sequence[Event]) -> Frames:
-    """Consecutive events of one stream, as frames."""
+    """Return the frames of consecutive events of one stream."""
     first, last = events[0].sequence_number, events[-1].sequence_number
     return Frames(first, last, encode_sse(events))
 
 
-# bytes of a last batch, which a log would hold as one, beyond which readers find it in the store
+# The limit in bytes of a last batch for the log, which would hold it as one; readers find a larger one in the
+# store.
 _LARGEST_LOGGED: Final = 8 * 1024 * 1024
-_OF_TIMEOUT: Final = 0.8  # how much of it the end waits for a checkpoint
-_CONFIRM_SECONDS: Final = 1.0  # for the store to say whether a record is still this run's
+_OF_TIMEOUT: Final = 0.8  # the part of it for which the end waits for a checkpoint
+_CONFIRM_SECONDS: Final = 1.0  # for the store to answer whether this run still has its record
 
 
 def _nothing() -> None:
@@ -209,12 +210,13 @@ class ResponseSessionPersistenceTransformer:
         this = ref(self)  # so that neither keeps the other
 
         async def look() -> None:
-            """A log that is gone was closed by another worker, which settles the run, unless it was lost."""
+            """Look up whether another worker, which settles the run, has closed the log, or whether the log
+            was lost."""
             if (found := this()) is not None:
                 await found.checkpoint()
 
         async def store_instead() -> None:
-            """Store what the log does not have before it is sent."""
+            """Store the frames that the log does not have, before they are sent."""
             if (found := this()) is not None:
                 await found.checkpoint(always=True)
                 if found.lost:
@@ -229,13 +231,13 @@ class ResponseSessionPersistenceTransformer:
 
     @property
     def only_reserves(self) -> bool:
-        """The record stands for a key, and nothing of the response is stored or sent yet."""
+        """True if the record stands for a key, and nothing of the response is stored or sent yet."""
         return self._options.key is not None and self.held and not (self.seen or self._in_background)
 
     @property
     def unsettled(self) -> bool:
-        """True if the record may be stored without this run knowing it, and differ from what the client was
-        sent."""
+        """True if the record may be stored although this run does not know it, and may differ from what the
+        client was sent."""
         return self._record.unsure and not self.saved and not self.lost
 
     @property
@@ -271,17 +273,17 @@ class ResponseSessionPersistenceTransformer:
                 self._give_up()
 
     def show(self) -> None:
-        """Send all output from now on as it comes, so that the response is not made again."""
+        """Withhold no output from now on, so that the response is not made again."""
         self._withheld.stop()
 
     async def make_durable(self) -> bool:
-        """Store what was made so far, before something that must not happen twice; returns whether the record
-        is still this run's. Raises StoreError."""
+        """Store what was made so far, before something that must not happen twice. Returns whether this run
+        still has the record. Raises StoreError."""
         await self.checkpoint(always=True)
         return not self.lost
 
     async def release(self) -> bool:
-        """Release the response to other workers if nobody can have seen any of its output; returns whether
+        """Release the response to other workers if nobody can have seen any of its output. Returns whether
         they may make it. After that, this run stores nothing more."""
         if self.seen or not (self._in_background and self._options.shared):
             return False
@@ -307,12 +309,12 @@ class ResponseSessionPersistenceTransformer:
         await self._log.give_up(keep=False)
 
     async def persist(self, events: list[Event], unsent: list[Event] | None = None) -> list[Event]:
-        """Store a batch; returns the events to send instead, which differ if the end could not be stored.
-        `unsent` are events before it that were not sent, as the log did not acknowledge them: the end that
-        another worker has stored takes their place, too (`ended_elsewhere`).
-        Raises StoreError if not even the beginning can be stored, or the first output of a background
-        response, and LeaseLost as `append` does: then none of these events may be sent. With an upstream that
-        sends only at its end, events may have been sent before."""
+        """Store a batch. Returns the events to send instead, which differ if the end could not be stored.
+        `unsent` are earlier events that were not sent, since the log did not acknowledge them: an end that
+        another worker has stored replaces them too (`ended_elsewhere`). Raises StoreError if not even the
+        beginning can be stored, or the first output of a background response, and LeaseLost as `append` does:
+        then none of these events may be sent. With an upstream that sends only at its end, events may have
+        been sent before."""
         if type(events[-1]) in TERMINAL_EVENTS:
             return await self._end(events, (unsent or events)[0].sequence_number - 1)
         if (kept := self.append(events)) is not None:
@@ -320,9 +322,9 @@ class ResponseSessionPersistenceTransformer:
         return events
 
     def append(self, events: list[Event]) -> Awaitable[object] | None:
-        """Store a batch that is not the last, as a plain call: None if it may be sent, else the awaitable to
-        wait for first. A future is the log's: it raises nothing and needs no task. Raises LeaseLost once the
-        record is known to be another worker's."""
+        """Store a batch that is not the last, in a plain call. Returns None if it may be sent, else an
+        awaitable to wait for first; a future is that of the log, raises nothing and needs no task. Raises
+        LeaseLost once the record is known to be another worker's."""
         if self.lost:
             raise LeaseLost(self.response_id, self.worker)
         if self._withheld.idle:
@@ -350,9 +352,9 @@ class ResponseSessionPersistenceTransformer:
     async def _append_if_held(self) -> None:
         """Check the lease after it may have expired, for instance because the process was suspended: another
         worker may have settled the response, and then its readers and this client would see different ends.
-        Raises LeaseLost in that case. While the store does not answer nobody can settle it; the store is
-        asked again after the length of a lease, since it may answer by then although a checkpoint still hangs
-        on a lost connection."""
+        Raises LeaseLost in that case. While the store does not answer, nobody can settle the response; the
+        store is asked again after the length of a lease, since it may answer by then although a checkpoint
+        still waits on a lost connection."""
         batch = self.batch
         with suppress(TimeoutError):
             async with asyncio.timeout(_CONFIRM_SECONDS):
@@ -364,14 +366,15 @@ class ResponseSessionPersistenceTransformer:
             await kept
 
     async def _keep_first(self, events: list[Event]) -> None:
-        # Store before sending: a background response is made again as long as no output is stored.
+        # Store before sending: a background response can be made again as long as no output is stored.
         await self.checkpoint(always=True)
         self.seen = not self._in_background or shows_output(events)
         if not self.lost:
             await self._log.written(self.batch)
 
     def retract(self) -> None:
-        """The request was refused, but the store may have its response: store that it failed."""
+        """Store that the response failed, since its request was refused and the store may have its
+        beginning."""
         if self._final is None:
             self._final = failed(self._shown(), no_answer())
             events = closing_events(self._final, -1)
@@ -379,8 +382,8 @@ class ResponseSessionPersistenceTransformer:
         self._next_at = 0.0
 
     def due(self, now: float) -> bool:
-        """Return True if a checkpoint has anything to do: store frames, or the end after a failure. It does
-        not renew the lease of a run without new events (`Keeper` does)."""
+        """Return True if a checkpoint has anything to do: store frames, or the end after a failure. A
+        checkpoint is not due only to renew the lease of a run without new events (`Keeper` does that)."""
         kept = self.held or self.unsettled or (self.sends_only_at_end and not self.saved)
         return kept and now >= self._next_at and (bool(self._record.pending) or self._final is not None)
 
@@ -427,12 +430,12 @@ class ResponseSessionPersistenceTransformer:
             events = await self._lost(events, seen)
         else:
             if self._options.stored and not self._log.opened:
-                await self._log.open()  # whoever queued it has done so, and readers wait in it
+                await self._log.open()  # the worker that queued it has opened the log, in which readers wait
             if self._log.opened and (len(self.batch.data) <= _LARGEST_LOGGED or not self.saved):
                 try:
                     await self._log.written(self.batch)
                 except StoreError:
-                    pass  # neither can have it now: the failure that is sent is stored once one of them can
+                    pass  # neither can have it now: the sent failure is stored once one of them can
                 except LeaseLost:
                     events = await self._lost(events, seen)
         await self._end_log()
@@ -467,8 +470,8 @@ class ResponseSessionPersistenceTransformer:
             await self._log.give_up(keep=self._made_elsewhere)
 
     async def _lost(self, events: list[Event], seen: int) -> list[Event]:
-        """The end of a run that now belongs to another worker: the one that it has stored, so that all
-        clients get the same, after the event `seen`."""
+        """Return the end of a run that another worker has now: the events after `seen` that this worker has
+        stored, so that all clients get the same."""
         lost_at = self._clock()
 
         def time_left() -> float:
@@ -484,8 +487,7 @@ class ResponseSessionPersistenceTransformer:
         return found.events
 
     def _failed(self, events: list[Event], error: BridgeError) -> list[Event]:
-        """The end to send if the real one could not be stored. It is stored as soon as that is possible
-        again."""
+        """Return the end to send if the real one could not be stored. It is stored as soon as possible."""
         failed = failed_instead(events, error, self._options.wire)
         self.batch = self._withheld.batch(failed)
         self._final = failed[-1].response  # type: ignore[union-attr]

@@ -15,9 +15,9 @@ from typing import Final
 import structlog
 
 _SUFFIX: Final = ".pipe"
-_READ_AT_ONCE: Final = 64 * 1024  # what a pipe holds
-_MOST_WAITING: Final = 10_000  # messages for a process that does not read, which may stand still
-_MOST_BYTES: Final = min(select.PIPE_BUF, 512)  # of a message: its writing is never mixed with another's
+_READ_AT_ONCE: Final = 64 * 1024  # the size of a pipe
+_MOST_WAITING: Final = 10_000  # messages for a process that does not read, perhaps because it is stopped
+_MOST_BYTES: Final = min(select.PIPE_BUF, 512)  # of a message: it is never mixed with others
 _FLAGS: Final = os.O_NONBLOCK | os.O_NOFOLLOW
 _log = structlog.get_logger(__name__)
 
@@ -26,29 +26,29 @@ Handler = Callable[[list[str]], None]
 
 
 class Pipes:
-    """The pipe of `process` in `folder`, which is this user's alone, and those of the others there. A process
-    can be sent messages from `open` to `close`, or until it stops. Messages of one sender arrive in their
-    order; those to a process that has stopped, or reads none for long, are lost."""
+    """The pipe of `process` in `folder`, which belongs to this user only, and those of the other processes
+    there. A process can be sent messages from `open` to `close`, or until it stops. Messages of one sender
+    arrive in their order. Those to a process that has stopped, or does not read for long, are lost."""
 
     def __init__(self, folder: Path, process: str) -> None:
         self.process = process
         self.handlers: dict[str, Handler] = {}
-        """What is called for messages, by their first word."""
+        """The functions that are called for messages, by the first word of the message."""
         self._folder = folder
         self._path = folder / f"{process}{_SUFFIX}"
         self._file: int | None = None
-        self._cut = b""  # the beginning of a message whose end is not read yet
+        self._cut = b""  # the beginning of a message that was not read completely
         self._peers: dict[str, _Peer] = {}
 
     def open(self) -> None:
-        """Receive messages from now on, on this loop. Raises OSError."""
+        """Receive messages from now on, on this event loop. Raises OSError."""
         if self._file is not None:
             return
-        draft = self._path.with_suffix(".new")  # nobody finds a pipe that nobody reads
+        draft = self._path.with_suffix(".new")  # so that nobody finds a pipe that is not read yet
         with suppress(FileNotFoundError):
             draft.unlink()
         os.mkfifo(draft, 0o600)
-        self._file = os.open(draft, os.O_RDWR | _FLAGS)  # as a writer too: it has no end when others leave
+        self._file = os.open(draft, os.O_RDWR | _FLAGS)  # also as a writer: it does not end when others leave
         draft.rename(self._path)
         asyncio.get_running_loop().add_reader(self._file, self._receive)
 
@@ -64,7 +64,7 @@ class Pipes:
                 self._path.unlink()
 
     def send(self, process: str, *words: str) -> bool:
-        """Send a message of words without spaces to that process; returns whether it is there to read it."""
+        """Send a message of words without spaces to that process. Returns whether the process can read it."""
         peer = self._peers.get(process) or self._connect(process)
         return peer is not None and peer.send(_message(words))
 
@@ -120,12 +120,13 @@ def _message(words: tuple[str, ...]) -> bytes:
 
 
 def _latest(lines: list[bytes]) -> list[bytes]:
-    """The messages without repetitions, each where it came last: in between it may have been revoked."""
+    """Return the messages without repetitions, each at its last position: it may have been revoked in
+    between."""
     return [*dict.fromkeys(reversed(lines))][::-1]
 
 
 class _Peer:
-    """Another process' pipe. What it can't take now waits until it can."""
+    """The pipe of another process. What it can't accept now waits until it can."""
 
     def __init__(self, file: int, on_closed: Callable[[], object]) -> None:
         self._file = file
@@ -134,11 +135,11 @@ class _Peer:
         self._waiting: dict[bytes, None] = {}
 
     def send(self, message: bytes) -> bool:
-        """Send it, now or later; returns whether somebody reads there."""
+        """Send the message, now or later. Returns whether anybody reads the pipe."""
         if len(message) > _MOST_BYTES:
             raise ValueError(f"a message has at most {_MOST_BYTES} bytes")
         if self._waiting:
-            self._waiting.pop(message, None)  # its latest place counts, as for its reader
+            self._waiting.pop(message, None)  # its last position counts, as for its reader
             self._waiting[message] = None
             if len(self._waiting) > _MOST_WAITING:
                 self.close()
@@ -146,7 +147,7 @@ class _Peer:
         return self._write(message)
 
     def close(self) -> None:
-        """Close it; waiting messages are lost."""
+        """Close the pipe; waiting messages are lost."""
         if self._file >= 0:
             if self._waiting:
                 self._loop.remove_writer(self._file)

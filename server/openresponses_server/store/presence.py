@@ -1,5 +1,5 @@
 """Detects stopped processes of a store by locks or connections that end with a process, which is sooner than
-their leases expire."""
+the end of their leases."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ if sys.platform != "win32":  # `file_presence` detects nothing there
 
 # Each process of a machine holds a lock on a file of its own. The kernel releases the lock when the process
 # ends, however it ends, and not before: an unlocked file proves that its process has stopped, also across
-# containers that share the folder. Network file systems may keep the locks of each machine apart, so that a
-# file's name has the machine's boot id, and only files of the same machine are checked.
+# containers that share the folder. Network file systems may keep the locks of each machine apart. So a file's
+# name has the machine's boot id, and only files of the same machine are checked.
 
 _log = structlog.get_logger(__name__)
 
 
 class ProcessFiles:
-    """A `Presence` by an empty, locked file of `process` in `folder`, where the others have theirs. The
-    folder is made for this user alone; while it belongs to another user or can't be written, no process is
+    """A `Presence` by an empty, locked file of `process` in `folder`, where other processes have theirs. The
+    folder is made for this user only; while it belongs to another user or can't be written, no process is
     detected."""
 
     def __init__(self, folder: Path, process: str) -> None:
@@ -93,8 +93,8 @@ class ProcessFiles:
 
 
 def make_own_folder(folder: Path) -> None:
-    """Make the folder if it is missing. Raises OSError, also if it is another user's or a link, which others
-    can make in a folder that all may write."""
+    """Make the folder if it is missing. Raises OSError, also if it belongs to another user, is accessible to
+    others, or is a link, which others can make in a folder that everybody may write."""
     with suppress(FileExistsError):
         folder.mkdir(mode=0o700)
     found = folder.lstat()
@@ -103,8 +103,8 @@ def make_own_folder(folder: Path) -> None:
 
 
 def _locked(file: Path) -> int:
-    """Make and lock the file; returns its descriptor. It is renamed when it is locked, so that nobody finds
-    it unlocked. Raises OSError."""
+    """Make and lock a file. Returns its descriptor. The file gets its name when it is locked, so that nobody
+    finds it unlocked. Raises OSError."""
     unnamed = file.with_name(f"{file.name}.new")
     held = os.open(unnamed, os.O_CREAT | os.O_RDWR, 0o600)
     try:
@@ -118,7 +118,7 @@ def _locked(file: Path) -> int:
 
 @cache
 def _machine() -> str:
-    """The machine's boot id, the same in all its containers; its name where there is none."""
+    """Return the machine's boot id, the same in all its containers; the machine's name if it has none."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -141,7 +141,7 @@ class Presence(Protocol):
         ...
 
     async def remove(self, process: str) -> None:
-        """Forget a process whose runs are all settled."""
+        """Remove a process whose runs are all settled."""
         ...
 
     async def leave(self) -> None:
@@ -185,14 +185,14 @@ class CombinedPresence:
 
 
 def file_presence(folder: Path, process: str) -> Presence:
-    """A `Presence` by locked files, on systems that have them."""
+    """Return a `Presence` by locked files, on systems that have them."""
     if sys.platform == "win32":
         return SingleProcess()
     return ProcessFiles(folder, process)
 
 
 def shared_folder(name: str) -> Path:
-    """A folder that is the same for all processes of this user on this machine, whatever their
+    """Return a folder that is the same for all processes of this user on this machine, whatever their
     environment."""
     user = 0 if sys.platform == "win32" else os.getuid()
     return Path(tempfile.gettempdir()) / f"openresponses-bridge-{user}-{name}"

@@ -28,7 +28,7 @@ from openresponses_server.store.base import (
     UpstreamResponse,
 )
 
-LONGEST_ID: Final = 512  # characters; more than any server gives, and what an index of PostgreSQL takes
+LONGEST_ID: Final = 512  # characters: more than servers assign, and accepted by an index of PostgreSQL
 HIDDEN: Final = "~"
 """Prefix of the owner of records that were deleted and are kept for later turns. No request has such an
 owner, so that look-ups do not find these records; only a chain that starts at a visible turn continues
@@ -92,7 +92,7 @@ def can_be_id(text: str) -> bool:
 
 
 def row_of(record: StoredResponse, now: float, last_sequence: int) -> Row:
-    """The columns of a record written now. Raises StoreError when a store can't hold its id."""
+    """Return the columns of a record written now. Raises StoreError when a store can't hold its id."""
     response = record.response
     link = response.previous_response_id
     if not can_be_id(response.id) or not (link is None or can_be_id(link)):
@@ -117,8 +117,8 @@ def row_of(record: StoredResponse, now: float, last_sequence: int) -> Row:
 
 
 def linked(response: Response, upstream: UpstreamResponse | None) -> Response:
-    """The response with the upstream's own record, to be stored. A response that is not completed is stored
-    without, since the upstream's may differ from it."""
+    """Return the response with the upstream's own record, to be stored. A response that is not completed is
+    stored without it, since the upstream's may differ."""
     if upstream is None or response.status != "completed":
         return response
     fields = {name: getattr(response, name) for name in Response.__struct_fields__}
@@ -140,8 +140,8 @@ def is_hidden(owner: str) -> bool:
 
 
 def hidden_row(row: Row) -> Row:
-    """The row of a deleted response that is kept for later turns, with its link and its output. The caller
-    keeps its input, and deletes its frames and the index of its output items."""
+    """Return the row of a deleted response that is kept for later turns, with its link and its output. The
+    caller keeps its input, and deletes its frames and the index of its output items."""
     return replace(
         row,
         owner=row.owner if is_hidden(row.owner) else HIDDEN + row.owner,
@@ -156,7 +156,8 @@ def hidden_row(row: Row) -> Row:
 
 
 def _context_of(body: bytes) -> bytes:
-    """The response's JSON without the fields that no later turn needs; unchanged if it can't be decoded."""
+    """Return the response's JSON without the fields that no later turn needs; unchanged if it can't be
+    decoded."""
     try:
         response = decode_response(body)
     except WireError:
@@ -176,7 +177,7 @@ def _context_of(body: bytes) -> bytes:
 
 
 def record_of(row: Row, items: Iterable[bytes]) -> StoredResponse:
-    """The record in these columns and input items. Raises UnreadableRecord."""
+    """Return the record in these columns and input items. Raises UnreadableRecord."""
     turn = turn_of(row.id, row.response, items, row.conversation_id)
     return StoredResponse(
         response=turn.response,
@@ -195,7 +196,7 @@ def record_of(row: Row, items: Iterable[bytes]) -> StoredResponse:
 def turn_of(
     response_id: str, body: bytes, items: Iterable[bytes], conversation_id: str | None = None
 ) -> StoredTurn:
-    """The turn in this JSON. Raises UnreadableRecord."""
+    """Return the turn in this JSON. Raises UnreadableRecord."""
     with reading(response_id):
         response = decode_response(body)
         if response.id != response_id:
@@ -213,19 +214,19 @@ def reading(response_id: str) -> Iterator[None]:
 
 
 def lease_of(row: Row) -> Lease | None:
-    """The lease, None if the run has ended. The column of the worker keeps its value, so that the same worker
-    may repeat the end."""
+    """Return the lease, None if the run has ended. The column of the worker keeps its value, so that the same
+    worker may repeat the end."""
     return None if row.lease_until is None else Lease(row.lease_worker or "", row.lease_until)
 
 
 def input_rows(record: StoredResponse) -> list[InputRow]:
-    """The record's input, each item under the id that it is listed under."""
+    """Return the record's input, each item under the id that it is listed under."""
     ids = listed_ids(record.response.id, record.input)
     return [InputRow(id_bytes(listed), encode(item)) for listed, item in zip(ids, record.input, strict=True)]
 
 
 def listed_ids(response_id: str, items: Iterable[InputItem]) -> list[str]:
-    """The ids of a response's input items: their own, or ids made from the response's id and their
+    """Return the ids of a response's input items: their own, or ids made from the response's id and their
     positions."""
     owns = [getattr(item, "id", None) for item in items]
     return [
@@ -235,19 +236,19 @@ def listed_ids(response_id: str, items: Iterable[InputItem]) -> list[str]:
 
 
 def id_bytes(item_id: str) -> bytes:
-    """An item's id as it is stored; it may be any string, lone surrogates included."""
+    """Return an item's id as it is stored; it may be any string, lone surrogates included."""
     return item_id.encode("utf-8", "surrogatepass")
 
 
 def listed_item(response_id: str, item_id: bytes, item: bytes) -> ListedItem:
-    """The item of that response's input under its id. Raises UnreadableRecord."""
+    """Return the item of that response's input under its id. Raises UnreadableRecord."""
     with reading(response_id):
         (decoded,) = decode_input([item])
     return ListedItem(item_id.decode("utf-8", "surrogatepass"), decoded)
 
 
 def decode_input(items: Iterable[bytes]) -> list[InputItem]:
-    """Input items out of their JSON. Raises WireError."""
+    """Decode input items from JSON. Raises WireError."""
     pieces = list(items)
     whole = b"[" + b",".join(pieces) + b"]"
     try:

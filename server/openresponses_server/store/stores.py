@@ -1,4 +1,4 @@
-"""A store by its URL."""
+"""Opens the store at a URL."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from openresponses_server.store.memory import MemoryStore
 from openresponses_server.store.presence import Presence, file_presence
 from openresponses_server.store.sql.sqlite_file import file_at, file_in_order, folder_beside, name_of_file
 
-_PAUSE: Final = 0.1  # seconds, in which the server that makes the first call comes to listen
+_PAUSE: Final = 0.1  # seconds in which the server that makes the first call begins to listen
 
 
 def sqlite_later(path: Path, build: Callable[[], ResponseStore], pause: float = _PAUSE) -> ResponseStore:
@@ -32,7 +32,7 @@ def sqlite_later(path: Path, build: Callable[[], ResponseStore], pause: float = 
 
 
 class _MeasuredCalls:
-    """The calls of what `there` gives."""
+    """Measures the calls of the object that `there` returns."""
 
     def __init__(self, there: Callable[[], Awaitable[Any]]) -> None:
         self._there = there
@@ -81,7 +81,7 @@ class _LaterStore(_MeasuredCalls):
     async def _loaded(self) -> ResponseStore:
         if self._loading is None:
             self._loading = asyncio.create_task(self._load())
-        # whoever gives up waiting leaves it to the others
+        # a caller that gives up waiting leaves the build to the others
         return await (self._loading if self._loading.done() else asyncio.shield(self._loading))
 
     async def _load(self) -> ResponseStore:
@@ -109,14 +109,14 @@ def build_store(settings: Settings) -> ResponseStore:
 def serving_store(settings: Settings) -> ResponseStore:
     """Return the store of these settings for a server, which should not wait for the code of a valid
     database."""
-    # a library that is missing is said at once, by building
+    # building now reports a missing library at once
     path = file_in_order(settings.store) if find_spec("sqlalchemy") else None
     return build_store(settings) if path is None else sqlite_later(path, partial(build_store, settings))
 
 
 def open_store(address: str, limit: int = 1000) -> ResponseStore:
-    """`memory:` (which keeps `limit` responses), `sqlite:` (a file in the user's data folder),
-    `sqlite:///path` or `postgresql+psycopg://…`. Nothing is connected yet.
+    """Return the store at `memory:` (which keeps `limit` responses), `sqlite:` (a file in the user's data
+    folder), `sqlite:///path` or `postgresql+psycopg://…`. Nothing is connected yet.
 
     Raises SettingsError when the store is unknown or its driver is not installed.
     """
@@ -129,7 +129,7 @@ def open_store(address: str, limit: int = 1000) -> ResponseStore:
 
 
 def shown_store(address: str) -> str:
-    """The store's name in messages: the file, or the address without a password."""
+    """Return the store's name in messages: the file, or the address without a password."""
     if address.partition(":")[0] == "memory":
         return "memory until the server ends"
     path = file_at(address)
@@ -145,7 +145,7 @@ def _memory(_address: str, limit: int) -> ResponseStore:
 
 
 def _database(address: str, _limit: int) -> ResponseStore:
-    # SQLAlchemy takes a while to load: only who stores in a database waits for it
+    # SQLAlchemy takes a while to load, so it is loaded only for a store in a database
     from openresponses_server.store.sql.locations import database_url
     from openresponses_server.store.sql.store import SqlStore
 
@@ -162,8 +162,8 @@ _STORES: Final[dict[str, Callable[[str, int], ResponseStore]]] = {
 
 def open_event_log(address: str | None, folder: Path | None, process: str | None = None) -> EventLog:
     """Return the log at `memory:`, `file:` (in `folder`, the store's), `file:///FOLDER`, either of these with
-    `?fsync=SECONDS`, `redis://host/0` or `rediss://…`. None is `file:` if there is a folder, else `memory:`.
-    Others send messages to this process under the name `process`. Nothing is opened yet.
+    `?fsync=SECONDS`, `redis://host/0` or `rediss://…`. An address of None means `file:` if there is a folder,
+    else `memory:`. Other processes send messages to this one under the name `process`. Nothing is opened yet.
 
     Raises SettingsError when the log is unknown or its driver is not installed.
     """
@@ -221,7 +221,7 @@ def _redis(address: str) -> EventLog:
         ) from error
     try:
         database = urlsplit(address).path.strip("/")
-        if database and not database.isdecimal():  # the client would take database 0
+        if database and not database.isdecimal():  # the client would use database 0
             raise ValueError(f"the path must be the number of a database, not {database!r}")
         return RedisLog(address)
     except ValueError as error:

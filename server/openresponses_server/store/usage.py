@@ -21,7 +21,7 @@ from openresponses_bridge.protocol.usage import Usage, numbers_of
 MAX_OWNERS: Final = 1000
 """The most keys whose sums are held in memory: those used last."""
 MAX_ROWS: Final = 5000
-"""The most rows of one owner, one for each day and model: the oldest days are deleted first."""
+"""The most rows of one owner, one for each day and model; the oldest days are deleted first."""
 MAX_MODELS: Final = 200
 """The most models of one owner and day: clients may send any name."""
 MAX_AGENTS: Final = 100
@@ -30,7 +30,7 @@ OTHERS: Final = "(others)"
 """The name under which a day's models beyond `MAX_MODELS` are summed."""
 _DAY: Final = 86_400  # seconds
 MOST: Final = 2**53 - 1
-"""The greatest sum: every client's numbers are exact up to it."""
+"""The greatest sum: all clients can represent numbers up to it exactly."""
 MOST_COST: Final = 2**62
 """The greatest sum of costs: some four million dollars, within the 64 bits of a column."""
 
@@ -53,7 +53,7 @@ class Counts(Struct):
     cost: int = 0
 
     def add(self, other: Counts) -> None:
-        """Add the other counts to these."""
+        """Add other counts to these."""
         self.requests += other.requests
         self.failed += other.failed
         self.estimated_requests += other.estimated_requests
@@ -67,7 +67,7 @@ class Counts(Struct):
         self.cost = min(self.cost + other.cost, MOST_COST)
         tokens = self.input_tokens + self.output_tokens + self.total_tokens + self.cached_tokens
         tokens += self.reasoning_tokens + self.cache_write_tokens
-        # only then can one of them be greater
+        # only then can a sum exceed it
         if self.requests + self.failed + self.estimated_requests + tokens > MOST:
             for name in NAMES:
                 setattr(self, name, min(getattr(self, name), most_of(name)))
@@ -77,7 +77,7 @@ NAMES: Final = Counts.__struct_fields__
 
 
 def most_of(name: str) -> int:
-    """The greatest sum of the count with this name."""
+    """Return the greatest sum of the count with this name."""
     return MOST_COST if name == "cost" else MOST
 
 
@@ -123,7 +123,7 @@ class UsageStore(Protocol):
         ...
 
     async def usage_of(self, owner: str, since: str = "") -> UsageRows:
-        """The sums of this owner since a day (inclusive), and those of its agents."""
+        """Return the sums of this owner since a day (inclusive), and those of its agents."""
         ...
 
     async def remove_usage(self, before: float) -> None:
@@ -132,7 +132,7 @@ class UsageStore(Protocol):
 
 
 def day_of(at: float) -> str:
-    """The day (UTC) of a time in Unix seconds."""
+    """Return the day (UTC) of a time in Unix seconds."""
     return _day(int(at // _DAY))
 
 
@@ -162,7 +162,7 @@ class UsageSums:
         account.add_agent(agent)
 
     def of(self, owner: str, since: str = "") -> UsageRows:
-        """As `UsageStore.usage_of`."""
+        """Return the sums as `UsageStore.usage_of` does."""
         account = self._owners.get(owner)
         if account is None:
             return UsageRows()
@@ -171,7 +171,7 @@ class UsageSums:
         )
 
     def owners(self) -> list[str]:
-        """The owners of these sums."""
+        """Return the owners of these sums."""
         return list(self._owners)
 
     def pop(self, owner: str) -> UsageRows:
@@ -181,7 +181,7 @@ class UsageSums:
         return found
 
     def remove(self, before: float) -> None:
-        """As `UsageStore.remove_usage`."""
+        """Remove sums as `UsageStore.remove_usage` does."""
         day = day_of(before)
         for owner, account in list(self._owners.items()):
             account.days = {key: row for key, row in account.days.items() if row.day >= day}
@@ -257,9 +257,9 @@ class UsageBook:
         failed: bool,
         cost: int | None = None,
     ) -> None:
-        """Count a request that has ended: by its response, or without one, if it was refused or cancelled.
-        `room` is how many input tokens the model accepts, 0 if that is not known; `cost` is in 10⁻¹² US
-        dollars, None if it is not known."""
+        """Count a request that has ended: with its response, or without one if it was refused or cancelled.
+        `room` is the number of input tokens that the model accepts, 0 if it is not known; `cost` is in 10⁻¹²
+        US dollars, None if it is not known."""
         agent, model, now = _name(agent), _name(model), self._clock()
         last = 0 if usage is None else usage.input_tokens
         estimated, numbers = (0, {}) if usage is None else (int(usage.estimated is True), numbers_of(usage))
@@ -271,7 +271,7 @@ class UsageBook:
         )
 
     def of(self, owner: str, since: str = "") -> UsageRows:
-        """One owner's sums since the last `drain`."""
+        """Return one owner's sums since the last `drain`."""
         return self._sums.of(owner, since)
 
     def drain(self) -> UsageRows:
@@ -289,7 +289,7 @@ class UsageBook:
 
 @lru_cache(maxsize=256)
 def _name(given: str) -> str:
-    """The name in a form that every store accepts."""
+    """Return the name in a form that every store accepts."""
     if not given:
         return given
     if len(given) <= _LONGEST and given.isascii() and "\0" not in given:

@@ -31,10 +31,11 @@ from openresponses_server.store.usage import (
 from openresponses_server.tasks import end_tasks, in_time, jittered
 from openresponses_server.upstreams.prices import dollars
 
-# All processes add to the same rows, one after the other: a batch that has to wait makes the next one later.
+# All processes add to the same rows, one after the other. So the time between two batches grows with the time
+# that a batch takes, which includes waiting.
 _EVERY: Final = 5.0  # seconds between two batches
-_EVERY_DURATION: Final = 20  # so that a batch takes at most a twentieth of the time
-_LONGEST_WAIT: Final = 60.0  # seconds, whatever a batch took
+_EVERY_DURATION: Final = 20  # times the duration of a batch: it takes at most a twentieth of the time
+_LONGEST_WAIT: Final = 60.0  # seconds, however long a batch took
 _FORGOTTEN_EVERY: Final = 3600.0  # seconds
 _LAST_PATIENCE: Final = 5.0  # seconds for the last batch of a process
 _log = structlog.get_logger(__name__)
@@ -71,7 +72,7 @@ class UsageKeeper:
     async def store_all(self) -> None:
         """Store the counts so far. Raises StoreError; the next call then stores them again."""
         async with self._one_at_a_time:
-            if self._batch:  # may be stored already, if only the answer was lost
+            if self._batch:  # it may be stored already, if only the answer was lost
                 await self._send()
             self._batch = self.book.drain()
             self._number += 1
@@ -79,10 +80,10 @@ class UsageKeeper:
                 await self._send()
 
     async def report(self, owner: str, since: str = "") -> dict[str, Any]:
-        """The report of one owner since a day (`2026-01-31`): sums, rows by day and model, agents. Raises
-        StoreError."""
+        """Return the report of one owner since a day (`2026-01-31`): sums, rows by day and model, agents.
+        Raises StoreError."""
         async with self._one_at_a_time:
-            if self._batch:  # it would count twice here if only the answer was lost
+            if self._batch:  # it would count twice here, if only the answer was lost
                 with suppress(Outage):
                     await self._send()
             found = await self._store.usage_of(owner, since)
@@ -139,7 +140,7 @@ def _report(spent: UsageRows) -> dict[str, Any]:
 
 
 def _start_of(day: str) -> int:
-    """The beginning of the day in Unix seconds."""
+    """Return the beginning of the day in Unix seconds."""
     return int(datetime.fromisoformat(day).replace(tzinfo=UTC).timestamp())
 
 

@@ -1,7 +1,7 @@
 """Writers of one run: to its event log and to its record in the store.
 
-When the event log fails, the run continues, and readers are served from the store: that of one machine is
-tried again with the next frames, and meanwhile frames are stored before they are sent.
+When the event log fails, the run continues, and readers are served from the store. A log on this machine is
+tried again with the next frames; meanwhile, frames are stored before they are sent.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from openresponses_server.store.idempotency import IdempotencyKey, KeyTaken
 from openresponses_server.store.logs.base import CHUNK_BYTES, Appender, EventLog, LogError, LogGone
 from openresponses_server.store.records import linked
 
-_TIMEOUT: Final = 2.0  # seconds that a run waits for its log, once
-_FIRST_PAUSE: Final = 0.5  # seconds until a log that failed is tried again, twice as many each time
+_TIMEOUT: Final = 2.0  # seconds for which a run waits for its log, once
+_FIRST_PAUSE: Final = 0.5  # seconds until a failed log is tried again, doubled each time
 _LONGEST_PAUSE: Final = 10.0
 _TRIES_AFTER_END: Final = 6
 _MOST_WAITING: Final = 4 * 1024 * 1024  # buffered bytes for a failing log; readers find the rest in the store
@@ -51,8 +51,8 @@ class LogWriter:
         on_gone: Callable[[], Awaitable[None]],
         store: Callable[[], Awaitable[None]],
     ) -> None:
-        """`on_gone` is waited for when the log turns out to be gone, before the run goes on without it;
-        `store` for frames that a log at hand does not have."""
+        """`on_gone` is awaited when the log turns out to be gone, before the run continues without it;
+        `store` stores the frames that a log at hand does not have."""
         self._log = log
         self._run_id = run_id
         self._on_gone = on_gone
@@ -67,7 +67,7 @@ class LogWriter:
         self._catching_up: asyncio.Task[None] | None = None
         self._add: Appender | None = None  # while the log works
         self._asked: Frames | None = None
-        """The frames that the log was given last, which it has once its answer is there."""
+        """The frames that were appended last; the log has them once `_answer` is done."""
         self._asked_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._answer: asyncio.Future[bool] | None = None  # what the run waits for, or last waited for
@@ -77,14 +77,14 @@ class LogWriter:
         self.opened = True
         self._failing = not await self._tried(self._log.open(self._run_id))
         if self._failing and self._log.at_hand:
-            self.opened = self._failing = False  # it is tried again with the next frames
+            self.opened = self._failing = False  # the next frames try it again
             return
         self._resume()
 
     def append(self, frames: Frames) -> Awaitable[object] | None:
         """Append frames, unless the log is gone. Returns None if they are appended, or buffered for a failing
-        log; else an awaitable that is done then. A future, which needs no task, ends soon and without an
-        error; a coroutine may store the frames instead, and raise what `store` does."""
+        log; else an awaitable that is done when they are. A future needs no task, is done soon and raises
+        nothing; a coroutine may store the frames instead, and raise what `store` does."""
         add, last = self._add, self._answer
         if add is None or (last is not None and (not last.done() or last.cancelled())):
             return self._append_behind(frames)
@@ -100,12 +100,12 @@ class LogWriter:
             return None
         loop = asyncio.get_running_loop()
         self._asked, self._asked_at, self._answer = frames, loop.time(), answer
-        if self._timer is None:  # a coroutine for each would cost more than the log
+        if self._timer is None:  # a coroutine for each call would cost more than the log
             self._timer = loop.call_later(_TIMEOUT, self._look)
         return answer
 
     async def written(self, frames: Frames) -> None:
-        """Append frames and wait."""
+        """Append frames and wait until they are appended."""
         if (there := self.append(frames)) is not None:
             await there
 
@@ -120,8 +120,8 @@ class LogWriter:
                 self._begin_to_catch_up(_FIRST_PAUSE)
 
     async def give_up(self, *, keep: bool) -> None:
-        """Discard the log of a deleted run, so that nothing of it can be read. With `keep` another worker
-        makes the run, and a shared log belongs to it."""
+        """Discard the log of a deleted run, so that nothing of it can be read. With `keep`, another worker
+        makes the run, and keeps the log if it is shared."""
         if self.opened:
             self._leave()
             if not (keep and self._log.shared):
@@ -132,8 +132,8 @@ class LogWriter:
         await (self.written(frames) if self.opened else self._store())
 
     def _append_behind(self, frames: Frames) -> Awaitable[object] | None:
-        """Append these frames to a log that is to be opened, or after the buffered ones and those that the
-        log may have: an interrupted run does not know."""
+        """Append these frames to a log that still has to be opened, or after the buffered frames and those
+        that an interrupted call may not have appended."""
         if not self.opened:
             return self._begin(frames)
         if self._gone:
@@ -148,7 +148,7 @@ class LogWriter:
         return self._answer
 
     def _failed(self, answer: asyncio.Future[bool]) -> None:
-        if answer is self._answer and not answer.done():  # else it is not waited for any more
+        if answer is self._answer and not answer.done():  # else nothing waits for it any more
             self._undo()
             self._begin_to_catch_up(0.0)
 
@@ -168,12 +168,12 @@ class LogWriter:
         self._go_on()
 
     def _go_on(self) -> None:
-        """Stop waiting."""
+        """Stop the run's wait for its log."""
         if self._answer is not None and not self._answer.done():
             self._answer.set_result(False)
 
     def _resume(self) -> None:
-        """Append by plain calls from now on, if the log can."""
+        """Append by plain calls from now on if the log supports them."""
         self._add = None if self._failing or self._gone else self._log.appender(self._run_id)
 
     def _begin_to_catch_up(self, pause: float) -> None:
@@ -182,7 +182,7 @@ class LogWriter:
             self._catching_up = asyncio.create_task(self._catch_up(pause))
 
     async def _catch_up(self, pause: float) -> None:
-        """Wait until all buffered frames are appended, within a time limit."""
+        """Append all buffered frames, in a limited number of attempts after the run has ended."""
         tries = _TRIES_AFTER_END
         try:
             while self._failing and tries:
@@ -199,7 +199,7 @@ class LogWriter:
             self._go_on()
 
     async def _pass_on(self) -> None:
-        """Append the buffered frames, then close the log."""
+        """Append the buffered frames. Then close the log if the run has ended."""
         while self._waiting and not self._gone:
             together = self._portion()
             try:
@@ -213,7 +213,7 @@ class LogWriter:
             await self._log.close(self._run_id)
 
     def _portion(self) -> Frames:
-        """Remove the first buffered frames: about as much as readers get at once."""
+        """Remove and return the first buffered frames: about as much as a reader gets at once."""
         count, size = 1, len(self._waiting[0].data)
         while count < len(self._waiting) and size + len(self._waiting[count].data) <= CHUNK_BYTES:
             size += len(self._waiting[count].data)
@@ -225,7 +225,7 @@ class LogWriter:
         return together
 
     def _undo(self) -> None:
-        """Append again what the log has not acknowledged."""
+        """Buffer the frames that the log has not acknowledged, to be appended again."""
         asked, self._asked = self._asked, None
         answer = self._answer
         if asked is not None and answer is not None and (not answer.done() or answer.cancelled()):
@@ -246,7 +246,7 @@ class LogWriter:
         self._go_on()
 
     async def _tried(self, call: Awaitable[None]) -> bool:
-        """Return True if the call succeeded in time."""
+        """Await the call. Returns True if it succeeded in time."""
         try:
             async with asyncio.timeout(_TIMEOUT):
                 await call
@@ -270,38 +270,39 @@ class LogWriter:
 
 
 WAITING: Final = 60.0
-"""Seconds after which any worker may acquire a queued run, whatever the queue says."""
+"""Seconds after which any worker may acquire a queued run, whether or not the queue has offered it."""
 
 SETTLING: Final = 40.0
-"""Seconds for which a run that is settled is held, at least: its log may be slow, and so may its store."""
+"""Seconds for which a run is held, at least, while it is settled: its log and its store may be slow."""
 
-_BEGINNING: Final = 15.0  # seconds for the first write: nothing has been sent, so there is time
-_FIRST_RETRY: Final = 0.05  # seconds before the end is stored again
+_BEGINNING: Final = 15.0  # seconds for the first write, which may take long since nothing has been sent
+_FIRST_RETRY: Final = 0.05  # seconds until storing the end is tried again
 _SHORTEST: Final = 1.0  # seconds for each attempt
 
 
 class LeaseTerm:
-    """Until when the leases that a process renews together are surely its own, by `time.monotonic`."""
+    """The time (of `time.monotonic`) until which the leases that a process renews together are certainly its
+    own."""
 
     until = -math.inf
 
 
 class StoringTimes(Struct, frozen=True, kw_only=True):
-    """The times at which a run's response is stored, in seconds; `clock` is what they are measured by."""
+    """The times for storing a run's response, in seconds, as measured by `clock`."""
 
     interval: float = 1.0
-    """Between a checkpoint and the next one."""
+    """Between two checkpoints."""
     lease: float = 10.0
     timeout: float = 5.0
-    """For storing the end, before the response is reported as not stored."""
+    """For storing the end; after that the response is reported as not stored."""
     certainty: float = 15.0
-    """More of it while the end may be stored, since readers may have it."""
+    """Added to `timeout` while it is unknown whether the end is stored, since readers may have it."""
     settling: float = SETTLING
-    """More of it for the end of a run that another worker settles."""
+    """Added to `timeout` for the end of a run that another worker settles."""
     in_haste: Callable[[], bool] = lambda: False
-    """Return True once the process is to end, which leaves no time for either."""
+    """Returns True once the process is to end, which leaves no time for `certainty` and `settling`."""
     term: LeaseTerm = field(default_factory=LeaseTerm)
-    """Is updated when the leases of all runs are renewed."""
+    """Updated when the leases of all runs are renewed."""
     clock: Callable[[], float] = time.monotonic
 
 
@@ -339,16 +340,16 @@ class RecordWriter:
         self._upstream = upstream
         self._refusal: StoreError | None = None
         self.stored = stored
-        """The record is stored."""
+        """True if the record is stored."""
         self.saved = False
-        """The end is durable."""
+        """True if the end is durable."""
         self.unsure = False
-        """The record may be stored or not: the store's answer is not known."""
+        """True if the record may be stored although the store's answer is not known."""
         self.pending: list[Frames] = []
         """The frames since the last checkpoint, in order."""
 
     async def offer(self) -> None:
-        """Store the response for the worker that acquires its run."""
+        """Store the response for any worker that acquires its run."""
         lease = Lease(NOBODY, await self._store.now() + WAITING)
         await self._put(lease)
 
@@ -372,9 +373,9 @@ class RecordWriter:
     async def _put(
         self, lease: Lease | None, frames: Frames | None = None, response: Response | None = None
     ) -> None:
-        self.unsure, was = True, self.unsure  # also if this is cancelled
+        self.unsure, was = True, self.unsure  # also if this call is cancelled
         record = replace(self._record, response=response or self._snapshot(), lease=lease)
-        # an end that is stored by itself is a failure, for which no key stands
+        # an end that is stored without a beginning is a failure, for which no key stands
         named = {} if self._key is None or lease is None else {"key": self._key}
         try:
             await self._store.put(record, frames, **named)
@@ -427,9 +428,9 @@ class RecordWriter:
         self.saved = True
 
     async def insist_on_end(self, response: Response, deadline: float) -> None:
-        """Retry storing the end until then; try once if it is also the beginning, of which nothing was sent,
-        since then the request can be refused. Once it is not known whether it is stored, retry for longer: a
-        reader may have it, and the store says in the end that it is stored."""
+        """Store the end, retrying until `deadline`. Try only once if nothing was stored or sent before, since
+        the request can then be refused. Once it is unknown whether the end is stored, retry for longer, since
+        a reader may have it."""
         pause = _FIRST_RETRY
         seconds = deadline - self._clock() if self.stored else max(self._timeout, _BEGINNING)
         certain_at: float | None = None
@@ -450,7 +451,7 @@ class RecordWriter:
             seconds = until - self._clock()
 
     async def _in_time(self, storing: Coroutine[Any, Any, None], seconds: float) -> None:
-        """Treat a store that does not answer as unreachable."""
+        """Await `storing`; treat a store that does not answer in time as unreachable."""
         try:
             async with asyncio.timeout(max(seconds, _SHORTEST)):
                 await storing
