@@ -1,4 +1,4 @@
-"""The ASGI application: endpoints, and how errors leave."""
+"""The ASGI application: its endpoints, and how errors are answered."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ _LISTS: Final = {Asks.MODELS: models.list_models, Asks.MODEL: models.get_model}
 
 
 def _endpoint(found: Found) -> Callable[[Request], Awaitable[ASGIApp]]:
-    """Return what serves a path of a client's API. The protocol's own has more to its answers than others:
-    they may be made in the background, and are found again by a key."""
+    """Return the endpoint of a path of a client's API. Answers of the protocol's own API can do more than
+    others: they may be made in the background, and are found again by a key."""
     assert found.at is not None
     asks = found.at.asks
     if found.name == PROTOCOL:
@@ -115,7 +115,7 @@ _ROUTES: list[BaseRoute] = [
 
 
 def create_app(settings: Settings) -> Starlette:
-    """The application for these settings. Raises SettingsError when they can't be used."""
+    """Return the application for these settings. Raises SettingsError when they can't be used."""
     service = compose(settings)
 
     @asynccontextmanager
@@ -134,8 +134,8 @@ def create_app(settings: Settings) -> Starlette:
 
 class _Application(Starlette):
     def build_middleware_stack(self) -> ASGIApp:
-        """Build it without Starlette's own middlewares for errors: `ExactPathRouter` answers those that are
-        foreseen, `RequestLog` the others."""
+        """Build it without Starlette's own middlewares for errors: `ExactPathRouter` answers expected
+        exceptions, `RequestLog` all others."""
         app: ASGIApp = ExactPathRouter(self.router, self.routes, _HANDLERS)
         for kind, args, kwargs in reversed(self.user_middleware):
             app = kind(app, *args, **kwargs)
@@ -151,7 +151,7 @@ _LIMIT_HEADERS: Final = dict.fromkeys(
 
 
 def _middleware(service: Service) -> list[Middleware]:
-    """The middlewares, outermost first. Other origins are answered only if the settings name them."""
+    """Return the middlewares, outermost first. Other origins are answered only if the settings name them."""
     origins = service.settings.cors_origins
     admission = Admission(service.gate, service.settings.limits)
     authentication = Authentication(service.keys, is_page)
@@ -200,7 +200,7 @@ async def _bridge_error(request: Request, error: Exception) -> Response:
 
 
 async def _http_exception(request: Request, error: Exception) -> Response:
-    """Starlette's own 404 and 405, in the format of the surface."""
+    """Return Starlette's own 404 or 405 in the format of the surface."""
     assert isinstance(error, HTTPException)
     message = f"{error.detail}: {request.method} {request.scope['path'][:200]}"
     return _error_response(request, HttpError(error.status_code, message, headers=dict(error.headers or {})))

@@ -40,7 +40,7 @@ from openresponses_server.surfaces.responder import KeepAlive, WholeResponder
 from openresponses_server.tasks import on_thread
 
 KEPT_TOKENS: Final = 20_000
-"""CountTokens of users' messages that are kept verbatim, the newest first."""
+"""The number of tokens of users' messages that are kept verbatim, the newest first."""
 CountTokens = Callable[[Any], int]
 """Counts the tokens of an item."""
 _INSTRUCTION_ROLES: Final = frozenset({"system", "developer"})
@@ -56,7 +56,7 @@ class CompactionForm:
         self._tokens = tokens
 
     def whole(self, response: Response) -> bytes | None:
-        """Raises HttpError if the summary is incomplete."""
+        """Return the answer. Raises HttpError if the summary is incomplete."""
         if response.incomplete_details is not None:
             why = f"The summary was cut off ({response.incomplete_details.reason})."
             raise HttpError(502, why, code="compaction_incomplete")
@@ -64,9 +64,9 @@ class CompactionForm:
 
 
 def compact_resource(response: Response, items: Sequence[Any], tokens: CountTokens) -> CompactResource:
-    """The window after `response`, which has the compaction of `items`: the users' newest messages as they
-    were, and, as clients expect, the compaction last. System and developer messages stay too, since a model
-    does not follow instructions that it finds in a summary."""
+    """Return the window after `response`, which contains the compaction of `items`: the users' newest
+    messages unchanged and, as clients expect, the compaction last. System and developer messages are kept
+    too, since a model does not follow instructions that it finds in a summary."""
     return CompactResource(
         id=response.id,
         object="response.compaction",
@@ -82,7 +82,7 @@ def _kept_messages(items: Sequence[Any], tokens: CountTokens) -> list[Item]:
     for item in reversed(items):
         if not isinstance(item, MessageParam | Message):
             continue
-        if item.role == "user" and left >= 0:  # what no longer fits need not be measured
+        if item.role == "user" and left >= 0:  # once one did not fit, older ones need not be measured
             left -= tokens(item)
         if item.role in _INSTRUCTION_ROLES or (item.role == "user" and left >= 0):
             kept.append(_message(item))
@@ -108,8 +108,8 @@ def _estimated(items: Sequence[Any], output: Sequence[Item], tokens: CountTokens
 
 
 async def compact(request: Request) -> ASGIApp:
-    """The input window that a new chain begins with (schema CompactResource). The conversation is what
-    `previous_response_id` stands for, then `input`. Nothing is stored."""
+    """The input window that a new chain begins with (schema CompactResource). The conversation is that of
+    `previous_response_id`, then `input`. Nothing is stored."""
     service = service_of(request)
     given = await read_json(request, service, decode_compact_request)
     check_request(CreateResponse(input=given.input, beyond=given.beyond), service.settings.limits)
@@ -129,7 +129,7 @@ async def compact(request: Request) -> ASGIApp:
 
 
 def _compaction_request(given: CompactRequest) -> CreateResponse:
-    """The request for the response that contains the compaction."""
+    """Return the request for the response that contains the compaction."""
     own = own_input(CreateResponse(input=given.input))
     return CreateResponse(
         model=given.model,
@@ -144,14 +144,14 @@ def _compaction_request(given: CompactRequest) -> CreateResponse:
 
 async def input_tokens(request: Request) -> HttpResponse:
     """Estimate the tokens of a request's input, with sealed summaries counted by their text. Real counts come
-    with each response; see `openresponses_bridge.models.tokens` for what this one rests on."""
+    with each response; see `openresponses_bridge.models.tokens` for the basis of this estimate."""
     service = service_of(request)
     asked = await read_json(request, service, decode_request)
     lead: Sequence[Any] = ()
     if asked.prompt is not None:
         found = expanded(service.prompts, asked, service.settings.max_body_bytes)
         if found is None:
-            raise unknown_prompt(asked)  # an upstream may have it, whose tokens can't be counted here
+            raise unknown_prompt(asked)  # an upstream may have it, but its tokens can't be counted here
         asked, lead = found
     target = target_of(service, asked.model, request.state.owner)
     check_request(asked, service.settings.limits)

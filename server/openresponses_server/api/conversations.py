@@ -174,8 +174,8 @@ async def _conversation(request: Request) -> StoredConversation:
 
 
 async def _items_of(service: Service, owner: str, given: list[InputItem]) -> Sequence[ListedItem]:
-    """The items as they are stored: references are replaced by what they stand for, secrets of tools are left
-    out. Raises HttpError and InvalidRequestError with the path of what is refused."""
+    """Return the items as they are stored: references are replaced by their items, and secrets of tools are
+    left out. Raises HttpError and InvalidRequestError with the path of what is refused."""
     limits = service.settings.limits
     asked = CreateResponse(input=given)
     check_request(asked, limits, param=_ITEMS)

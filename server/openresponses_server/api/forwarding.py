@@ -1,5 +1,5 @@
 """`POST /v1/embeddings`, `/v1/completions`, `/v1/images/…`, `/v1/audio/…`, `/v1/rerank`, `/v1/moderations`:
-requests that go on to the model's upstream, whose answers come back, as they are."""
+requests that are passed unchanged to the model's upstream, and whose answers are passed back unchanged."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _STREAM_TYPE: Final = "text/event-stream"
 
 
 async def forward(request: Request) -> ASGIApp:
-    """The upstream's answer, as it is."""
+    """Answer with the upstream's unchanged answer."""
     service = service_of(request)
     endpoint = ENDPOINTS[request.scope["path"]]
     return ForwardingResponder(await prepare_forwarding(request, service, endpoint), service)
@@ -43,8 +43,8 @@ ROUTES: Final[list[BaseRoute]] = [Route(path, forward, methods=["POST"]) for pat
 
 
 class ForwardingResponder:
-    """An ASGI application that sends one request on and its answer back. An answer that breaks after its
-    beginning is cut; a stream of events ends with the error as its last one."""
+    """An ASGI application that passes one request on and its answer back. An answer that breaks after its
+    beginning is cut off; a stream of events gets the error as its last event."""
 
     def __init__(self, forwarded: ForwardedRequest, service: Service) -> None:
         self._forwarded = forwarded
@@ -84,7 +84,7 @@ class ForwardingResponder:
                 gate.deadlines.add(deadline)
                 try:
                     async with self._forwarded.attempts as reply:
-                        self._forwarded.received.set()  # it is answered, perhaps early
+                        self._forwarded.received.set()  # answered, perhaps before it was read completely
                         await self._answer(cast(ForwardedReply, reply), send)
                 finally:
                     gate.deadlines.discard(deadline)
@@ -133,7 +133,7 @@ class ForwardingResponder:
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     def _headers(self, given: Mapping[str, str]) -> dict[str, str]:
-        """The headers of the answer. Of the upstream's only these few are passed on, where they are
+        """Return the headers of the answer. Only these few of the upstream's are passed on, if they are
         well-formed: others are about its connection, its cookies or its accounts."""
         kind = given.get("content-type", "")
         shown = {

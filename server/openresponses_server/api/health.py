@@ -17,13 +17,13 @@ async def live(_request: Request) -> JSONResponse:
 
 
 async def hello(_request: Request) -> Response:
-    """`HEAD /api/hello`: what Claude Code asks for to have a connection before it needs one."""
+    """`HEAD /api/hello`: what Claude Code requests to open a connection before it needs one."""
     return Response()
 
 
 async def ready(request: Request) -> JSONResponse:
     """`GET /readyz`: requests are accepted and the store can be written to; else 503 with the reason, as of
-    the last check. An event log that is unreachable, and how many routes are left out, is reported but does
+    the last check. An unreachable event log and the number of routes that are not used are reported, but do
     not make the server unready."""
     service = service_of(request)
     gate, monitor = service.gate, service.store_monitor

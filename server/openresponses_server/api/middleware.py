@@ -28,8 +28,8 @@ from openresponses_server.limits.memory import RECEIVED
 from openresponses_server.observation.metrics import Metrics
 from openresponses_server.settings import Limits
 
-# Starlette's router tries one path after the other and wraps each endpoint twice: routes without parameters
-# are looked up instead.
+# Starlette's router tries one path after the other and wraps each endpoint twice; so routes without
+# parameters are looked up instead.
 
 ErrorHandler = Callable[[Request, Exception], Awaitable[Response]]
 STATUS: Final = "status"
@@ -37,8 +37,8 @@ STATUS: Final = "status"
 
 
 class ExactPathRouter:
-    """Serves those of `routes` that have no parameters by their paths; `router` serves the others. `handlers`
-    make the responses for exceptions that endpoints raise."""
+    """Serves those of `routes` that have no parameters by their paths, and all others with `router`.
+    `handlers` make the responses for exceptions that endpoints raise."""
 
     def __init__(
         self, router: ASGIApp, routes: Iterable[BaseRoute], handlers: dict[type[Exception], ErrorHandler]
@@ -80,7 +80,7 @@ class ExactPathRouter:
 
 _log = structlog.get_logger(__name__)
 _HEADER: Final = b"x-request-id"
-# the beginnings of the paths of APIs whose clients read the id elsewhere, on errors too
+# prefixes of the paths of APIs whose clients read the request's id from another header, on errors too
 _ID_HEADERS: Final = [
     (beginning, surface.request_id_header.encode())
     for surface in surfaces().values()
@@ -137,7 +137,7 @@ class RequestLog:
         try:
             await self._app(scope, receive, send_labelled)
         except Exception:
-            # a defect in this server: the log has all of it, the client gets status 500
+            # a defect in this server: all of it is logged, and the client gets status 500
             _log.exception("request.internal_error", request_id=named)
             if status:
                 raise
@@ -159,15 +159,16 @@ class RequestLog:
 
 
 class Admission:
-    """Refuses requests with too large headers, and all requests while the server drains (law S8); gives paths
-    as others spell them ours, and a key in the address its header, before anything else looks at them."""
+    """Refuses requests with too large headers, and all requests while the server drains (law S8). Before
+    anything else reads them, it replaces other servers' paths by ours, and moves a key in the address into
+    its header."""
 
     def __init__(self, gate: Gate, limits: Limits) -> None:
         self._gate = gate
         self._limits = limits
 
     def check(self, scope: Scope) -> None:
-        """Raises HttpError."""
+        """Check a request, and change its path and key as described. Raises HttpError."""
         most = self._limits.header_bytes
         if sum(map(len, chain.from_iterable(scope["headers"]))) > most:
             raise HttpError(431, f"The headers are larger than the limit of {most} bytes.")
@@ -185,8 +186,8 @@ Check = Callable[[Scope, HeaderFields], None]
 
 
 class RequestChecks:
-    """Admits requests and makes the checks in order; refuses a request, or a WebSocket's handshake, that
-    fails one. One layer for all checks, since a request passes each layer twice."""
+    """Admits requests and runs the checks in order; refuses a request, or a WebSocket's handshake, that fails
+    one. All checks are in one layer, since each layer costs every request two calls."""
 
     def __init__(self, app: ASGIApp, admission: Admission, checks: Sequence[Check]) -> None:
         self._app = app
@@ -204,7 +205,7 @@ class RequestChecks:
         return self._app(scope, receive, send)
 
     async def _check_again(self, wanted: KeysWanted, scope: Scope, receive: Receive, send: Send) -> None:
-        """The checks once more, with the keys that were wanted."""
+        """Run the checks again, with the keys that were missing."""
         await wanted.fetch()
         try:
             self._check(scope)
@@ -236,7 +237,7 @@ def _error_response(error: BridgeError, scope: Scope) -> Response:
 
 
 def _route(scope: Scope) -> str:
-    """The pattern of the path and not the path: paths that clients make up must not become metrics."""
+    """Return the pattern of the path, not the path: paths that clients make up must not become metrics."""
     return str(getattr(scope["route"], "path", "")) or "unknown" if "route" in scope else "unknown"
 
 

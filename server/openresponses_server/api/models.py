@@ -22,7 +22,7 @@ _CODEX: Final = "client_version"
 
 
 async def list_models(request: Request) -> JSONResponse:
-    """All known models that the key is for, in the form of the client's API; an upstream that accepts every
+    """All known models that the key may use, in the form of the client's API; an upstream that accepts every
     name may serve more. `?refresh=true` lists the upstreams' models again. In OpenAI's form Codex, which
     sends its `client_version`, also gets `models` in its format."""
     found = _found(request)

@@ -33,7 +33,7 @@ _SHOWN: Final = 80  # characters
 
 
 class Origins:
-    """Refuses requests with unknown host names, and those of other origins' pages."""
+    """Refuses requests with unknown host names, and those of pages of other origins."""
 
     def __init__(self, settings: Settings) -> None:
         self._every_page = _ANY in settings.cors_origins
@@ -98,7 +98,7 @@ def _parse_origin(origin: str) -> _AllowedOrigin | None:
 
 
 def _origin_at(scheme: str, authority: Authority) -> _AllowedOrigin:
-    """The origin of this server's pages with this scheme: a proxy may terminate TLS."""
+    """Return the origin of this server's pages with this scheme: a proxy may terminate TLS."""
     return _AllowedOrigin(
         scheme, authority.host, PORTS.get(scheme) if authority.port is None else authority.port
     )

@@ -13,7 +13,7 @@ from openresponses_bridge.errors import InvalidRequestError
 from openresponses_server.store.base import Order
 
 BEFORE_FIRST: Final = -1
-"""`starting_after` of a whole stream."""
+"""The value of `starting_after` for a whole stream."""
 _BOOLEANS: Final = {"true": True, "1": True, "false": False, "0": False}
 _ORDERS: Final = ("asc", "desc")
 _MAX_DIGITS: Final = 15  # JSON readers lose precision beyond that
@@ -29,7 +29,7 @@ def flag_of(asked: QueryParams, name: str) -> bool:
 
 
 def limit_of(asked: QueryParams, default: int = 20, most: int = 100) -> int:
-    """`limit`: the number of elements of a page."""
+    """Return `limit`, the number of elements of a page."""
     text = asked.get("limit", str(default))
     if not _is_number(text) or not 1 <= int(text) <= most:
         raise _unlike("limit", f"a number from 1 to {most}", text)
@@ -37,7 +37,7 @@ def limit_of(asked: QueryParams, default: int = 20, most: int = 100) -> int:
 
 
 def order_of(asked: QueryParams) -> Order:
-    """`order` of a page; the newest first without it."""
+    """Return `order` of a page; newest first if it is missing."""
     text = asked.get("order", "desc")
     if text not in _ORDERS:
         raise _unlike("order", " or ".join(_ORDERS), text)
@@ -45,7 +45,7 @@ def order_of(asked: QueryParams) -> Order:
 
 
 def starting_after_of(asked: QueryParams) -> int:
-    """`starting_after`: the number of an event; `BEFORE_FIRST` without it."""
+    """Return `starting_after`, the number of an event; `BEFORE_FIRST` if it is missing."""
     text = asked.get("starting_after")
     if text is None:
         return BEFORE_FIRST
@@ -55,7 +55,7 @@ def starting_after_of(asked: QueryParams) -> int:
 
 
 def time_of(asked: QueryParams, name: str) -> float | None:
-    """A time in Unix seconds; None without it."""
+    """Return a time in Unix seconds; None if it is missing."""
     text = asked.get(name)
     if text is None:
         return None
@@ -68,7 +68,7 @@ _LONGEST_KEY: Final = 255
 
 
 def idempotency_key_of(headers: Mapping[str, str]) -> str:
-    """The header `Idempotency-Key`, which is there."""
+    """Return the header `Idempotency-Key`, which must exist."""
     key = headers["idempotency-key"]
     if 0 < len(key) <= _LONGEST_KEY and key.isascii() and key.isprintable():
         return key

@@ -53,7 +53,7 @@ from openresponses_server.surfaces.stored import (
 )
 from openresponses_server.surfaces.stored_stream import StoredStream
 
-_FIRST_LOOK: Final = 0.02  # seconds until the response of a key is looked for again, twice as many each time
+_FIRST_LOOK: Final = 0.02  # seconds until the response of a key is looked up again, doubled each time
 _LONGEST_LOOK: Final = 0.5
 _NO_HEADERS: Final[Mapping[str, str]] = {}
 
@@ -87,7 +87,7 @@ async def _page(request: Request) -> Response:
 
 
 def page_shown(data: list[dict[str, Any]], *, has_more: bool) -> dict[str, Any]:
-    """A page of items as a list object."""
+    """Return a page of items as a list object."""
     return {
         "object": "list",
         "data": data,
@@ -107,7 +107,7 @@ async def cancel(request: Request) -> Response:
 
 
 def input_item(listed: ListedItem) -> dict[str, Any]:
-    """The item with its id and, for a message, its content as parts."""
+    """Return the item with its id and, for a message, its content as parts."""
     raw: dict[str, Any] = {**plain(listed.item), "id": listed.id}
     if raw.get("type") == "message":
         if isinstance(raw["content"], str):
@@ -146,7 +146,7 @@ async def create(request: Request) -> ASGIApp:
                 return Response(encode(queued), headers=headers, media_type="application/json")
             if key is not None:
                 await reserve(service, run)
-        except KeyTaken:  # by another request, meanwhile
+        except KeyTaken:  # another request has used it meanwhile
             prepared.reservation.release()
             continue
         keep_alive = KeepAlive(service.settings.keep_alive, KEEP_ALIVE)
@@ -157,7 +157,7 @@ async def create(request: Request) -> ASGIApp:
 
 
 def _decode_keyed(given: str, owner: str, body: bytes) -> tuple[CreateResponse, IdempotencyKey | None]:
-    """The request, and its key if its response is to be stored."""
+    """Return the request, and its key if its response is to be stored."""
     asked = decode_request(body)
     return asked, None if asked.store is False else IdempotencyKey.of(given, owner, body, time.time())
 
@@ -172,9 +172,9 @@ _REPLAYED: Final = {"idempotent-replayed": "true"}
 
 
 async def _first_response(request: Request, asked: CreateResponse, key: IdempotencyKey) -> ASGIApp | None:
-    """The answer with the response that was made for the first request with this key, in progress or not;
-    None if there is none, or it has just gone. Raises HttpError for another request, and for a response that
-    failed without output, as its client got."""
+    """Return the answer with the response that was made for the first request with this key, in progress or
+    not; None if there is none, or if it was just deleted. Raises HttpError for another request, and for a
+    response that failed without output, as its first client got."""
     service, owner = service_of(request), request.state.owner
     found = await service.store.keyed(key.name, owner)
     if found is None:
@@ -196,9 +196,9 @@ async def _first_response(request: Request, asked: CreateResponse, key: Idempote
 
 
 async def _wait_for(request: Request, response_id: str, *, to_end: bool) -> None:
-    """Wait until some of the response is stored, or its end, or it is gone. Raises ClientDisconnect when the
-    client has left, and HttpError if that takes too long, if the server is cut off, or if there are too many
-    readers."""
+    """Wait until the response has ended or, without `to_end`, until some of it is stored, or until it no
+    longer exists. Raises ClientDisconnect when the client has disconnected, and HttpError if that takes too
+    long, if the server is cut off, or if there are too many readers."""
     service, owner = service_of(request), request.state.owner
     gate, pause, total = service.gate, _FIRST_LOOK, service.settings.timeouts.total
     try:
@@ -221,8 +221,8 @@ async def _wait_for(request: Request, response_id: str, *, to_end: bool) -> None
 
 
 async def _remaining_stream(service: Service, run: Run) -> AsyncIterator[bytes]:
-    """The remaining stream for a client that fell behind. It ends early if there are too many readers; the
-    client can resume."""
+    """Yield the remaining stream for a client that fell behind. It ends early if there are too many readers;
+    the client can resume."""
     with suppress(HttpError):
         async for data in remaining_stream(run, service.gate, service.runs.follower):
             yield data
@@ -247,8 +247,8 @@ async def _stream_background(
 async def _with_cut_off_error(
     service: Service, response_id: str, frames: AsyncIterator[bytes]
 ) -> AsyncIterator[bytes]:
-    """The frames. If the server stops before the first one, the client does not know its response, and gets
-    an `error` event with the id."""
+    """Yield the frames. If the server stops before the first one, the client does not know its response, and
+    gets an `error` event with the id."""
     cut = asyncio.ensure_future(service.gate.cut.wait())
     first = asyncio.ensure_future(anext(frames, b""))
     try:
@@ -270,9 +270,9 @@ class ResponseEndpoint(HTTPEndpoint):
     """`/v1/responses/{id}`: a stored response. 404 `response_not_found` if there is none."""
 
     async def get(self, request: Request) -> ASGIApp:
-        """The response as it ended or so far; with `stream=true` its events (law S2), all or those after the
-        number `starting_after`. Without `stream` that number is checked and ignored, because OpenAI's clients
-        may send it."""
+        """Answer with the response as it ended, or so far; with `stream=true` with its events (law S2), all
+        or those after the number `starting_after`. Without `stream` that number is checked and ignored,
+        because OpenAI's clients may send it."""
         service, owner = service_of(request), request.state.owner
         asked = request.query_params
         streamed = flag_of(asked, "stream")
@@ -325,7 +325,7 @@ async def _recording(service: Service, response_id: str, owner: str) -> Response
 
 
 async def _lines(path: Path) -> AsyncIterator[bytes]:
-    """The complete lines of the file, in chunks; none if it has just been deleted."""
+    """Yield the complete lines of the file, in chunks; none if it has just been deleted."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:

@@ -1,4 +1,4 @@
-"""`/v1/alpha/search`: the searches that Codex runs itself, with its feature `standalone_web_search`, and has
+"""`/v1/alpha/search`: the searches that Codex runs itself with its feature `standalone_web_search`, and has
 its model's server answer."""
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ T = TypeVar("T")
 
 async def search(request: Request) -> ASGIApp:
     """Run the commands of a search and return their results as text for a model. The request counts as one of
-    its key, and as a response that is being made; each command is a call of the key's budget.
+    its key's requests, and as a response in progress; each command is a call of the key's budget.
 
-    404 `web_search_not_configured` without a provider, 403 where nobody has checked the key."""
+    404 `web_search_not_configured` without a provider, 403 if nobody has checked the key.
+    """
     service, owner = service_of(request), request.state.owner
     check_known("search")
     given = await read_json(request, service, decode_search_request)
@@ -43,7 +44,7 @@ async def search(request: Request) -> ASGIApp:
 
 class CommandsResponse:
     """Runs the commands in a slot of their owner, until the client disconnects or the server is cut off, and
-    sends what they gave."""
+    sends their results."""
 
     def __init__(
         self,
@@ -73,7 +74,8 @@ class CommandsResponse:
 
 
 async def _while_connected(work: Coroutine[Any, Any, T], receive: Receive) -> T:
-    """The result of the work. Raises ClientDisconnect, and cancels it, when the client disconnects before."""
+    """Return the result of the work. Raises ClientDisconnect, and cancels the work, when the client
+    disconnects before."""
     working = asyncio.create_task(work)
     gone = asyncio.create_task(_disconnected(receive))
     try:

@@ -1,7 +1,7 @@
-"""Paths as other servers and their clients spell them, and the paths that they stand for here.
+"""The paths that other servers and their clients use, and the paths that they stand for here.
 
 Azure's clients name a deployment, which is a model here, or put `/openai` before the path; some join an
-address and a path by two slashes; some of Gemini's leave out the version.
+address and a path with two slashes; some of Gemini's clients leave out the version.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _API: Final = ("/v1/", "/v1beta/", "/vscode/", *FOREIGN)
 _SLASHES: Final = re.compile(r"/{2,}")
 _DEPLOYMENT: Final = re.compile(r"/openai/deployments/([^/]{1,1024})/(.+)", re.DOTALL)
 _GEMINI_CALL: Final = re.compile(r"/models/[^:]+:[A-Za-z]{1,64}", re.DOTALL)
-_MODELS: Final = "models/"  # what comes behind is a model's name, in which two slashes are its own
+_MODELS: Final = "models/"  # before a model's name, which may have two slashes of its own
 
 
 def respell(scope: Scope) -> None:
@@ -27,7 +27,7 @@ def respell(scope: Scope) -> None:
     head, slash, name = scope["path"].partition(_MODELS)
     path = _SLASHES.sub("/", head) + slash + name
     if not path.startswith(_API):
-        return  # the page's paths are exact: an address such as `//host` is nobody's
+        return  # the page's paths are exact: an address such as `//host` is not served
     if deployed := _DEPLOYMENT.fullmatch(path):
         scope[DEPLOYMENT], path = deployed[1], f"/v1/{deployed[2]}"
     elif path.startswith("/openai/v1/"):

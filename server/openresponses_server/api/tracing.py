@@ -20,12 +20,12 @@ from openresponses_server.observation.trace_folder import HEADER, Traces
 from openresponses_server.observation.traces import REQUEST
 from openresponses_server.tasks import on_thread
 
-# path → dialect of its clients, for requests that create responses beside those of the APIs' own paths
+# path → dialect of its clients, for requests outside the APIs' own paths that create responses
 _DIALECTS: Final = {"/v1/responses/compact": "responses", "/inspector/v1/responses": "inspector"}
 
 
 def _dialect_of(path: str) -> str | None:
-    """The dialect in which a path answers; None for one that creates no response."""
+    """Return the dialect in which a path answers; None for one that creates no response."""
     found = surface_at(path)
     asks_for_answer = found.at is not None and found.at.asks is Asks.ANSWER
     return found.name if asks_for_answer else _DIALECTS.get(path)
@@ -84,13 +84,13 @@ class TracingMiddleware:
             trace.end(how)
 
 
-# Traces of WebSocket turns: each message of the client is a request, each message to it a line.
+# Traces of WebSocket turns: each of the client's messages is a request, each message to the client a line.
 
 SendBytes = Callable[[bytes], Awaitable[None]]
 
 
 def with_trace(send: SendBytes) -> SendBytes:
-    """`send`, which also records the data in the turn's trace."""
+    """Return a `send` that also records the data in the turn's trace."""
 
     async def sending(message: bytes) -> None:
         trace = REQUEST.get()

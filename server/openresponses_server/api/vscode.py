@@ -1,4 +1,5 @@
-"""`/vscode/v1/models` and `/vscode/v1/tokens`, beside the chat: for VS Code's language-model interface."""
+"""`/vscode/v1/models` and `/vscode/v1/tokens`, in addition to the chat: for VS Code's language-model
+interface."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What a tool is that the server runs itself: what the model is shown of it, what its calls are in a
-response, and how they are run.
+"""The interface of tools that the server runs itself: the functions that the model gets for a tool, the items
+that its calls are in a response, and how they are run.
 
-A `HostedProvider` stands for one kind of tools, one per application. For each tool of a request that it takes
-it gives a `HostedTool`, whose functions the model is shown in the place of the tool.
+A `HostedProvider` stands for one kind of tools, one per application. For each tool of a request that it runs
+it makes a `HostedTool`, whose functions the model gets instead of the tool.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from openresponses_bridge.protocol.request import CreateResponse
 
 
 class HostedFunction(Struct, frozen=True):
-    """A function that the model is shown. `name` has at most 64 characters of `[A-Za-z0-9_-]`; a client's
-    function of that name stays the client's, and this one gets another. `parameters` is JSON Schema of type
+    """A function that the model gets. `name` has at most 64 characters of `[A-Za-z0-9_-]`; if a client's
+    function has that name it keeps it, and this one gets another. `parameters` is JSON Schema of type
     object."""
 
     name: str
@@ -36,15 +36,16 @@ class HostedCall(Struct, frozen=True):
 
 
 TOOL_ERROR: Final = "tool_error"
-"""The `error.type` of a call whose tool says that it has failed, in OpenTelemetry's names."""
+"""The `error.type` of a call whose tool reports that it has failed, in OpenTelemetry's names."""
 TIMEOUT: Final = "timeout"
-"""That of a call that took too long."""
+"""The `error.type` of a call that took too long."""
 
 
 class HostedResult(Struct, frozen=True):
-    """The result of a call. `output` is what the model is sent, `item` the fields of the finished item beside
-    or instead of those that it was announced with; `pages` are the addresses and titles of what it found,
-    which the answer may cite. `error_type` says in OpenTelemetry's names how a call has failed."""
+    """The result of a call. `output` is sent to the model; `item` has the fields of the finished item, in
+    addition to or instead of those with which it was announced; `pages` are the addresses and titles of the
+    pages that it found, which the answer may cite. `error_type` is the kind of a failure, in OpenTelemetry's
+    names."""
 
     output: str
     item: dict[str, Any]
@@ -62,12 +63,13 @@ class Recalled(Struct, frozen=True):
 
 
 NOTHING: Final = Recalled("", "", "")
-"""Stands for an item that says nothing to a model and is left out."""
+"""Stands for an item that means nothing to a model and is left out."""
 
 
 class HostedContext(Struct, frozen=True):
     """The limits of the tools of one request: the `owner` of its key, `most_bytes` of the output of one call,
-    `seconds` for one call; and what those of one kind have in common, by a name of theirs."""
+    `seconds` for one call; and `shared`, what the tools of one kind have in common, by a name that they
+    choose."""
 
     owner: str
     most_bytes: int
@@ -87,8 +89,8 @@ class HostedTool(Protocol):
     """A tool of one request, ready to be called."""
 
     kind: str
-    """What it is to OpenTelemetry's conventions: a `function` of this process, or an `extension`, which asks
-    another server."""
+    """The tool's type in OpenTelemetry's conventions: a `function` of this process, or an `extension`, which
+    sends requests to another server."""
 
     @property
     def functions(self) -> Sequence[HostedFunction]:
@@ -101,15 +103,15 @@ class HostedTool(Protocol):
         ...
 
     def announce(self, call: HostedCall) -> dict[str, Any]:
-        """The item of the call while it runs, without an id."""
+        """Return the item of the call while it runs, without an id."""
         ...
 
     def progress(self, call: HostedCall) -> Sequence[tuple[str, dict[str, Any]]]:
-        """Events that follow the announced item: their OpenAI types and their own fields."""
+        """Return events that follow the announced item: their OpenAI types and their own fields."""
         ...
 
     def ending(self, result: HostedResult) -> str | None:
-        """The type of the event before the finished item, if there is one."""
+        """Return the type of the event before the finished item; None if there is no event."""
         ...
 
     def is_repeatable(self, call: HostedCall) -> bool:
@@ -117,16 +119,18 @@ class HostedTool(Protocol):
         ...
 
     def approval(self, call: HostedCall) -> dict[str, Any] | None:
-        """The item, without an id, that asks the user to approve the call; None if it may run."""
+        """Return the item, without an id, that asks the user to approve the call; None if the call may
+        run."""
         ...
 
     def released(self, items: Sequence[Any]) -> Sequence[HostedCall]:
-        """The calls in a conversation that were approved and have not run. They run before the model is
-        asked."""
+        """Return the calls in a conversation that were approved and have not run. They run before the model
+        is asked."""
         ...
 
     async def run(self, call: HostedCall) -> HostedResult:
-        """Run the call. Raises HostedToolError. It is cancelled when the response is, or its time is over."""
+        """Run the call. Raises HostedToolError. The call is cancelled when the response is, or when its time
+        is over."""
         ...
 
 
@@ -134,17 +138,17 @@ class HostedProvider(Protocol):
     """A kind of tools."""
 
     def takes(self, tool: Any, *, upstream_has: bool) -> bool:
-        """Return True if the server runs this tool of a request. `upstream_has`: the upstream runs tools of
-        this type itself."""
+        """Return True if the server runs this tool of a request. `upstream_has` is True if the upstream
+        itself runs tools of this type."""
         ...
 
     async def open(self, tool: Any, context: HostedContext) -> HostedTool:
-        """The tool for a request. Raises HttpError, and InvalidRequestError with a `param` within the
+        """Return the tool for a request. Raises HttpError, and InvalidRequestError with a `param` within the
         tool."""
         ...
 
     def offered(self, request: CreateResponse, context: HostedContext) -> HostedTool | None:
-        """Return the tool that is offered to a request which does not name it; None for no tool."""
+        """Return the tool that is offered to a request which does not name it; None for none."""
         ...
 
     def recall(self, item: Any, *, upstream_has: bool) -> Recalled | None:
@@ -158,8 +162,8 @@ class HostedProvider(Protocol):
 
 
 def bounded(text: str, most: int) -> str:
-    """The text cut to so many bytes of UTF-8, with a note where it was cut."""
-    data = text[: most + 1].encode(errors="replace")  # no more of it than counts
+    """Return the text cut to this number of bytes in UTF-8, with a note where it was cut."""
+    data = text[: most + 1].encode(errors="replace")  # more of it can't count
     if len(data) <= most:
         return text
     note = "\n[cut]"

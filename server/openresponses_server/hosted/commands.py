@@ -1,4 +1,4 @@
-"""The commands of Codex's tool `web.run`, which Codex has a server run at `/v1/alpha/search`.
+"""The commands of Codex's tool `web.run`, which Codex has the server run at `/v1/alpha/search`.
 
 Nothing is kept between two requests: pages are named by their addresses, which is what results show.
 """
@@ -30,10 +30,10 @@ from openresponses_server.tasks import contained
 
 _SIZES: Final = {"short": "low", "medium": "medium", "long": "high"}
 _UNSERVED: Final = ("image_query", "click", "screenshot", "finance", "weather", "sports")
-_AT_ONCE: Final = 4  # each may take as many bytes as a page may have
+_AT_ONCE: Final = 4  # each may take as many bytes as a page
 _BYTES_PER_TOKEN: Final = 4
-_LEAST_BYTES: Final = 256  # of what one command gives
-_LONGEST: Final = 200  # characters that are repeated of what a command names
+_LEAST_BYTES: Final = 256  # of the text of one command
+_LONGEST: Final = 200  # characters that are repeated from a command
 _SPENT: Final = "The day's budget of tool calls is used up: this command was not run."
 _BEYOND: Final = "One request runs {most} commands at most: {left} were not run."
 _log = structlog.get_logger(__name__)
@@ -42,18 +42,18 @@ _log = structlog.get_logger(__name__)
 class _Command(NamedTuple):
     heading: str
     run: Callable[[int], Awaitable[str]]
-    """Takes the bytes that there are for its text."""
+    """Called with the limit in bytes of its text."""
 
 
 class _Run:
-    """The commands of one request, with what the searches among them have found."""
+    """The commands of one request, and what the searches among them have found."""
 
     def __init__(self, tool: WebSearchTool) -> None:
         self._tool = tool
         self.hits: list[SearchHit] = []
 
     def planned(self, commands: SearchCommands) -> list[_Command]:
-        """The commands that ask the network."""
+        """Return the commands that use the network."""
         searches = [
             _Command(f"Search: {each.q[:_LONGEST]}", partial(self._search, each))
             for each in commands.search_query or ()
@@ -89,9 +89,9 @@ class WebCommands:
         self._limits = limits
 
     async def run(self, request: SearchRequest, spend: Callable[[], Awaitable[bool]]) -> dict[str, Any]:
-        """The answer: `output`, text for a model, and `results`, what the searches found. `spend` counts a
-        command and says whether it may run; one that fails gives its message. Raises InvalidRequestError with
-        the path of a setting that can't be used."""
+        """Run the commands and return the answer: `output`, text for a model, and `results`, the hits of the
+        searches. `spend` counts a command and returns whether it may run; the message of a command that fails
+        becomes its text. Raises InvalidRequestError with the path of a setting that can't be used."""
         commands, limits = request.commands or SearchCommands(), self._limits
         settings = request.settings or {}
         if commands.response_length is not None:
@@ -153,14 +153,14 @@ async def _section(
 
 
 def _address(reference: str) -> str:
-    """The address that a command names. Raises HostedToolError for another reference."""
+    """Return the address that a command names. Raises HostedToolError for any other reference."""
     if "." not in reference and "://" not in reference:
         raise HostedToolError("Pages are named by their addresses here: give the page's URL.")
     return reference
 
 
 def _lines(page: Page, first: int, most: int) -> str:
-    """The lines of a page from the first one on, as many as there are bytes for, for a model."""
+    """Return the lines of a page from line `first` on, up to `most` bytes, as text for a model."""
     lines = page.text.splitlines()
     end, size = first - 1, 0
     while end < len(lines) and (size := size + len(lines[end].encode(errors="replace")) + 1) <= most:

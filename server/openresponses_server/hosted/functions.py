@@ -1,4 +1,4 @@
-"""Functions of a Python module of the operator's: the tools of its `ToolRegistry`."""
+"""The tools of the `ToolRegistry` in a Python module of the operator."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from openresponses_server.tasks import WaitingThreads, run_contained
 
 REPEATABLE: Final = "read-only"
 """The tag of a tool whose calls may run twice."""
-_THREADS: Final = 64  # of the functions of a module that are not async
+_THREADS: Final = 64  # of all functions of a module that are not async
 _THREADS_PER_KEY: Final = 4
 _FAILED: Final = "The function failed."
 _log = structlog.get_logger(__name__)
@@ -71,7 +71,8 @@ class ModuleFunctions:
 
 
 class FunctionTool:
-    """The functions for the model. Their calls are shown as those of an MCP server, which clients know."""
+    """The functions for the model. Their calls are shown as those of an MCP server, for which clients have a
+    view."""
 
     kind = "function"
     preface: Sequence[dict[str, Any]] = ()
@@ -120,7 +121,7 @@ class FunctionTool:
     async def _call(
         self, tool: Tool, run: Callable[[], Any], timeout: float | None, token: CancellationToken
     ) -> Any:
-        """Runs sync handlers in threads. The time is limited by whoever runs the call."""
+        """Call a tool; sync handlers run in threads. The caller limits the time."""
         if tool.is_async:
             return await run()
 
@@ -147,7 +148,7 @@ class FunctionTool:
 
 
 def _log_failure(failure: ToolFailureEncountered) -> None:
-    """The model and the client read nothing of an exception, which may hold anything."""
+    """Log a failure. The model and the client see nothing of an exception, which may contain anything."""
     if failure.error.__cause__ is not None:
         _log.error("functions.failed", tool=failure.tool_name, exc_info=failure.error.__cause__)
 

@@ -1,8 +1,8 @@
-"""HTML as text, in one pass whose cost is linear in the page whatever it has in it, and bounded: what is
-behind the first 200,000 tags and texts, or behind a million characters of text, is not read.
+"""Converts HTML to text, in one pass whose cost is linear in the page whatever it contains, and limited: what
+follows the first 200,000 tags and texts, or a million characters of text, is not read.
 
-Trees of HTML are not: the standard's rules look at all open elements for each new one, so that a page of a
-megabyte can take minutes in a parser that follows them.
+Building a tree of HTML is not linear: the standard's rules look at all open elements for each new one, so
+that a page of a megabyte can take minutes in a parser that follows them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _RAW: Final = frozenset({"script", "style", "textarea", "title", "xmp", "iframe"
 _NAME: Final = re.compile(r"/?[^\W_](?:[^\W_]|[-:]){0,31}|/")
 _MOST_TOKENS: Final = 200_000
 _MOST_TEXT: Final = 1_000_000  # characters
-_LONGEST_TAG: Final = 8192  # characters; a longer one ends there
+_LONGEST_TAG: Final = 8192  # characters; a longer tag ends there
 _BLOCKS: Final = re.compile(
     r"address|article|aside|blockquote|br|dd|div|dl|dt|figcaption|figure|h[1-6]|hr|li|main|ol|p|pre|section|"
     r"table|td|th|tr|title|ul"
@@ -25,14 +25,14 @@ _SILENT: Final = re.compile(r"script|style|noscript|template|svg|iframe|textarea
 
 
 class Tag(NamedTuple):
-    """`name` is in lower case, with a / before it where the tag closes an element; `text` is what follows the
+    """`name` is in lower case, with a / before it if the tag closes an element; `text` is what follows the
     name."""
 
     name: str
     text: str
 
     def attribute(self, name: str) -> str:
-        """The value of an attribute in quotes; "" without it."""
+        """Return the value of an attribute in quotes; "" if it is missing."""
         for quote in "\"'":
             begin = self.text.find(f"{name}={quote}")
             if begin >= 0:
@@ -43,8 +43,8 @@ class Tag(NamedTuple):
 
 
 def tokens(page: str) -> Iterator[Tag | str]:
-    """The tags of a page, and the texts between them with their entities replaced."""
-    # the one character that is longer in lower case
+    """Yield the tags of a page, and the texts between them with their entities replaced."""
+    # the only character that is longer in lower case
     lowered = page.replace("\u0130", "I").lower()
     at, length = 0, len(page)
     for _ in range(_MOST_TOKENS):
@@ -83,7 +83,8 @@ def tokens(page: str) -> Iterator[Tag | str]:
 
 
 def _plain(text: str) -> str:
-    """The text with its entities replaced; as it is, if one has a number of more digits than Python reads."""
+    """Return the text with its entities replaced; unchanged if a number in it has more digits than Python
+    reads."""
     try:
         return unescape(text)
     except ValueError:
@@ -101,7 +102,7 @@ def page_of(html: str) -> Page:
     """Return the title, text and links of a page, without its menus, forms and scripts."""
     title: list[str] = []
     pieces: list[str] = []
-    silent: dict[str, int] = {}  # elements that are open → how many
+    silent: dict[str, int] = {}  # open elements → their number
     in_title = False
     left = _MOST_TEXT
     for token in tokens(html):
@@ -130,13 +131,13 @@ def page_of(html: str) -> Page:
 
 
 def in_lines(text: str) -> str:
-    """The lines that have text, with single blanks."""
+    """Return the lines that have text, with single blanks."""
     lines = (" ".join(line.split()) for line in text.splitlines())
     return "\n".join(line for line in lines if line)
 
 
 def plain_text(text: str) -> str:
-    """A text that may have tags and entities, in one line."""
+    """Return a text that may have tags and entities as one line of plain text."""
     if "<" in text or "&" in text:
         text = "".join(token if isinstance(token, str) else " " for token in tokens(text))
     return " ".join(text.split())

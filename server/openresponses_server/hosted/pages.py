@@ -1,5 +1,5 @@
-"""Pages of the web as text, under law S10: what a model or a page names is fetched at public addresses alone,
-unless the operator allows a host."""
+"""Pages of the web as text, under law S10: an address that a model or a page names is fetched only if it is
+public, unless the operator allows its host."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ _TEXTS: Final = frozenset(
     {"application/json", "application/xml", "application/xhtml+xml", "application/javascript"}
 )
 _HTML: Final = frozenset({"text/html", "application/xhtml+xml"})
-_AROUND: Final = 300  # characters around what is found
+_AROUND: Final = 300  # characters around each match
 _MOST_FOUND: Final = 20
-_MOST_TEXT: Final = 1_000_000  # bytes that are read of a page that is not HTML
+_MOST_TEXT: Final = 1_000_000  # of the size limit of a page: the bytes that one request may read in all
 _PAGES: Final = 4  # as large as a page may be, whose bytes one request may have read
 _AT_ONCE: Final = 4
 
 
 class _Allowed(PublicConnector):
-    """Connects to the hosts that the operator allows wherever they are, and else to public addresses."""
+    """Connects to hosts that the operator allows at any address, and to others only at public addresses."""
 
     def __init__(self, options: ConnectOptions, hosts: Collection[str]) -> None:
         super().__init__(options)
@@ -55,20 +55,20 @@ class _Allowed(PublicConnector):
 
 
 class PageBudget:
-    """The bytes of pages that one request may still have read, as many as it likes of small ones; it opens a
-    few at once."""
+    """The bytes of pages that one request may still read, of any number of pages. A few are opened at a
+    time."""
 
     def __init__(self, most: int) -> None:
         self._most = self._left = most
         self.slots = asyncio.Semaphore(_AT_ONCE)
 
     def check(self) -> None:
-        """Raises HostedToolError if there are none left."""
+        """Raises HostedToolError if no bytes are left."""
         if self._left <= 0:
             raise self._spent()
 
     def spend(self, size: int) -> None:
-        """Count so many. Raises HostedToolError if there are not as many left."""
+        """Count `size` bytes. Raises HostedToolError if fewer are left."""
         self._left -= size
         if self._left < 0:
             raise self._spent()
@@ -86,12 +86,12 @@ class Pages:
         self._hosts = frozenset(each.lower() for each in settings.private_hosts)
 
     def budget(self) -> PageBudget:
-        """The budget of one request."""
+        """Return the budget of one request."""
         return PageBudget(_PAGES * self._settings.page_bytes)
 
     async def open(self, url: str, admits: Callable[[str], bool], budget: PageBudget) -> Page:
-        """The page at this address; `admits` says whether an address may be fetched, that of each redirect
-        too. Raises HostedToolError."""
+        """Return the page at this address. `admits` returns whether an address may be fetched, and is also
+        called for each redirect. Raises HostedToolError."""
         settings = self._settings
         async with budget.slots:
             budget.check()
@@ -120,7 +120,7 @@ def _page_of(file: FetchedFile, url: str) -> Page:
 
 
 def with_scheme(url: str) -> str:
-    """An address as a browser takes it."""
+    """Return an address with a scheme, as a browser would add it."""
     return url if "://" in url else f"https://{url}"
 
 
@@ -129,7 +129,7 @@ def _is_text(media_type: str) -> bool:
 
 
 def found_in(text: str, pattern: str) -> str:
-    """The places in a text that have this pattern, whatever its case, with what stands around them."""
+    """Return the places in a text that contain this pattern, ignoring case, with the text around them."""
     lowered, wanted = text.lower(), pattern.lower()
     if len(lowered) != len(text):  # a few characters are longer in lower case
         lowered, wanted = text, pattern

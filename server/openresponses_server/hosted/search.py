@@ -24,14 +24,14 @@ from openresponses_server.settings.files import expanded
 from openresponses_server.tasks import on_thread
 
 _MOST: Final = 2 * 1024 * 1024  # bytes of an answer
-_LONGEST: Final = 2000  # characters of a text that a provider gives
+_LONGEST: Final = 2000  # characters of a text from a provider
 _JSON: Final = {"accept": "application/json"}
 _log = structlog.get_logger(__name__)
 
 
 class SearchQuery(Struct, frozen=True):
-    """A search: `most` results, of these domains and their subdomains, and not of those. `country` is ISO
-    3166, "" for any; `days` is how old a page may be, None for any age."""
+    """A search for `most` results, of some domains and their subdomains, and not of others. `country` is ISO
+    3166, "" for any; `days` is the highest age of a page, None for any."""
 
     text: str
     most: int
@@ -41,7 +41,8 @@ class SearchQuery(Struct, frozen=True):
     days: int | None = None
 
     def span(self, names: Sequence[str]) -> str | None:
-        """The name of the shortest span of time, of a day, a week, a month and a year, that has the days."""
+        """Return the one of `names`, for a day, a week, a month and a year, of the shortest span of time that
+        covers the days, else a year; None for any age."""
         if self.days is None:
             return None
         return next(
@@ -77,7 +78,7 @@ class SearchHit(Struct, frozen=True):
 
 
 class SearchProvider(Protocol):
-    """Whoever searches."""
+    """A provider of searches."""
 
     async def search(self, query: SearchQuery) -> list[SearchHit]:
         """Return the hits, best first. Raises HostedToolError, whose message names no address or key."""
@@ -96,9 +97,9 @@ class _Request(Struct, frozen=True):
 
 
 Form = Callable[[SearchQuery, str], _Request]
-"""A search, and the key, as a provider wants it."""
+"""Makes the request for a search, with the key, as a provider requires it."""
 Reading = Callable[[bytes], list[SearchHit]]
-"""The hits in a provider's answer. Raises ValueError, KeyError or TypeError for another answer."""
+"""Reads the hits from a provider's answer. Raises ValueError, KeyError or TypeError for any other answer."""
 
 
 class HttpSearch:
@@ -164,7 +165,7 @@ _AGENT: Final = "openresponses-bridge"
 
 
 def _with_domains(query: SearchQuery) -> str:
-    """The text of a search with its domains as operators, which search engines know."""
+    """Return the text of a search with its domains as operators, which search engines understand."""
     allowed = " OR ".join(f"site:{each}" for each in query.allowed[:10])
     blocked = " ".join(f"-site:{each}" for each in query.blocked[:10])
     return " ".join(filter(None, [query.text, f"({allowed})" if " OR " in allowed else allowed, blocked]))
@@ -258,7 +259,7 @@ def _duckduckgo(query: SearchQuery, _key: str) -> _Request:
 
 def _of_duckduckgo(data: bytes) -> list[SearchHit]:
     hits: list[SearchHit] = []
-    url, within = "", ""  # of the result that is read; the class of what its text belongs to
+    url, within = "", ""  # the address of the present result, and what its text belongs to
     pieces: list[str] = []
     for token in tokens(data.decode(errors="replace")):
         if isinstance(token, str):
@@ -279,7 +280,7 @@ def _of_duckduckgo(data: bytes) -> list[SearchHit]:
 
 
 def _target_of(link: str) -> str:
-    """The page that a link of DuckDuckGo's leads to."""
+    """Return the page that a link of DuckDuckGo leads to."""
     parts = urlsplit(link)
     if parts.path == "/l/":
         return next(iter(parse_qs(parts.query).get("uddg", ())), "")
@@ -293,4 +294,4 @@ _PROVIDERS: Final[dict[str, tuple[str | None, bool, Form, Reading]]] = {
     "exa": ("https://api.exa.ai", True, _exa, _of_exa),
     "duckduckgo": ("https://html.duckduckgo.com", False, _duckduckgo, _of_duckduckgo),
 }
-"""Name → its own address, whether it needs a key, what it is sent, how its answer is read."""
+"""Name → its own address, whether it needs a key, how its request is made, how its answer is read."""

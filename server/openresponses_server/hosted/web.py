@@ -1,4 +1,4 @@
-"""The tools `web_search` and `web_search_preview`: a search by a provider, pages opened here."""
+"""The tools `web_search` and `web_search_preview`: searches by a provider, and pages that are opened here."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from openresponses_server.hosted.search import HttpSearch, SearchHit, SearchProv
 from openresponses_server.settings import WebSearchSettings
 
 _SEARCH, _OPEN, _FIND = "web_search", "open_page", "find_in_page"
-_SHARES: Final = {"low": 0.5, "medium": 1.0, "high": 2.0}  # of the results, by `search_context_size`
+_SHARES: Final = {"low": 0.5, "medium": 1.0, "high": 2.0}  # factors of the results, by `search_context_size`
 _MOST_RESULTS: Final = 20
 _BUDGET: Final = "pages"
 _MOST_DOMAINS: Final = 100
@@ -56,8 +56,8 @@ class WebSearch:
         return self.tool(tool.raw, context.shared)
 
     def tool(self, raw: Mapping[str, Any], shared: dict[str, Any]) -> WebSearchTool:
-        """The search with the settings of a tool `web_search`; `shared` is what all of one request have in
-        common. Raises InvalidRequestError with the path of a setting that can't be used."""
+        """Return the search with the settings of a tool `web_search`; `shared` is what all tools of one
+        request have in common. Raises InvalidRequestError with the path of a setting that can't be used."""
         budget = None if self.pages is None else shared.setdefault(_BUDGET, self.pages.budget())
         return WebSearchTool(raw, self._settings.results, self.provider, self.pages, budget)
 
@@ -80,7 +80,7 @@ class WebSearch:
 
 
 class WebSearchTool:
-    """A search as one request wants it."""
+    """A search with the settings of one request."""
 
     kind = "extension"
     preface: Sequence[dict[str, Any]] = ()
@@ -98,7 +98,7 @@ class WebSearchTool:
         self._allowed = _domains(filters, "allowed_domains")
         self._blocked = _domains(filters, "blocked_domains")
         place = _object(raw, "user_location")
-        place = _object(place, "approximate") or place  # as Chat Completions has it
+        place = _object(place, "approximate") or place  # as in Chat Completions
         size = raw.get("search_context_size") or "medium"
         if not isinstance(size, str) or size not in _SHARES:
             raise _invalid("search_context_size", "expected low, medium or high")
@@ -168,7 +168,7 @@ class WebSearchTool:
         return SearchQuery("", 0, self._allowed, self._blocked).admits(url)
 
     async def page(self, url: str) -> Page:
-        """The page at an address. Raises HostedToolError."""
+        """Return the page at an address. Raises HostedToolError."""
         if self._pages is None or self._budget is None:
             raise HostedToolError("Pages can't be opened here.")
         if not url or len(url) > _LONGEST:
@@ -177,7 +177,8 @@ class WebSearchTool:
 
 
 def places(text: str, pattern: str) -> str:
-    """The places in a page's text that have this pattern, for a model. Raises HostedToolError."""
+    """Return the places in a page's text that contain this pattern, as text for a model. Raises
+    HostedToolError."""
     if not pattern:
         raise HostedToolError("The pattern is missing.")
     return found_in(text, pattern) or "The page does not have that text."

@@ -1,1 +1,1 @@
-"""The process that serves: its port, how it leaves, and the processes of several workers."""
+"""The process that serves: its port, its shutdown, and the processes of several workers."""

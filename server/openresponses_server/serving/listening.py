@@ -23,11 +23,11 @@ class Listener(NamedTuple):
 
     socket: socket.socket
     shared: bool
-    """Whether another process keeps it open and accepts the connections that this one does not."""
+    """True if another process keeps the socket open and accepts the connections that this one does not."""
 
 
 def listen(settings: Settings) -> tuple[Listener, Settings]:
-    """The socket to accept from, and the settings with its address. Raises SettingsError."""
+    """Return the socket to accept from, and the settings with its address. Raises SettingsError."""
     inherited = _inherited_socket()
     if inherited is None:
         return Listener(_bind(settings.host, settings.port), shared=False), settings
@@ -46,7 +46,7 @@ def raise_file_limit(connections: int) -> None:
 
 
 def _inherited_socket() -> socket.socket | None:
-    """The socket that systemd passes to this process (`LISTEN_FDS`), or None."""
+    """Return the socket that systemd passes to this process (`LISTEN_FDS`), or None."""
     count, whose = os.environ.pop("LISTEN_FDS", ""), os.environ.pop("LISTEN_PID", "")
     if not count or whose != str(os.getpid()):
         return None

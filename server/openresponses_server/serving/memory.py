@@ -1,4 +1,4 @@
-"""Memory of the process: malloc's thresholds, garbage collection, returning freed memory."""
+"""The memory of the process: malloc's thresholds, garbage collection, and returning freed memory."""
 
 from __future__ import annotations
 
@@ -22,18 +22,19 @@ _SETTINGS: Final = {
 
 _MIN_REQUESTS: Final = 50  # before a collection is worth its time
 _IDLE_TICKS: Final = 20  # in a row
-_LONG_IDLE_TICKS: Final = 300  # after which idle connections to upstreams have been closed
-# thresholds of `gc.set_threshold`; the default of 700 objects is reached by a few fragments of one request
+_LONG_IDLE_TICKS: Final = 300  # after which connections to upstreams are closed
+# thresholds of `gc.set_threshold`; a few fragments of one request already reach the default of 700 objects
 _GENERATION_0: Final = 5_000
 _GENERATION_1: Final = 1  # a collection of generation 1 takes 5 ms then
 _GENERATION_2: Final = 50  # at most 500,000 objects in cycles wait for a collection
 
 
 def tune_gc() -> None:
-    """Freeze the objects of the start, and collect less often: collections took a twentieth of the time.
+    """Freeze the objects of the start, and collect less often, since collections took a twentieth of the
+    time.
 
     Older objects belong to running responses and are freed with them by reference counts: a full collection
-    blocks the loop, 200 ms with 2,000 streams, and finds what libraries leave in cycles.
+    blocks the event loop, for 200 ms with 2,000 streams, and finds only what libraries leave in cycles.
     """
     gc.collect()
     gc.freeze()
@@ -51,7 +52,8 @@ class MemoryTrimmer:
         self._again = False
 
     def tick(self, requests: int, busy: bool) -> None:
-        """Called ten times a second with the number of requests so far and whether one is running."""
+        """Handle a tick, ten times a second, with the number of requests so far and whether one is in
+        progress."""
         self._idle = 0 if busy else self._idle + 1
         if self._idle == _IDLE_TICKS and requests - self._seen >= _MIN_REQUESTS:
             self._seen = requests

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from importlib import import_module
 from typing import Final
 
-# Libraries import these at their first use, in a request, which would block the loop for 10 ms.
+# Libraries import these at their first use, in a request, which would block the event loop for 10 ms.
 _BY_FIRST_REQUESTS: Final = (
     "anyio._backends._asyncio",
     "encodings.idna",
@@ -21,8 +21,8 @@ _BY_FIRST_REQUESTS: Final = (
 
 @contextmanager
 def gc_paused() -> Iterator[None]:
-    """Disable garbage collection during imports, then freeze the objects: collections, which find almost
-    nothing, took a twelfth of the start."""
+    """Disable garbage collection during imports, then freeze the objects: collections find almost nothing
+    then, and took a twelfth of the start."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -34,8 +34,8 @@ def gc_paused() -> Iterator[None]:
 
 
 def import_structlog() -> None:
-    """Import structlog without rich, which it would import for coloured tracebacks (with Pygments 66
-    modules): `openresponses_server.observation.logs` prints plain ones. Call this before anything else
+    """Import structlog without rich, which it would import for coloured tracebacks (66 modules with
+    Pygments): `openresponses_server.observation.logs` prints plain ones. Call this before anything else
     imports structlog."""
     if "structlog" in sys.modules or "rich" in sys.modules:
         return
@@ -47,7 +47,7 @@ def import_structlog() -> None:
 
 
 def import_for_requests() -> None:
-    """Import what the first requests would import, if it is installed. cryptography is left to the first
+    """Import what the first requests would import, if it is installed. cryptography is imported by the first
     sealing: it takes 7 MB, and most servers never seal."""
     for name in _BY_FIRST_REQUESTS:
         with suppress(ModuleNotFoundError):

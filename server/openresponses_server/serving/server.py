@@ -1,5 +1,5 @@
-"""uvicorn's server with a shutdown as law S8 requires: responses in progress finish within a time, and are
-then cut off with an end that says so."""
+"""uvicorn's server with a shutdown as law S8 requires: responses in progress finish within a time, and those
+that do not are cut off with an end that says so."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ from openresponses_server.settings import Settings, seconds_of
 
 _CONNECTION_SECONDS: Final = 3  # for connections that are still open when all responses have ended
 _CUT_OFF_SECONDS: Final = {ShutdownMode.DRAIN: 6.0, ShutdownMode.GRACE: 6.0, ShutdownMode.CUT: 1.0}
-"""Seconds to store and send the ends of responses that were cut off. A store has five to answer."""
+"""Seconds to store and send the ends of responses that were cut off. A store has five of them to answer."""
 _ABORT_SECONDS: Final = 0.5  # for answers to notice that their connection was aborted
 _CLOSE_SECONDS: Final = 8.0  # to release leases and close stores; then the process ends
-_THREAD_SECONDS: Final = 1.0  # after that, for threads whose work nothing waits for
+_THREAD_SECONDS: Final = 1.0  # after `_CLOSE_SECONDS`, for threads whose work nothing waits for
 _log = structlog.get_logger(__name__)
 
 
 @contextmanager
 def held_signals() -> Iterator[Callable[[], object]]:
-    """Hold the signals that end a server until it handles them and calls what this yields, or the block ends.
-    Python's own handler raises KeyboardInterrupt wherever the process is: in a callback of the garbage
-    collector that is ignored, and the signal lost."""
+    """Hold the signals that end a server until it handles them and calls the yielded function, or until the
+    block ends. Python's own handler raises KeyboardInterrupt wherever the process is; within a callback of
+    the garbage collector it is ignored, and the signal is lost."""
     if not hasattr(signal, "pthread_sigmask"):  # Windows
         yield _nothing_held
         return
@@ -65,9 +65,9 @@ class Server(uvicorn.Server):
         shared: bool,
         release_signals: Callable[[], object] = _nothing_held,
     ) -> None:
-        """`shared`: other processes accept from the same socket, so that they get new connections as soon as
-        this one shuts down. Otherwise it answers new connections with 503 until it has shut down.
-        `release_signals`, from `held_signals`, is called as soon as it handles signals."""
+        """`shared` is True if other processes accept from the same socket, so that they get new connections
+        as soon as this server shuts down. Otherwise it answers new connections with 503 until it has shut
+        down. `release_signals`, from `held_signals`, is called as soon as the server handles signals."""
         self._registry = ConnectionRegistry(settings)
         super().__init__(_config(app, self._registry))
         self._service: Service = app.state.service
@@ -114,7 +114,7 @@ class Server(uvicorn.Server):
             server.close()
 
     async def on_tick(self, counter: int) -> bool:
-        """Called ten times a second; whether the server can exit."""
+        """Handle a tick, ten times a second. Returns whether the server can exit."""
         if await super().on_tick(counter):
             return True
         if self.shutdown_deadline.mode is None:
@@ -140,7 +140,7 @@ class Server(uvicorn.Server):
         closed.set()
 
     def _start_draining(self) -> asyncio.Task[None]:
-        """Stop accepting; returns the task that releases waiting responses to other workers."""
+        """Stop accepting. Returns the task that releases waiting responses to other workers."""
         gate = self._service.gate
         _log.info("shutdown.draining", running=gate.running, seconds=self._seconds_left)
         self._registry.retire()
@@ -190,19 +190,19 @@ def _config(app: Starlette, registry: ConnectionRegistry) -> uvicorn.Config:
         cast(Any, app),
         http=cast(Any, partial(HttpConnection, registry)),
         ws="none",  # the connections have a class of their own
-        loop="auto",  # uvloop, if it is installed
+        loop="auto",  # uvloop if it is installed
         lifespan="on",
         log_level="warning",
         access_log=False,
-        proxy_headers=False,  # they would replace the peer's address, and any client can send them
+        proxy_headers=False,  # any client can send them, and they would replace the peer's address
         server_header=False,
         timeout_graceful_shutdown=_CONNECTION_SECONDS,
     )
 
 
 def _exit_in_time(closed: threading.Event) -> None:
-    """Exit even if a store or a log does not answer, or a thread still computes something. Responses that
-    were not released are settled when their leases expire."""
+    """Exit even if a store or a log does not answer, or a thread still works. Responses that were not
+    released are settled when their leases expire."""
     if closed.wait(_CLOSE_SECONDS):
         threading.Event().wait(_THREAD_SECONDS)  # `time.sleep` fails where libfaketime sets the clock
         os._exit(0)

@@ -1,5 +1,5 @@
-"""The parent of several workers: it listens, replaces workers that died, and on SIGHUP replaces all workers
-one after the other, each when its successor serves."""
+"""The parent of several workers: it listens, replaces workers that have died, and on SIGHUP replaces all
+workers one after the other, each once its successor serves."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from openresponses_server.serving import worker
 from openresponses_server.serving.shutdown import MODE_OF_SIGNAL, ShutdownDeadline
 from openresponses_server.settings import Settings, seconds_of
 
-_FROZEN_SECONDS: Final = 15.0  # without a message, after which a serving worker is replaced
-_START_SECONDS: Final = 60.0  # in which a worker must start
+_FROZEN_SECONDS: Final = 15.0  # without a message, after which a worker that serves is replaced
+_START_SECONDS: Final = 60.0  # for a worker to start
 _RESTART_DELAY: Final = 1.0  # seconds between two starts of the same worker
-_EXIT_SECONDS: Final = 20.0  # in which a worker must exit after the shutdown's deadline
+_EXIT_SECONDS: Final = 20.0  # for a worker to exit after the shutdown's deadline
 _POLL_SECONDS: Final = 0.5
 _log = structlog.get_logger(__name__)
 
 
 class _Worker:
-    """A worker process and its control socket. It is a fresh interpreter, so that it loads newly deployed
-    code."""
+    """A worker process and its control socket. The process is a fresh interpreter, so that it loads newly
+    deployed code."""
 
     def __init__(self, listener: socket.socket) -> None:
         self.control, theirs = socket.socketpair()
         self.control.setblocking(False)
         passed = (listener.fileno(), theirs.fileno())
-        # SIGINT and SIGHUP of the terminal are for the parent, which forwards them
+        # the parent gets SIGINT and SIGHUP of the terminal, and forwards them
         before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGHUP))
         try:
             self.process = subprocess.Popen(
@@ -56,7 +56,7 @@ class _Worker:
         return self.process.poll() is None
 
     def receive(self) -> None:
-        """Read its messages."""
+        """Read the worker's messages."""
         with suppress(OSError):
             while said := self.control.recv(4096):
                 self.last_message_at = time.monotonic()
@@ -68,11 +68,11 @@ class _Worker:
             self.control.send(what)
 
     def is_frozen(self, now: float) -> bool:
-        """Return True if it serves but sends no messages, or has not started in time."""
+        """Return True if the worker serves but sends no messages, or has not started in time."""
         return now - self.last_message_at > (_FROZEN_SECONDS if self.ready else _START_SECONDS)
 
     def end(self) -> None:
-        """Kill it."""
+        """Kill the worker."""
         self.process.kill()
         self.process.wait()
         self.control.close()
@@ -82,7 +82,7 @@ class Supervisor:
     """Starts, replaces and stops the workers."""
 
     def __init__(self, listener: socket.socket, settings: Settings, *, shared: bool) -> None:
-        """`shared`: other processes accept from the same socket when these workers shut down."""
+        """`shared` is True if other processes accept from the same socket when these workers shut down."""
         self._listener = listener
         self._count = settings.workers
         self._shared = shared
@@ -159,7 +159,7 @@ class Supervisor:
             self._serving[index] = _Worker(self._listener)
 
     def _reload(self) -> None:
-        """The next step of replacing the workers."""
+        """Take the next step of replacing the workers."""
         self._to_replace = [each for each in self._to_replace if each in self._serving]
         if self._successor is None:
             if self._to_replace:
@@ -171,7 +171,7 @@ class Supervisor:
                 old.send_command(worker.RETIRE)
                 self._retired.append(old)
                 self._successor = None
-            else:  # the worker to be replaced has died, and was replaced
+            else:  # the worker to be replaced has died and was replaced
                 self._stop_successor()
         elif not self._successor.alive:
             _log.error("worker.not_started", pid=self._successor.process.pid, kept=len(self._to_replace))
@@ -208,6 +208,6 @@ class Supervisor:
 
 
 def supervise(listener: socket.socket, settings: Settings, *, shared: bool) -> int:
-    """Serve with `settings.workers` processes; returns the exit code."""
+    """Serve with `settings.workers` processes. Returns the exit code."""
     _log.info("workers.starting", pid=os.getpid(), workers=settings.workers)
     return Supervisor(listener, settings, shared=shared).run()

@@ -20,14 +20,14 @@ from openresponses_server.serving.shutdown import ShutdownMode
 from openresponses_server.settings import Settings, of_worker
 
 _RETRY_SECONDS: Final = 1.0  # after the process has reached its limit of open files
-_MOST_AT_ONCE: Final = 128  # connections that an iteration of the loop accepts
+_MOST_AT_ONCE: Final = 128  # connections that one iteration of the event loop accepts
 
 
 class GradualAcceptServer:
-    """An asyncio server that accepts one connection in an iteration of the loop, and one more in each further
-    iteration in which others are still pending. The loop's own server accepts all that are pending: one of
-    two workers got 24 to 32 of 32. With always one, a busy worker, whose iterations are long, would accept
-    fewer than come; what does not fit into the system's queue connects seconds later, or never."""
+    """An asyncio server that accepts one connection in an iteration of the event loop, and one more in each
+    further iteration while others are pending. The loop's own server accepts all that are pending: one of two
+    workers got 24 to 32 of 32. If it were always one, a busy worker, whose iterations are long, would accept
+    fewer than arrive; what does not fit into the system's queue connects seconds later, or never."""
 
     def __init__(self, listener: socket.socket, connect: Callable[[], asyncio.Protocol]) -> None:
         self._loop = asyncio.get_running_loop()
@@ -62,7 +62,7 @@ class GradualAcceptServer:
                 self._at_once = max(accepted, 1)  # no more are pending
                 return
             except (InterruptedError, ConnectionError):
-                continue  # this one was closed
+                continue  # the client has closed this one
             except OSError:
                 self._loop.remove_reader(self._listener)
                 self._retry = self._loop.call_later(_RETRY_SECONDS, self._listen)
@@ -82,21 +82,21 @@ class GradualAcceptServer:
 
 
 READY: Final = b"r"
-"""To the parent, once: the worker serves."""
+"""Sent to the parent once: the worker serves."""
 ALIVE: Final = b"a"
-"""To the parent, once a second."""
+"""Sent to the parent once a second."""
 LEAVE: Final = {mode: b"012"[mode : mode + 1] for mode in ShutdownMode}
-"""From the parent: shut down in this mode. New connections are answered with 503."""
+"""Sent by the parent: shut down in this mode. New connections are answered with 503."""
 RETIRE: Final = b"R"
-"""From the parent: shut down, because another worker accepts instead."""
+"""Sent by the parent: shut down, since another worker accepts instead."""
 
 _MODES: Final = {command[0]: mode for mode, command in LEAVE.items()}
-_TICKS: Final = 10  # in a second
+_TICKS: Final = 10  # per second
 
 
 def main() -> None:
-    """Run the worker. The arguments of the process are the descriptors of two sockets: the one to accept from
-    and the control socket."""
+    """Run the worker. The process's arguments are the descriptors of two sockets: the one to accept from, and
+    the control socket."""
     listener, control = (socket.socket(fileno=int(number)) for number in sys.argv[1:])
     fix_malloc_thresholds()
     settings = of_worker()
@@ -109,7 +109,7 @@ def main() -> None:
 
 class _WorkerServer(Server):
     """The server of a worker. Signals of a terminal or a service manager may reach all processes, and the
-    parent forwards its own: here SIGTERM only begins the shutdown and never hurries it."""
+    parent forwards its own; so here SIGTERM only begins the shutdown and never hurries it."""
 
     def __init__(self, app: Starlette, settings: Settings, control: socket.socket) -> None:
         super().__init__(app, settings, shared=False)
@@ -149,7 +149,7 @@ class _WorkerServer(Server):
             return
         except OSError:
             commands = b""
-        if not commands:  # the parent has died: its successor needs the port
+        if not commands:  # the parent has died, and its successor needs the port
             asyncio.get_running_loop().remove_reader(self._control)
             commands = RETIRE
         for command in commands:

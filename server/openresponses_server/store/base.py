@@ -199,7 +199,7 @@ class ConversationStore(Protocol):
         ...
 
     async def sweep(self, now: float) -> int:
-        """Delete the conversations that had expired at `now`; Returns how many."""
+        """Delete the conversations that had expired at `now`. Returns how many."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""A provider without a server: upstreams, stores and limits in the caller's event loop."""
+"""A provider without a server: upstreams, stores and limits run in the caller's event loop."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _NO_HEADERS: Final[Mapping[str, str]] = {}
 
 
 class ServiceBackend:
-    """Answers requests of one owner with the models of a service that is running."""
+    """Answers the requests of one owner with the models of a running service."""
 
     def __init__(self, service: Service, owner: str = NOBODY) -> None:
         self._service = service
@@ -38,9 +38,11 @@ class ServiceBackend:
     async def stream(
         self, request: CreateResponse, cancel: Cancellation | None = None
     ) -> AsyncGenerator[Event]:
-        """The events of one response. After `cancel`, or when it is closed, the response is cancelled.
+        """Yield the events of one response. After `cancel`, or when the generator is closed, the response is
+        cancelled.
 
-        Raises InvalidRequestError and HttpError for what is refused or fails before the first event.
+        Raises InvalidRequestError and HttpError for a request that is refused or fails before the first
+        event.
         """
         name = f"req_{secrets.token_hex(12)}"
         prepared = Received(request, _NO_HEADERS, name, self._owner, input_param="messages")

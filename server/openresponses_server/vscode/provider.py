@@ -1,7 +1,7 @@
 """`LanguageModelChatProvider`: VS Code's provider interface for any model (RFC 016's façade).
 
-The chat becomes a request, a `Backend` answers it with events, `process_stream` turns these into parts, and
-`UsageTracker` counts.
+The chat becomes a request, a `Backend` answers it with events, `process_stream` converts these to parts, and
+`UsageTracker` counts the usage.
 """
 
 from __future__ import annotations
@@ -67,9 +67,9 @@ class LanguageModelChatProvider:
     """A provider of the models of `listing`, answered by `backend`. Messages, tools and options are VS
     Code's, as structs of `openresponses_bridge.dialects.vscode` or as their JSON.
 
-    `failures`: what fails after the first part ends in a line of text, or is raised. `tracker` counts, each
-    response as an agent of its own; `tokens` estimates. `trace` gets a line for each event of an
-    answer: the kinds of parts that it made, never content.
+    `failures` says whether a failure after the first part becomes a line of text or is raised. `tracker`
+    counts usage, each response as an agent of its own; `tokens` estimates tokens. `trace` gets a line for
+    each event of an answer: the kinds of parts that it made, never content.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class LanguageModelChatProvider:
         self._failures: Failures = options.get("failures", "text")
         self._trace = options.get("trace")
         self._conversations: OrderedDict[str, str] = OrderedDict()
-        """Marker → digest of the chat that it stands for, including the answer."""
+        """Marker → digest of the chat that it stands for, with the answer."""
 
     def on_did_change_language_model_chat_information(
         self, callback: Callable[[int], None]
@@ -95,7 +95,7 @@ class LanguageModelChatProvider:
         return self._listing.on_change(callback)
 
     async def provide_language_model_chat_information(self, *, refresh: bool = False) -> list[Information]:
-        """The models, listed again at most once a minute, or now with `refresh`."""
+        """Return the models, listed again at most once a minute, or now with `refresh`."""
         return [model.information() for model in await self._listing.enriched(refresh=refresh)]
 
     async def provide_token_count(
@@ -153,8 +153,8 @@ class LanguageModelChatProvider:
         recording: _RecordingProgress,
         cancel: Cancellation | None,
     ) -> StreamResult:
-        """The answer to what is new since the marker, where the server still has what it names; else to the
-        whole chat."""
+        """Return the answer to what is new since the marker, if the server still has what the marker names;
+        otherwise to the whole chat."""
         rest = self._continuation(chat, whole)
         if rest is not None:
             try:
@@ -182,7 +182,8 @@ class LanguageModelChatProvider:
         return await process_stream(self._backend.stream(request, cancel), recording, cancel, decoder=decoder)
 
     def _continuation(self, chat: ChatRequest, whole: CreateResponse) -> CreateResponse | None:
-        """The request for what follows the last marker, if that was given after just what comes before."""
+        """Return the request for what follows the last marker, if the chat before the marker is the one that
+        it was given for; else None."""
         marked, _ = from_vscode(chat, use_markers=True)
         known = self._conversations.get(marked.previous_response_id or "")
         if known is None or not marked.input:
@@ -198,7 +199,7 @@ class LanguageModelChatProvider:
 
 
 class _RecordingProgress:
-    """Passes parts on, and keeps them."""
+    """Passes parts on, and records them."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress

@@ -16,8 +16,8 @@ from openresponses_server.vscode.provider import LanguageModelChatProvider, Prov
 
 
 def over_server(client: OpenResponsesClient, **options: Unpack[ProviderOptions]) -> LanguageModelChatProvider:
-    """A provider of the models that the client's server lists, which answers. The client stays the caller's
-    to close."""
+    """Return a provider of the models that the client's server lists and answers for. The caller has to close
+    the client."""
     server = client.server
     spoken = DialectOptions(RESPONSES.side.options)
     only = Configured(UpstreamSettings(), server.name, server, RESPONSES, spoken, Sealer())

@@ -1,5 +1,5 @@
 """The VS Code extension as a `.vsix`: a zip of its files, with a manifest and their media types (Open
-Packaging Conventions), as VS Code installs it. The same files make the same bytes."""
+Packaging Conventions), as VS Code installs it. The same files always give the same bytes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from xml.sax.saxutils import escape, quoteattr
 
 import msgspec
 
-_EPOCH: Final = (1980, 1, 1, 0, 0, 0)  # the first time that a zip can say
+_EPOCH: Final = (1980, 1, 1, 0, 0, 0)  # the first time that a zip can have
 _MEDIA_TYPES: Final = {
     "js": "application/javascript",
     "json": "application/json",
@@ -55,7 +55,7 @@ _SHOWN: Final = {"LICENSE.txt": "License", "icon.png": "Icon"}
 
 
 def extension_files() -> dict[str, bytes]:
-    """The extension's files by their paths in it, in order."""
+    """Return the extension's files by their paths in it, in order."""
     return dict(sorted(_below(resources.files("openresponses_server.vscode") / "extension", "")))
 
 
@@ -66,7 +66,7 @@ def vsix_name(files: dict[str, bytes]) -> str:
 
 
 def published(files: dict[str, bytes], repository: str) -> dict[str, bytes]:
-    """The files with the address of the repository in `package.json`, which marketplaces link to."""
+    """Return the files, with the address of the repository in `package.json`, to which marketplaces link."""
     package = msgspec.json.decode(files["package.json"])
     package["repository"] = {"type": "git", "url": f"{repository}.git"}
     text = msgspec.json.format(msgspec.json.encode(package), indent=2) + b"\n"
@@ -74,7 +74,7 @@ def published(files: dict[str, bytes], repository: str) -> dict[str, bytes]:
 
 
 def vsix(files: dict[str, bytes]) -> bytes:
-    """The package of these files, of which `package.json` says what it is."""
+    """Return the package of these files, which `package.json` describes."""
     package = msgspec.json.decode(files["package.json"])
     packed = {
         "extension.vsixmanifest": _manifest(package, files).encode(),
@@ -127,7 +127,7 @@ def _manifest(package: dict[str, Any], files: dict[str, bytes]) -> str:
 
 
 def _properties(package: dict[str, Any]) -> dict[str, str]:
-    """What marketplaces read of `package.json`, under their names."""
+    """Return what marketplaces read from `package.json`, under their names."""
     code, services = "Microsoft.VisualStudio.Code", "Microsoft.VisualStudio.Services"
     properties = {
         f"{code}.Engine": package["engines"]["vscode"],

@@ -54,7 +54,7 @@ HEADERS: Final = {
 
 
 class PageFile(Struct, frozen=True):
-    """A file of the page; `tag` names what it contains."""
+    """A file of the page; `tag` identifies its content."""
 
     data: bytes
     kind: str
@@ -63,7 +63,7 @@ class PageFile(Struct, frozen=True):
 
 @cache
 def files() -> dict[str, PageFile]:
-    """All files of the page, by their names below `/inspector/`. Nothing else is served."""
+    """Return all files of the page, by their names below `/inspector/`. Nothing else is served."""
     found = {"dialects.js": _file(_dialects(), ".js"), "secrets.js": _file(_secrets(), ".js")}
     waiting = [("", resources.files(__name__))]
     while waiting:
@@ -83,13 +83,13 @@ def _file(data: bytes, suffix: str) -> PageFile:
 
 
 def _dialects() -> bytes:
-    """The script that has the dialects of captures, for the page's list."""
+    """Return the script with the dialects of captures, for the page's list."""
     names = encode(["auto", *(each.name for each in TABLE)])
     return b"// What a capture may be in.\n\nexport const DIALECTS = %b;\n" % names
 
 
 def _secrets() -> bytes:
-    """The script that has the words in names of secret fields, which the page masks in what it exports."""
+    """Return the script with the words in names of secret fields, which the page masks in what it exports."""
     return (
         b"// What the name of a secret has in it.\n\nexport const SECRET_NAME = /%b/;\n"
         % SECRET_WORDS.encode()
@@ -97,4 +97,4 @@ def _secrets() -> bytes:
 
 
 is_page: Final = re.compile(rf"{HOME}|(?!{DATA}){ROOT}(/.*)?", re.DOTALL).fullmatch
-"""Whether a path belongs to the page, which everyone may read; `/` redirects to it."""
+"""Matches the paths of the page, which everyone may read; `/` redirects to it."""

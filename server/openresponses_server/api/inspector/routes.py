@@ -75,7 +75,7 @@ _ECHOED: Final = (
     "store",
     "background",
 )
-"""Fields of a request that its response repeats."""
+"""The fields of a request that its response repeats."""
 _LONGEST_FILTER: Final = 200  # characters of a filter
 _MOST_ROWS: Final = 100
 _DEFAULT_ROWS: Final = 50
@@ -84,7 +84,8 @@ _LONGEST_LABEL: Final = 120  # characters
 
 async def listed(request: Request) -> Response:
     """The key's own responses, the newest first: `status`, `model`, `search`, `since` and `until` (in Unix
-    seconds) narrow them, `after` goes on; `conversation` lists the turns up to that response instead."""
+    seconds) select some of them, `after` continues the list; `conversation` lists the turns up to that
+    response instead."""
     service, owner, asked = service_of(request), request.state.owner, request.query_params
     for name, value in asked.items():
         if len(value) > _LONGEST_FILTER:
@@ -150,15 +151,15 @@ async def context(request: Request) -> Response:
 
 
 class CostRequest(Struct, frozen=True):
-    """The usage of a response, as it says it, and its model."""
+    """The reported usage of a response, and its model."""
 
     model: str
     usage: Usage
 
 
 async def cost(request: Request) -> Response:
-    """The cost of a response by the prices of now, and that of each of its rounds; null where it is not
-    known. Counts that can't be ones are taken as the nearest that can."""
+    """The cost of a response by the prices of now, and that of each of its rounds; null if it is not known. A
+    count that is out of range is replaced by the nearest one within it."""
     service = service_of(request)
     asked = await read_json(request, service, _decode_cost)
     check_access(asked.model)
@@ -189,7 +190,7 @@ def _decode_cost(body: bytes) -> CostRequest:
 
 
 def _names_upstream(service: Service, model: str) -> list[str]:
-    """The names that a model may have upstream; its own if it is not served any more."""
+    """Return the names that a model may have upstream; its own if it is not served any more."""
     try:
         target = service.router.resolve(model)
     except (HttpError, InvalidRequestError):
@@ -198,7 +199,7 @@ def _names_upstream(service: Service, model: str) -> list[str]:
 
 
 def _request_entries(asked: CreateResponse, count: Any, model: str) -> list[dict[str, Any]]:
-    """The entries for the instructions and tools of the request."""
+    """Return the entries for the instructions and tools of the request."""
     nothing = CreateResponse()
     frame = count(nothing, [], model)
     entries = []
@@ -237,7 +238,7 @@ def _context_entry(origin: str, kind: str, label: str, value: Any, tokens: int) 
     }
 
 
-# A stream as lines of JSON for the inspector, each event with what is wrong with it (see
+# A stream as lines of JSON for the inspector, each event with the findings about it (see
 # `observation/recordings/observing.py`).
 
 LINES_TYPE = b"application/x-ndjson"
@@ -265,7 +266,7 @@ class ObservedForm:
 
 
 class ObservedFrames:
-    """Turns chunks of server-sent events into observed lines, each with the time of its chunk since `began`,
+    """Converts chunks of server-sent events to observed lines, each with the time of its chunk since `began`,
     or since the first chunk."""
 
     def __init__(self, *reports: Diagnostics, began: float | None = None) -> None:
@@ -274,12 +275,12 @@ class ObservedFrames:
         self._began = began
 
     def feed(self, data: bytes) -> bytes:
-        """The lines of the frames that are complete."""
+        """Return the lines of the frames that are complete."""
         at = self._elapsed()
         return b"".join([self._observer.frame(frame, at) for frame in self._frames.feed(data)])
 
     def close(self) -> bytes:
-        """The last line."""
+        """Return the last line."""
         return self._observer.close(self._elapsed())
 
     def _elapsed(self) -> float:
@@ -291,8 +292,8 @@ class ObservedFrames:
 async def observed_frames(
     pieces: AsyncIterator[bytes], after: int, began: float | None = None
 ) -> AsyncIterator[bytes]:
-    """The lines of a stored stream whose events have a number above `after`. The events before are read as
-    well, since what is wrong with an event depends on them."""
+    """Yield the lines of a stored stream whose events have a number above `after`. Earlier events are read as
+    well, since the findings about an event depend on them."""
     lines, left = ObservedFrames(began=began), after + 1
     async for piece in pieces:
         made, start = lines.feed(piece), 0
@@ -303,16 +304,17 @@ async def observed_frames(
     yield lines.close()
 
 
-# `/inspector/v1/`: what the inspector's page shows, as lines of JSON, with the key of its user.
+# `/inspector/v1/`: what the inspector's page shows, as lines of JSON, for its user's key.
 
 _CAPTURE_TYPE: Final = "application/octet-stream"
-_CHUNK_SIZE: Final = 64 * 1024  # bytes of lines that are made at once
-_EXPANDS: Final = 24  # times: each byte of a capture takes half a microsecond or more, however it was sent
-_PAYLOAD_VALUES: Final = 50_000  # an event of a response with thousands of items has as many
+_CHUNK_SIZE: Final = 64 * 1024  # bytes of lines that are made in one step
+_EXPANDS: Final = 24  # times; each byte of a capture takes at least 0.5 µs, even if sent compressed
+_PAYLOAD_VALUES: Final = 50_000  # as many as in an event of a response with thousands of items
 
 
 async def create(request: Request) -> ASGIApp:
-    """`POST /inspector/v1/responses`: as `/v1/responses`, always streamed. Times count from here."""
+    """`POST /inspector/v1/responses`: as `/v1/responses`, always streamed. Times are since the request was
+    received."""
     began = time.perf_counter()
     service = service_of(request)
     asked = replace(await read_json(request, service, decode_request), stream=True)
@@ -386,7 +388,8 @@ def _payload_limits(limits: Limits) -> Limits:
 
 
 async def _chunks(first: bytes, ended: bool, lines: Iterator[bytes]) -> AsyncIterator[bytes]:
-    """The chunks, each made when it is asked for: nothing is done for a client that has disconnected."""
+    """Yield the chunks, each made when it is requested, so that nothing is done for a client that has
+    disconnected."""
     yield first
     while not ended:
         piece, ended = await on_thread(partial(_next_chunk, lines), begun=True)
@@ -395,8 +398,8 @@ async def _chunks(first: bytes, ended: bool, lines: Iterator[bytes]) -> AsyncIte
 
 
 def _with_failure(lines: Iterator[bytes]) -> Iterator[bytes]:
-    """The lines; an error becomes the last one. Raises
-    UnreadableCapture if there is no line before the error."""
+    """Yield the lines; an error becomes the last one. Raises UnreadableCapture if there is no line before the
+    error."""
     begun = False
     try:
         for line in lines:
@@ -409,7 +412,7 @@ def _with_failure(lines: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _next_chunk(lines: Iterator[bytes]) -> tuple[bytes, bool]:
-    """Return some lines as one chunk, and whether they were the last."""
+    """Return some lines as one chunk, and whether they are the last."""
     made: list[bytes] = []
     size = 0
     for each in lines:
@@ -430,8 +433,8 @@ async def page(_request: Request) -> Response:
 
 
 async def home(request: Request) -> Response:
-    """Redirect browsers to the page; 404 for others, but 200 where the head alone is asked for, by which
-    clients look whether a server is here."""
+    """Redirect browsers to the page. Others get 404; but 200 for `HEAD`, by which clients check whether a
+    server is here."""
     headers = {**HEADERS, "vary": "accept"}
     if request.method == "HEAD" and not _wants_html(request):
         return Response(None, 200, headers)
@@ -446,7 +449,7 @@ def _wants_html(request: Request) -> bool:
 
 
 async def file(request: Request) -> Response:
-    """One file of the page; 304 if the browser has it. Its folder is the page, as without the slash."""
+    """One file of the page; 304 if the browser has it. The folder's own path redirects to the page."""
     if not request.path_params["file"]:
         return await page(request)
     found = files().get(request.path_params["file"])

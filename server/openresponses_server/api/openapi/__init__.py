@@ -1,4 +1,4 @@
-"""Our own OpenAPI document: the schemas out of the structs, the operations out of a table."""
+"""Our own OpenAPI document: its schemas are made from the structs, its operations from a table."""
 
 from openresponses_server.api.openapi.document import document
 

@@ -24,7 +24,7 @@ _UNNAMED: Final = {426: "Upgrade Required", 529: "Overloaded"}
 
 
 def document(served: Collection[tuple[str, str]]) -> dict[str, Any]:
-    """The document of those operations, (method, path) each, that are served and described."""
+    """Return the document of those operations, (method, path) each, that are served and described."""
     paths: dict[str, dict[str, Any]] = {}
     described = {key: operation for key, operation in OPERATIONS.items() if key in served}
     for (method, path), operation in described.items():
@@ -47,7 +47,7 @@ def document(served: Collection[tuple[str, str]]) -> dict[str, Any]:
 def _version() -> str:
     try:
         return metadata.version("openresponses-bridge")
-    except metadata.PackageNotFoundError:  # run from its folder, without being installed
+    except metadata.PackageNotFoundError:  # run from its folder without being installed
         return "0"
 
 
@@ -101,7 +101,7 @@ def _success(operation: Operation) -> dict[str, Any]:
 
 
 def _frame(event_schema: str) -> dict[str, Any]:
-    """One frame of a stream, as its fields."""
+    """Return the schema of one frame of a stream, with its fields."""
     data: dict[str, Any] = {"type": "string"}
     if event_schema:
         event = {"type": "string", "contentMediaType": _JSON, "contentSchema": reference(event_schema)}
@@ -131,7 +131,7 @@ async def openapi(request: Request) -> Response:
 
 
 def operations_of(routes: Iterable[BaseRoute]) -> Iterator[tuple[str, str]]:
-    """Yield (method, path) of everything that these routes serve, the document itself aside."""
+    """Yield (method, path) of everything that these routes serve, except the document itself."""
     for route in routes:
         if isinstance(route, WebSocketRoute):
             yield "get", _path(route.path)

@@ -33,14 +33,14 @@ class Operation(Struct, frozen=True, kw_only=True):
     id: str
     summary: str
     answer: type[Any] | None = None
-    """The JSON answer."""
+    """The type of the JSON answer."""
     many: bool = False
-    """It is an array of these."""
+    """True if the answer is an array of these."""
     text: str = ""
     """The content type of an answer that is not JSON."""
     request: type[Any] | None = None
     form: bool = False
-    """The request may be a form (`multipart/form-data`) too."""
+    """True if the request may also be a form (`multipart/form-data`)."""
     parameters: tuple[Parameter, ...] = ()
     events: str = ""
     """The description of a streamed answer."""
@@ -51,7 +51,7 @@ class Operation(Struct, frozen=True, kw_only=True):
     error: type[Any] = ErrorBody
     """The body of a refusal."""
     leads_to: tuple[str, ...] = ()
-    """The operations whose parameter `id` is the `id` of this answer."""
+    """The operations with a parameter `id` that is the `id` of this answer."""
     examples: dict[str, Any] = {}
     description: str = ""
 
@@ -241,7 +241,7 @@ _FORWARDED: Final[tuple[tuple[str, str, str, dict[str, Any]], ...]] = (
 
 
 def _forwarded() -> dict[tuple[str, str], Operation]:
-    """The endpoints whose bodies go on as they are."""
+    """Return the operations whose bodies are passed on unchanged."""
     return {
         ("post", path): Operation(
             id=name,

@@ -33,7 +33,7 @@ from openresponses_bridge.protocol.response import CompactResource, ErrorBody, R
 from openresponses_bridge.protocol.unknown import EXTRA, OURS
 from openresponses_server.api.inspector.routes import CostRequest
 
-# Docstrings of these classes are descriptions in the document.
+# The docstrings of these classes are descriptions in the document.
 
 
 class Model(Struct, frozen=True):
@@ -322,7 +322,7 @@ ROOTS: Final[tuple[type[Any], ...]] = (
 
 
 def _of_apis() -> Iterator[type[Any]]:
-    """The types that the paths of clients' APIs are described by."""
+    """Yield the types that describe the paths of clients' APIs."""
     for surface in surfaces().values():
         yield surface.error_type
         for at in surface.paths:
@@ -331,12 +331,12 @@ def _of_apis() -> Iterator[type[Any]]:
 
 
 def reference(name: str) -> Schema:
-    """A reference to the schema of this name."""
+    """Return a reference to the schema of this name."""
     return {"$ref": _REFERENCE + name}
 
 
 def schemas() -> dict[str, Schema]:
-    """The schemas by the names of their structs; `StreamEvent` is any event of a stream."""
+    """Return the schemas by the names of their structs; `StreamEvent` is any event of a stream."""
     (*_, event), found = msgspec.json.schema_components(
         [*dict.fromkeys([*ROOTS, *_of_apis()]), KnownEvent], ref_template=_REFERENCE + "{name}"
     )
@@ -357,7 +357,7 @@ def schemas() -> dict[str, Schema]:
 
 
 def _without_type(message: Schema) -> Schema:
-    """The schema of a message without `type`, as several clients send it."""
+    """Return the schema of a message without `type`, as several clients send it."""
     kept = {name: schema for name, schema in message["properties"].items() if name != "type"}
     required = [name for name in message["required"] if name != "type"]
     return {
@@ -370,7 +370,7 @@ def _without_type(message: Schema) -> Schema:
 
 
 def _allow_extensions(schema: Schema, slot: vocabulary.Slot) -> None:
-    """Add objects of other types to the unions of a slot; they pass through unchanged."""
+    """Add objects of other types to the unions of a slot, through which they pass unchanged."""
     for union in _unions(schema):
         mapping = union.pop("discriminator")["mapping"]
         kind = {"type": "string", "not": {"enum": sorted(mapping)}}
@@ -387,7 +387,7 @@ def _allow_extensions(schema: Schema, slot: vocabulary.Slot) -> None:
 
 
 def _unions(schema: Any) -> Iterator[Schema]:
-    """The unions within a schema whose members are distinguished by `type`."""
+    """Yield the unions within a schema whose members are distinguished by `type`."""
     if isinstance(schema, dict):
         if "discriminator" in schema:
             yield schema

@@ -1,4 +1,5 @@
-"""The WebSocket transport: one connection, in each of its lanes one response after the other."""
+"""The WebSocket transport: one connection with several lanes, each of which makes one response after the
+other."""
 
 from openresponses_server.http.websocket import PATH
 

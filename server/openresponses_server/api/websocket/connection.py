@@ -54,7 +54,7 @@ INJECT: Final = "response.inject"
 PROCESSED: Final = "response.processed"
 LONGEST_STREAM_ID: Final = 64  # characters
 PENDING_STEERS: Final = 8
-# why input for a response is refused, or could not be sent: code, message
+# why input for a response is refused or could not be sent: code, message
 _INVALID: Final = (
     "invalid_input",
     "`previous_response_id` must be a string, `input` a text or messages of the user's.",
@@ -87,7 +87,7 @@ class MessageHead(Struct, frozen=True):
 
     @property
     def lane(self) -> str | None:
-        """The name of its lane, None for the one without a name. Raises InvalidRequestError."""
+        """The name of the message's lane; None for the lane without a name. Raises InvalidRequestError."""
         name = self.stream_id
         if name is None or (isinstance(name, str) and 0 < len(name) <= LONGEST_STREAM_ID):
             return name
@@ -108,7 +108,7 @@ async def read_head(message: str | bytes, limits: Limits) -> MessageHead:
 
 
 class PendingSteer(Struct, frozen=True):
-    """Accepted input: as it came, as messages, and the memory that it takes."""
+    """Accepted input: as it was received, as messages, and the memory that is reserved for it."""
 
     steer: AcceptedSteer
     input: Any
@@ -117,7 +117,7 @@ class PendingSteer(Struct, frozen=True):
 
 
 def steering_messages(given: Any) -> list[dict[str, Any]] | None:
-    """The input of a `response.steer` as messages; None for anything but the user's."""
+    """Return the input of a `response.steer` as messages; None if it is not the user's."""
     if isinstance(given, str):
         return [{"type": "message", "role": "user", "content": given}] if given else None
     if not isinstance(given, list) or not given or not all(map(_is_of_user, given)):
@@ -136,7 +136,7 @@ def _is_of_user(message: Any) -> bool:
 
 
 def required_input(output: list[Any]) -> list[dict[str, Any]]:
-    """The beginnings of the items with which the client answers the calls of a response."""
+    """Return the items, without the outputs, with which the client has to answer the calls of a response."""
     items = [msgspec.to_builtins(item, enc_hook=enc_hook) for item in output]
     answered = {item.get("call_id") for item in items if item["type"].endswith("_output")}
     found = []
@@ -164,7 +164,7 @@ WAITING: Final = 16
 
 
 def _too_many_lanes() -> HttpError:
-    """Return the error for a connection all streams of which have turns in progress."""
+    """Return the error for a connection on which every stream has turns in progress."""
     return HttpError(
         429,
         f"{LANES} streams of this connection have turns in progress, which is the limit. "
@@ -174,7 +174,7 @@ def _too_many_lanes() -> HttpError:
 
 
 def _too_many_waiting() -> HttpError:
-    """The stream has as many messages waiting as it may have."""
+    """Return the error for a stream in which as many messages wait as may."""
     return HttpError(
         429,
         f"{WAITING} messages wait in this stream, which is the limit.",
@@ -183,9 +183,9 @@ def _too_many_waiting() -> HttpError:
 
 
 class Lane:
-    """A sequence of turns. `waiting` are the messages of those that have not begun, None for one that sends
-    what was said while the response before it was made. Of that input, `steers` waits for the end of the
-    response, `held` for the client's outputs, and `sent` is part of the turn that has begun."""
+    """A sequence of turns. `waiting` has the messages of turns that have not begun, with None for a turn that
+    sends the input which was received during the response before it. Of that input, `steers` waits for the
+    end of the response, `held` for the client's outputs, and `sent` is part of the turn that has begun."""
 
     def __init__(
         self, service: Service, headers: Mapping[str, str], owner: str, send: Send, write: Write
@@ -204,7 +204,7 @@ class Lane:
         return self.turns.busy or bool(self.waiting)
 
     async def close(self) -> None:
-        """The client has left."""
+        """Release everything, since the client has disconnected."""
         self.waiting.clear()
         for each in (*self.steers, *self.held, *self.sent):
             each.reservation.release()
@@ -265,14 +265,14 @@ class Lanes:
             await self._begin(name, message, turns)
 
     async def close(self) -> None:
-        """The client has left."""
+        """Close all lanes, since the client has disconnected."""
         for lane in self._lanes.values():
             await lane.close()
-        self._lanes.clear()  # what they send with refers to this object
+        self._lanes.clear()  # their functions refer to this object
 
     def _cancel(self, name: str | None, head: MessageHead) -> None:
-        """Cancel the lane's current turn. When there is none, nothing is sent: the message may have crossed
-        the turn's end, and a reply would be mistaken for the next turn's."""
+        """Cancel the lane's current turn. If there is none, nothing is sent: the message may have crossed the
+        turn's end, and a reply would be mistaken for the next turn's."""
         lane = self._lanes.get(name)
         if lane is not None:
             lane.turns.cancel(head.response_id if isinstance(head.response_id, str) else None)
@@ -307,8 +307,8 @@ class Lanes:
         await lane.send(encode(ResponseSteerAccepted(steer, self._next_answer())))
 
     async def _inject(self, message: str | bytes) -> None:
-        """Give the items back, which their client then sends in another request: responses that are made here
-        have no agents that wait. Raises InvalidRequestError for a message that is not JSON."""
+        """Give the items back; their client then sends them in another request, since no response that is
+        made here has agents that wait. Raises InvalidRequestError for a message that is not JSON."""
         given = await decode_body(message, self._service.settings.limits, request_object)
         wanted = given.get("response_id")
         named = [each for each in self._lanes.values() if wanted and each.turns.response_id == wanted]
@@ -339,8 +339,8 @@ class Lanes:
             await lane.send(encode(pending))
 
     def _settle(self, lane: Lane, turns: TaskGroup) -> None:
-        """The lane's response has ended: the input that it was given meanwhile is sent to the model in a turn
-        of its own, waits for the client's outputs, or is given back."""
+        """Handle the end of the lane's response: the input that was received meanwhile is sent to the model
+        in a turn of its own, waits for the client's outputs, or is given back."""
         steers, lane.steers = lane.steers, []
         ended = lane.turns.ended
         if ended is None or ended.status != "completed":
@@ -353,11 +353,11 @@ class Lanes:
             lane.waiting.appendleft((None, Reservation(self._service.available.budget, self._owner)))
 
     async def _message_of(self, lane: Lane, message: str | bytes | None) -> str | bytes:
-        """The message of the lane's next turn, with the input that was said before it."""
+        """Return the message of the lane's next turn, with the input that was received before it."""
         limits = self._service.settings.limits
         if message is None:
             assert lane.turns.message is not None
-            before: dict[str, Any] = {}  # which is refused, as is what can't be read while the server stops
+            before: dict[str, Any] = {}  # refused, as is one that can't be read while the server stops
             with suppress(BridgeError):
                 before = await decode_body(lane.turns.message, limits, request_object)
             said = [each for steer in lane.sent for each in steer.messages]
@@ -379,7 +379,7 @@ class Lanes:
             given = [{"type": "message", "role": "user", "content": given}]
         said = [each for steer in held for each in steer.messages]
         if not isinstance(given, list | None):
-            return message  # which is refused
+            return message  # it is refused
         return encode(value | {"input": [*said, *(given or ())]})
 
     async def _begin(self, name: str | None, message: str | bytes, turns: TaskGroup) -> None:
@@ -429,9 +429,9 @@ class Lanes:
             self._scopes.discard(scope)
 
     def cancel_turns(self) -> None:
-        """Cancel what runs, and what is started from now on. Each task has a scope of its own, in which it
-        ends without an error: of a task that a group cancels, all that it had in hand stays until the next
-        garbage collection."""
+        """Cancel the tasks that run, and those that are started from now on. Each task has a scope of its
+        own, in which it ends without an error: the objects of a task that its group cancels stay until the
+        next garbage collection."""
         self._has_left = True
         for scope in self._scopes:
             scope.cancel()
@@ -459,7 +459,7 @@ class Lanes:
 
     def _lane(self, name: str | None, turns: TaskGroup) -> Lane | None:
         """The lane of this name, moved to the end; None at the limit. A new lane evicts the longest idle one,
-        with its memory; what was said there and still waits is given back."""
+        with its memory; input that still waits there is given back."""
         lane = self._lanes.get(name)
         if lane is None:
             if len(self._lanes) >= LANES:
@@ -501,7 +501,7 @@ class Lanes:
 
 
 def _no_upgrade() -> HttpError:
-    """The WebSocket was asked for without an upgrade."""
+    """Return the error for a WebSocket that was requested without an upgrade."""
     return HttpError(
         426,
         "GET /v1/responses is the WebSocket transport: ask for an upgrade, or POST the request.",
@@ -559,7 +559,7 @@ class ResponsesWebSocket:
         self._expired = False
         self._ended = False
         self._reason = limit_reached(service.settings.websocket_limit)
-        """Why messages are refused after the deadline."""
+        """The error with which messages are refused after the deadline."""
 
     async def serve(self) -> None:
         """Serve until either side closes the connection."""
@@ -571,7 +571,7 @@ class ResponsesWebSocket:
         finally:
             with CancelScope(shield=True):
                 await self._lanes.close()
-            del self._lanes  # which refers to this object
+            del self._lanes  # it refers to this object
 
     async def _listen(self, turns: TaskGroup) -> None:
         while True:
@@ -586,7 +586,7 @@ class ResponsesWebSocket:
                 await self._handle_message(message, turns)
 
     async def _receive(self) -> Message | None:
-        """The next message, None when the connection's time is over."""
+        """Return the next message; None when the connection's time is over."""
         if self._expired:
             return await self._socket.receive()
         with CancelScope(deadline=self._deadline) as self._receiving:
@@ -595,7 +595,7 @@ class ResponsesWebSocket:
         return None
 
     def _leave(self) -> None:
-        """The server drains: the current turns are the last ones."""
+        """Accept no more turns than the current ones, since the server drains."""
         if not self._expired:
             self._reason = shutting_down()
             self._deadline = -math.inf
@@ -611,7 +611,8 @@ class ResponsesWebSocket:
             await self._lanes.handle_message(data, turns)
 
     def _check_message(self, data: str | bytes) -> BridgeError | None:
-        """Return why a message is refused regardless of its content; None when it is accepted."""
+        """Return the reason for which a message is refused regardless of its content; None if it is
+        accepted."""
         limit = self._settings.max_body_bytes
         if len(data) > limit or (isinstance(data, str) and not data.isascii() and len(data.encode()) > limit):
             return too_large(limit)
@@ -629,7 +630,7 @@ class ResponsesWebSocket:
                 await self._socket.close(_RESTART_CLOSE if self._gate.leaving else _LIMIT_CLOSE)
 
     async def _send(self, data: bytes) -> None:
-        """Send a message; a disconnect is ignored here and noticed by `_listen`."""
+        """Send a message. A disconnect is ignored here and noticed by `_listen`."""
         # after a message that could not be sent, Starlette raises RuntimeError for any other
         if self._socket.application_state is WebSocketState.CONNECTED:
             with suppress(WebSocketDisconnect, OSError):

@@ -22,8 +22,8 @@ from openresponses_server.store.history import (
 
 
 class ConnectionMemory:
-    """The latest response with all that led to it, so that a turn with `store: false` can be continued on the
-    same connection. A stored response is looked up again, because it may have been deleted. The memory is
+    """The latest response with everything before it, so that a turn with `store: false` can be continued on
+    the same connection. A stored response is looked up again, because it may have been deleted. The memory is
     limited by `available` and the owner's budget: a larger conversation is evicted, and can be continued only
     if it is stored."""
 
@@ -41,7 +41,7 @@ class ConnectionMemory:
         self._reservation.release()
 
     def close(self) -> None:
-        """Release the memory: the connection has ended."""
+        """Release the memory when the connection has ended."""
         self._clear()
 
     def is_latest(self, response_id: str | None) -> bool:
@@ -64,9 +64,9 @@ class ConnectionMemory:
         before: Conversation,
         upstream: UpstreamResponse | None = None,
     ) -> None:
-        """Remember the latest response with its request and the conversation before. `upstream` is the
+        """Remember the latest response with its request and the conversation before it. `upstream` is the
         response as the upstream stores it."""
-        if request.conversation is not None:  # it has what is to be remembered
+        if request.conversation is not None:  # the conversation has what is to be remembered
             self._clear()
             return
         if request.previous_response_id is None or request.previous_response_id != self._id:
@@ -83,7 +83,7 @@ class ConnectionMemory:
             self._unstored = self._unstored.with_turns(turns, size)
 
     def _reserve(self, size: int) -> bool:
-        """Reserve so many bytes; whether that was possible."""
+        """Reserve this number of bytes. Returns whether that was possible."""
         if size > self._available.conversation:
             return False
         self._reservation.release()
@@ -99,7 +99,7 @@ class ConnectionMemory:
             self._clear()
 
     async def resolve(self, store: ResponseStore, request: CreateResponse) -> Continued:
-        """The request and what came before it. What it refers to may be remembered or stored.
+        """Return the request and the conversation before it. What it refers to may be remembered or stored.
 
         Raises HttpError `previous_response_not_found`, `conversation_not_found` and `item_not_found`, 429
         when too much is in memory, and TooLarge, also when a turn that is not stored would make the
@@ -119,7 +119,7 @@ class ConnectionMemory:
     async def _load_history(
         self, store: ResponseStore, request: CreateResponse, reservation: Reservation
     ) -> Conversation:
-        """The conversation from memory, else from the store if the request is stored too."""
+        """Return the conversation from memory, or from the store if the request is stored too."""
         wanted = request.previous_response_id
         if request.conversation is not None:
             return await items_of_conversation(store, request, self._owner, self._available, reservation)

@@ -1,8 +1,9 @@
-"""The turns of one connection: a message in, the events of its response out, the memory kept.
+"""The turns of one connection: a turn receives a message, sends the events of its response, and keeps the
+memory.
 
-An error that ends a turn is sent once. Before the stream has begun it is the error envelope; after
-that it is `response.failed` with the partial output, in the place of the `error` event that a stream has
-before it: on a WebSocket an `error` ends the turn, and what would follow it would be taken for the next.
+An error that ends a turn is sent once. Before the stream has begun it is the error envelope; after that it is
+`response.failed` with the partial output, instead of the `error` event that a stream has before it: on a
+WebSocket an `error` ends the turn, and an event after it would be taken for one of the next turn.
 """
 
 from __future__ import annotations
@@ -66,11 +67,11 @@ Send = Callable[[bytes], Awaitable[None]]
 """Sends one whole message. If it is cancelled, nothing was sent."""
 
 _TERMINAL: Final = frozenset(kind.__struct_config__.tag for kind in TERMINAL_EVENTS)  # type: ignore[attr-defined]
-_MESSAGES_PER_YIELD: Final = 64  # messages of one piece after which other connections have their turn
+_MESSAGES_PER_YIELD: Final = 64  # messages of one piece after which other connections get their turn
 
 
 class TurnStream:
-    """Sends each event of `run` once, with `write` if that need not wait. The first message has the
+    """Sends each event of `run` once, with `write` where that need not wait. The first message has the
     `headers` that an HTTP answer of this run would have. `before_end` is called before the last message is
     sent, `after_end` after it."""
 
@@ -92,16 +93,16 @@ class TurnStream:
         self._ending = False
         self._loop = asyncio.get_running_loop()
         self.sent_at = self._loop.time()
-        """When something was last sent, on the event loop's clock."""
+        """The time at which something was last sent, on the event loop's clock."""
 
     def deliver_now(self, batch: Batch) -> Awaitable[None] | None:
-        """Write events if that need not wait; else returns what sends the rest."""
+        """Write events if that need not wait; otherwise return an awaitable that sends the rest."""
         if not batch.last and not self._headers and self._write_now(batch.events):
             return None
         return self.deliver(batch)
 
     async def deliver(self, batch: Batch) -> None:
-        """Send events, without those that were already sent before an interruption."""
+        """Send events, except those that were sent before an interruption."""
         if batch.last:
             self._end()
         for event in without_error(batch.events) if batch.last else batch.events:
@@ -111,7 +112,7 @@ class TurnStream:
             self._after_end()
 
     def _write_now(self, events: Iterable[Event]) -> bool:
-        """Write events in order until one would have to wait; returns whether all were written."""
+        """Write events in order until one would have to wait. Returns whether all were written."""
         for event in events:
             if not self._write(encode(event)):
                 return False
@@ -166,7 +167,7 @@ class TurnStream:
 
 
 def without_error(events: list[Event]) -> list[Event]:
-    """The last events of a turn, with `response.failed` in the place of the `error` before it."""
+    """Return the last events of a turn, with `response.failed` instead of the `error` before it."""
     if len(events) < 2 or not isinstance(events[-2], ErrorEvent):
         return events
     failed = events[-1]
@@ -188,14 +189,14 @@ def _stream_interrupted(run: Run) -> HttpError:
 
 
 _log = structlog.get_logger(__name__)
-# fields that a message may have and that have no meaning here (specification, "WebSocket")
+# fields that a message may have and that mean nothing here (specification, "WebSocket")
 _IGNORED_FIELDS: Final = {"stream": None, "stream_options": None, "background": None, "restart": None}
 
 
 class TurnRunner:
-    """Runs the turns of one lane: `begin`, then `run_turn`, for each message. `busy` from `begin` until the
-    turn's last message has been sent. `write` sends only what can be sent without waiting; `memory` has the
-    response that a turn may continue."""
+    """Runs the turns of one lane: `begin`, then `run_turn`, for each message. `busy` is True from `begin`
+    until the turn's last message has been sent. `write` sends only what can be sent without waiting; `memory`
+    has the response that a turn may continue."""
 
     def __init__(
         self,
@@ -220,9 +221,9 @@ class TurnRunner:
         self.message: str | bytes | None = None
         """The message of the last turn that has begun."""
         self.steerable = True
-        """Whether that turn can be continued with input that was sent meanwhile: no compaction can."""
+        """True if that turn can be continued with input that was sent meanwhile; False for a compaction."""
         self.ended: Response | None = None
-        """The response of the last turn, when it has ended; None for a refused turn."""
+        """The response of the last turn, once it has ended; None for a refused turn."""
 
     @property
     def response_id(self) -> str | None:
@@ -246,8 +247,8 @@ class TurnRunner:
         *,
         refusal_is_sent: bool = True,
     ) -> bool:
-        """Run one turn; returns whether its response was created. Any failure is reported to the client, but
-        not a refusal if that is not to be sent. The turn may continue a response that one of `others`
+        """Run one turn. Returns whether its response was created. Any failure is reported to the client,
+        except a refusal if `refusal_is_sent` is False. The turn may continue a response that one of `others`
         remembers."""
         self.message, self._refusal_is_sent = message, refusal_is_sent
         request_id = f"req_{secrets.token_hex(12)}"
@@ -275,13 +276,13 @@ class TurnRunner:
         return self._run is not None and self._run is not before and self._run.client.last_sent >= 0
 
     async def close(self) -> None:
-        """The client has left."""
+        """Abandon the run, since the client has disconnected."""
         self._memory.close()
         if self._run is not None:
             await self._run.abandon()
 
     def cancel(self, response_id: str | None) -> None:
-        """Cancel the current turn if it makes this response; with None, whichever it makes."""
+        """Cancel the current turn if it makes this response; any turn if `response_id` is None."""
         run = self._run if self.busy else None
         if run is None or run.translation.ended:
             self._cancelled = self._cancelled or response_id is None  # the run has not begun
@@ -341,7 +342,7 @@ class TurnRunner:
             self._memory.remember(request, response, before, upstream)
 
     async def _send_keepalives(self, run: Run, stream: TurnStream) -> None:
-        """Send keep-alives while no events come."""
+        """Send keep-alives while there are no events."""
         interval = self._service.settings.keep_alive
         while True:
             quiet = anyio.current_time() - stream.sent_at
@@ -352,8 +353,8 @@ class TurnRunner:
             await anyio.sleep(interval)
 
     async def _prewarm(self, received: Received, before: Conversation) -> str:
-        """Codex's prewarm: the input is remembered, and stored if requested, and a connection to the upstream
-        is opened for what comes next; nothing is sent there, nothing is generated."""
+        """Handle Codex's prewarm: the input is remembered, and stored if requested, and a connection to the
+        upstream is opened for the next turn. Nothing is sent there, and nothing is generated."""
         request = received.body
         target = target_of(self._service, request.model, self._owner)
         received = read_headers(received, self._service)
@@ -398,8 +399,8 @@ class TurnRunner:
         self._finish()
 
     async def _previous_id_of(self, message: str | bytes) -> str | None:
-        """The response that a message, however broken, meant to continue; None for one that is beyond the
-        limits, or comes too late to be read."""
+        """Return the id of the response that a message, even a broken one, should continue; None for a
+        message that exceeds the limits, or that the server no longer reads because it stops."""
         try:
             value = await decode_body(message, self._service.settings.limits, decode_json)
         except (WireError, BridgeError):

@@ -1,11 +1,11 @@
-"""Approvals of calls: what a client approved is what runs, and it runs once.
+"""Approvals of calls: exactly what a client approved runs, and it runs once.
 
 The id of an `mcp_approval_request` is signed over the call that it asks about: its owner, server, tool as it
-was described, and arguments. So an approval holds whether the request is stored, in a conversation, or sent
-back by a client that keeps everything itself, and after a restart and on another worker; and one that is
-shown for another call is refused, as is one for a tool whose description has changed since. The id has the
-time of the request: an approval that is older than a day is refused, and the store remembers for as long
-which were used, whether or not it has their responses.
+was described, and arguments. So an approval is valid whether the request is stored, in a conversation, or
+sent back by a client that keeps everything itself; also after a restart and on another worker. One that is
+given for another call is refused, as is one for a tool whose description has changed since. The id has the
+time of the request: an approval is refused after a day, for which the store records its use, whether or not
+it has the response.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import msgspec
 from openresponses_bridge.protocol.unknown import Unknown
 
 SECONDS: Final = 24 * 3600.0
-"""How long an approval can be given after it was asked for."""
+"""Seconds for which an approval can be given after its request."""
 PREFIX: Final = "mcpr_"
 _TIME_DIGITS: Final = 8  # of seconds since the epoch, in hex
 _NONCE_BYTES: Final = 8
@@ -29,7 +29,7 @@ _SIGNATURE_BYTES: Final = 16
 _LENGTH: Final = len(PREFIX) + _TIME_DIGITS + 2 * (_NONCE_BYTES + _SIGNATURE_BYTES)
 
 UseOnce = Callable[[str, float], Awaitable[bool]]
-"""`ResponseStore.use_once`."""
+"""The type of `ResponseStore.use_once`."""
 
 
 class Approvals:
@@ -38,14 +38,14 @@ class Approvals:
     def __init__(
         self, keys: Callable[[], Sequence[bytes]], use_once: UseOnce, clock: Callable[[], float] = time.time
     ) -> None:
-        """`keys` gives the key that signs, and then others that did; it is called when they are first
+        """`keys` returns the key that signs, followed by earlier ones; it is called when they are first
         needed."""
         self._keys = keys
         self._use_once = use_once
         self._clock = clock
 
     def request_id(self, *call: str) -> str:
-        """An id for the request to approve this call, whose parts are texts."""
+        """Return an id for the request to approve this call, given by texts."""
         begun = f"{int(self._clock()):0{_TIME_DIGITS}x}{secrets.token_hex(_NONCE_BYTES)}"
         return f"{PREFIX}{begun}{_signature(self._keys()[0], begun, call)}"
 
@@ -60,8 +60,8 @@ class Approvals:
         return self._clock() - int(begun[:_TIME_DIGITS], 16) <= SECONDS
 
     async def use(self, request_id: str) -> bool:
-        """Use up the approval of this request; return True if its call may run now. It may once, whoever
-        asks, and at whichever worker. Raises Outage."""
+        """Use up the approval of this request. Returns True if its call may run now, which is the case once,
+        whoever asks and on whichever worker. Raises Outage."""
         return await self._use_once(request_id, self._clock() + SECONDS)
 
 
@@ -76,7 +76,8 @@ def granted(answer: Mapping[str, Any]) -> bool:
 
 
 def raw_of(item: Any) -> dict[str, Any]:
-    """The JSON of an item of a hosted tool, with the type as OpenAI names it; empty for any other."""
+    """Return the JSON of an item of a hosted tool, with OpenAI's name of its type; empty for any other
+    item."""
     raw = item.raw if isinstance(item, Unknown) else item
     if not isinstance(raw, dict) or not isinstance(kind := raw.get("type"), str):
         return {}
@@ -90,7 +91,7 @@ class Conversation:
         self.requests: dict[str, dict[str, Any]] = {}
         """The requests, by their ids."""
         self.responses: dict[str, dict[str, Any]] = {}
-        """The answers, by the ids of their requests; of several the first counts."""
+        """The answers, by the ids of their requests; the first of several counts."""
         self.ran: set[str] = set()
         """The ids of the requests whose calls ran."""
         self.listed: dict[str, Any] = {}

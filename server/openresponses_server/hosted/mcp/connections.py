@@ -33,7 +33,7 @@ from openresponses_server.tasks import OWNER, end_tasks, off_loop, retrieve_exce
 
 T = TypeVar("T")
 _log = structlog.get_logger(__name__)
-# The SDK logs what servers send, with their texts, and prints it where nobody set up `logging`.
+# The SDK logs what servers send, with their texts, and prints it if `logging` is not configured.
 logging.getLogger("mcp").addHandler(logging.NullHandler())
 logging.getLogger("mcp").propagate = False
 
@@ -43,14 +43,14 @@ _MOST_PAGES: Final = 100  # of a list
 _LONGEST_NAME: Final = 128  # characters of a tool's name
 _STOPPED: Final = "the server is stopping"
 _FAILED_AGAIN: Final = 2.0  # seconds after a session could not be opened without another attempt
-_IDLE: Final = 300.0  # seconds after which an unused connection that a request named is closed
+_IDLE: Final = 300.0  # seconds after which an unused connection to a server that a request named is closed
 _STOP: Final = 10.0  # seconds for closing a connection
 
 
 class McpFailure(Exception):
-    """A failure of a server or a call, in words for the client and the model. `is_said`: they are the
-    server's own, and may be content. `is_unsent`: the server did not act on this one request, which can be
-    sent in another session."""
+    """A failure of a server or a call, in words for the client and the model. `is_said` is True if the words
+    are the server's own, which may be content; `is_unsent` if the server did not act on this one request,
+    which can then be sent in another session."""
 
     def __init__(
         self,
@@ -62,8 +62,8 @@ class McpFailure(Exception):
         is_unsent: bool = False,
         kind: str = OTHER,
     ) -> None:
-        """`ran`: the tool ran, and its result is this error. `kind` is the `error_type` of what the server
-        has not said."""
+        """`ran` is True if the tool ran, and its result is this error. `kind` is the `error_type` of a
+        failure that the server has not reported."""
         super().__init__(message)
         self.message = message
         self.is_said = is_said or ran
@@ -83,7 +83,7 @@ class McpFailure(Exception):
         return self._kind if self.rpc_code is None else str(self.rpc_code)
 
     def error(self, message: str) -> dict[str, Any]:
-        """The error of an `mcp_call`, with this message, which may be a part of its own."""
+        """Return the error of an `mcp_call` with this message, which may be a part of its own."""
         if self._ran:
             return {"type": "mcp_tool_execution_error", "content": [{"type": "text", "text": message}]}
         return {"type": "mcp_protocol_error", "code": self._code, "message": message}
@@ -104,28 +104,28 @@ class McpTool(Struct, frozen=True, omit_defaults=True):
 
 
 class McpServer(Struct, frozen=True):
-    """A server: how it is reached, and its times in seconds."""
+    """A server: how to connect to it, and its times in seconds."""
 
     label: str
-    """Its name in messages and in the log."""
+    """The server's name in messages and in the log."""
     open: Callable[[Traffic], Transport]
-    """Makes its transport."""
+    """Makes the transport to the server."""
     clean: Callable[[str], str]
-    """Removes the secrets that it is given from what it says."""
+    """Removes the secrets that the server was given from its texts."""
     is_kept: bool = False
-    """The connection is never closed for being idle: the operator configured the server."""
+    """True if the connection is never closed for being idle, since the operator configured the server."""
     start_seconds: float = 30.0
     call_seconds: float = 60.0
     list_seconds: float = 300.0
     where: tuple[str, int] | None = None
-    """Its host and port; None for a program."""
+    """The host and port of the server; None for a program."""
 
 
 class McpConnection:
     """One session with a server."""
 
     def __init__(self, server: McpServer, limits: Limits, owner: str) -> None:
-        """`owner`: whose turn on threads it takes; "" for a server of the operator's."""
+        """`owner` is the one in whose turn its work on threads runs; "" for a server of the operator."""
         self._server = server
         self._limits = limits
         self._changes = 0
@@ -133,7 +133,7 @@ class McpConnection:
         self._closing = asyncio.Event()
         self._ready: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
         self._calls: set[asyncio.Task[Any]] = set()
-        self._listed: tuple[float, int, list[McpTool]] | None = None  # until when, after which change
+        self._listed: tuple[float, int, list[McpTool]] | None = None  # valid until when, after which change
         self._listing: asyncio.Task[list[McpTool]] | None = None
         # in a context of its own: it outlives the request that opens it
         self._context = contextvars.Context()
@@ -142,7 +142,7 @@ class McpConnection:
 
     @property
     def is_usable(self) -> bool:
-        """True if it is open, or still opening."""
+        """True if the connection is open, or still opening."""
         traffic = self._traffic
         return not (
             self._task.done() or traffic.ended.is_set() or traffic.session_lost or self._closing.is_set()
@@ -150,14 +150,14 @@ class McpConnection:
 
     @property
     def failed_to_open(self) -> bool:
-        """True if there never was a session, nor will be."""
+        """True if there never was a session, and never will be."""
         return self._ready.done() and self._ready.exception() is not None
 
     def _record_change(self) -> None:
         self._changes += 1
 
     async def _run(self) -> None:
-        """Open the session, keep it until it is closed or has ended, and end what still waits for it."""
+        """Open the session, keep it until it is closed or has ended, and cancel what still waits for it."""
         starting = asyncio.timeout(self._server.start_seconds)
         try:
             transport = bounded(self._server.open(self._traffic), self._traffic, self._server.clean)
@@ -193,7 +193,7 @@ class McpConnection:
                 await asyncio.wait(calls)
 
     async def _within(self, work: Callable[[Client], Coroutine[Any, Any, T]], seconds: float) -> T:
-        """Run work with the session in a task of its own, within `seconds`. Raises McpFailure."""
+        """Call `work` with the session, in a task of its own, within `seconds`. Raises McpFailure."""
         client = await asyncio.shield(self._ready)
         if not self.is_usable:
             raise McpFailure(self._traffic.reason, is_unsent=True)
@@ -219,7 +219,7 @@ class McpConnection:
         raise self._failure_of(error) from error
 
     def _failure_of(self, error: BaseException) -> McpFailure:
-        """The failure of one request, whose own error it was, whatever has become of the connection."""
+        """Return the failure of one request, for this error of its own, even if the connection has ended."""
         if isinstance(error, MCPError) and self._traffic.is_ours(error.error):
             return McpFailure(error.error.message, is_unsent=self._traffic.is_unsent(error.error))
         if isinstance(error, MCPError) and not self._traffic.ended.is_set():
@@ -232,7 +232,7 @@ class McpConnection:
             until, change, tools = self._listed
             if asyncio.get_running_loop().time() < until and change == self._changes:
                 return tools
-        if self._listing is None or self._listing.done():  # those that come meanwhile get the same list
+        if self._listing is None or self._listing.done():  # requests that come meanwhile get the same list
             self._listing = asyncio.create_task(self._new_list(), context=self._context.copy())
             self._listing.add_done_callback(retrieve_exception)
         return await asyncio.shield(self._listing)
@@ -273,7 +273,7 @@ class McpConnection:
         return 0 < len(name) <= _LONGEST_NAME and name.isprintable() and self._server.clean(name) == name
 
     def _cleaned(self, tools: list[McpTool]) -> list[McpTool]:
-        """The tools without the secrets that their server was given."""
+        """Return the tools without the secrets that their server was given."""
         clean = self._server.clean
         return [
             McpTool(
@@ -286,10 +286,11 @@ class McpConnection:
         ]
 
     async def call(self, name: str, arguments: dict[str, Any]) -> str:
-        """The text of a call's result. Raises McpFailure, also for a result that is an error."""
+        """Return the text of a call's result. Raises McpFailure, also for a result that is an error."""
 
         async def work(client: Client) -> CallToolResult:
-            # not `call_tool`, which holds results to the server's schema, of any cost, in the event loop
+            # not `call_tool`, which validates results against the server's schema, at any cost, in the event
+            # loop
             request = _call_request(name, arguments)
             return await client.session.send_request(request, CallToolResult)
 
@@ -303,8 +304,8 @@ class McpConnection:
 
     @property
     def _described(self) -> Attributes:
-        """The connection in OpenTelemetry's names. The id of a session is not among them: who knows it can
-        take part in the session."""
+        """The connection in OpenTelemetry's names. The session's id is left out, since anybody who knows it
+        can take part in the session."""
         found: Attributes = {"mcp.method.name": "tools/call", "network.transport": "pipe"}
         if self._server.where is not None:
             host, port = self._server.where
@@ -341,8 +342,8 @@ class McpConnection:
 
 
 def _call_request(name: str, arguments: dict[str, Any]) -> CallToolRequest:
-    """Raises McpFailure for a request that the SDK can't encode, by which it would end the session with all
-    other calls."""
+    """Return the request of a call. Raises McpFailure if the SDK can't encode it: trying would end the
+    session with all other calls."""
     try:
         whole = with_whole_characters(arguments)
         request = CallToolRequest(params=CallToolRequestParams(name=name, arguments=whole))
@@ -368,7 +369,7 @@ def _without_secrets(value: Any, clean: Callable[[str], str]) -> Any:
 
 
 def _reason_of(error: BaseException, traffic: Traffic) -> str:
-    """Return the reason in our own words: those of the SDK and of pydantic quote what was received."""
+    """Return the reason in our own words, since those of the SDK and of pydantic quote what was received."""
     if traffic.ended.is_set():
         return traffic.reason
     while isinstance(error, BaseExceptionGroup):
@@ -385,8 +386,8 @@ def _reason_of(error: BaseException, traffic: Traffic) -> str:
 
 
 def text_of(result: CallToolResult) -> str:
-    """The text of a result for a model: texts as they are, of all else what it is, with blank lines between
-    them."""
+    """Return the text of a result for a model: texts unchanged, a description of everything else, with blank
+    lines between them."""
     parts = [_part_of(part) for part in result.content]
     if not parts and result.structured_content is not None:
         return msgspec.json.encode(result.structured_content).decode()
@@ -407,7 +408,7 @@ def _part_of(part: mcp_types.ContentBlock) -> str:
 
 
 class _Shared:
-    """A server's connection, and who uses it."""
+    """A server's connection, and its users."""
 
     def __init__(self, owner: str) -> None:
         self.owner = owner
@@ -418,8 +419,8 @@ class _Shared:
 
 
 class McpConnections:
-    """All connections of this process, by keys: of the operator's servers one each, of those that requests
-    name one for each owner, address and headers. Make it in the event loop that uses it."""
+    """All connections of this process, by keys: one for each server of the operator; for servers that
+    requests name, one for each owner, address and headers. To be made in the event loop that uses it."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -430,14 +431,14 @@ class McpConnections:
         self._ending: dict[asyncio.Task[None], McpConnection] = {}
 
     async def tools(self, key: Any, server: McpServer, owner: str) -> list[McpTool]:
-        """The tools of a server. Raises McpFailure."""
+        """Return the tools of a server. Raises McpFailure."""
         return await self._with(key, server, owner, lambda connection: connection.tools())
 
     async def call(
         self, key: Any, server: McpServer, owner: str, name: str, arguments: dict[str, Any]
     ) -> str:
-        """Call a tool; returns the text of its result. It is sent once, or once more to a server that says it
-        has forgotten the session. Raises McpFailure."""
+        """Call a tool. Returns the text of its result. The call is sent once, or once more to a server that
+        reports that it no longer has the session. Raises McpFailure."""
         if self._calls.get(owner, 0) >= self._limits.mcp_calls_per_key:
             raise McpFailure(f"{self._limits.mcp_calls_per_key} calls are in progress, which is the limit")
         self._calls[owner] = self._calls.get(owner, 0) + 1
@@ -505,8 +506,8 @@ class McpConnections:
         return shared.connection
 
     def _make_room(self, owner: str) -> None:
-        """Close an unused connection where there are as many as the limits. Raises McpFailure if all of them
-        are used."""
+        """Close an unused connection if there are as many as the limits allow. Raises McpFailure if all of
+        them are in use."""
         named = {key: each for key, each in self._shared.items() if key[0] != "configured"}
         for most, among in (
             (

@@ -1,4 +1,5 @@
-"""What a request declares with a tool of the type `mcp`, in OpenAI's fields, and what an operator allows."""
+"""The fields, as OpenAI's, with which a request declares a tool of the type `mcp`, and what an operator
+allows."""
 
 from __future__ import annotations
 
@@ -21,8 +22,8 @@ Names = Annotated[list[Annotated[str, Meta(max_length=256)]], Meta(max_length=10
 
 
 class ToolFilter(Struct, frozen=True):
-    """Some tools of a server: those with one of these names, if there are names, that change nothing, or that
-    may change something, if that is said."""
+    """Selects tools of a server: those with one of these names, if there are any, and those that change
+    nothing, or that may change something, if `read_only` is given."""
 
     tool_names: Names | None = None
     read_only: bool | None = None
@@ -43,7 +44,7 @@ class ApprovalFilter(Struct, frozen=True):
 
 
 class DeclaredServer(Struct, frozen=True):
-    """A tool of the type `mcp`. Other fields are not looked at."""
+    """A tool of the type `mcp`. Other fields are ignored."""
 
     server_label: Label
     server_url: Annotated[str, Meta(max_length=8192)] | None = None
@@ -83,7 +84,7 @@ _MOST_HEADER_BYTES: Final = 32 * 1024
 
 
 def declared_of(raw: dict[str, Any]) -> DeclaredServer:
-    """Raises InvalidRequestError, which names the field."""
+    """Return the declared server. Raises InvalidRequestError, which names the field."""
     try:
         return msgspec.convert(raw, DeclaredServer)
     except msgspec.ValidationError as error:
@@ -97,7 +98,7 @@ def refused(message: str) -> InvalidRequestError:
 
 
 def headers_of(declared: DeclaredServer) -> dict[str, str]:
-    """The headers of requests to the server. Raises InvalidRequestError."""
+    """Return the headers of requests to the server. Raises InvalidRequestError."""
     headers = {}
     for name, value in (declared.headers or {}).items():
         if not name or not _TOKEN.issuperset(name) or not _is_header_value(value):
@@ -119,8 +120,9 @@ def _is_header_value(value: str) -> bool:
 
 
 def is_allowed(url: str, hosts: Collection[str], private_hosts: Collection[str]) -> bool:
-    """Return True if its host may have private addresses. Raises HttpError 403 for a host that is not
-    allowed, and InvalidRequestError for a text that is not an address."""
+    """Check that requests may name this server. Returns True if its host may have private addresses. Raises
+    HttpError 403 for a host that is not allowed, and InvalidRequestError for a text that is not an
+    address."""
     try:
         parts = urlsplit(url)
         port = parts.port or PORTS[parts.scheme]
@@ -166,13 +168,13 @@ _HASHED: Final = 8  # characters
 
 
 def function_names(label: str, tools: Sequence[str]) -> dict[str, str]:
-    """The functions that stand for the tools of a server → the tools."""
+    """Return the names of functions for the tools of a server → the tools."""
     return {function_name(label, tool): tool for tool in tools}
 
 
 def function_name(label: str, tool: str) -> str:
-    """The function that stands for a tool of a server: the same in every request, whatever else is offered,
-    so that the calls of earlier turns have the names of the functions of this one."""
+    """Return the name of the function for a tool of a server. It is the same in every request, whatever else
+    is offered, so that the calls of earlier turns have the names of this turn's functions."""
     whole = f"mcp__{label}__{tool}"
     plain = "".join(each if each.isascii() and (each.isalnum() or each in "_-") else "_" for each in whole)
     if plain == whole and len(plain) <= _LONGEST_FUNCTION and "__" not in label:

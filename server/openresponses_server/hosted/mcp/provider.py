@@ -1,4 +1,4 @@
-"""MCP servers as tools that this server runs: those of the settings, and those that requests name where the
+"""MCP servers as tools that this server runs: those of the settings, and those that requests name if the
 operator allows their hosts."""
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ from openresponses_server.tasks import on_thread
 if TYPE_CHECKING:
     from openresponses_server.hosted.mcp.connections import McpConnections, McpFailure, McpServer, McpTool
 
-_STOP_SECONDS: Final = 3.0  # that a program has after its input was closed
-_OWN_SHARE: Final = 0.95  # of the time for a call: then the call itself has failed in time
+_STOP_SECONDS: Final = 3.0  # for a program after its input was closed
+_OWN_SHARE: Final = 0.95  # of the time for a call, so that the call itself fails first
 _UNDECIDED: Final = "The user did not approve this call, and it was not run."
 _SHORTEST_SECRET: Final = 8  # characters
 _CLOSED: Final = {"type": "object", "properties": {}}
@@ -73,7 +73,7 @@ class McpServers:
     def __init__(
         self, settings: Settings, approval_keys: Callable[[], Sequence[bytes]], use_once: UseOnce
     ) -> None:
-        """`approval_keys` gives the keys for approvals, `use_once` records those that were used. Raises
+        """`approval_keys` returns the keys for approvals, `use_once` records those that were used. Raises
         SettingsError."""
         check_servers(settings)
         self._settings = settings
@@ -98,8 +98,8 @@ class McpServers:
         return self._opened
 
     def takes(self, tool: Any, *, upstream_has: bool) -> bool:
-        """Return True if this server runs the tool: an upstream that has MCP itself keeps the servers that
-        have an address, and none of the settings."""
+        """Return True if this server runs the tool. An upstream that has MCP itself connects to servers with
+        an address, but not to those of the settings."""
         if (
             not isinstance(tool, UnknownTool)
             or tool.type.removeprefix("openai:") != "mcp"
@@ -109,14 +109,14 @@ class McpServers:
         return not upstream_has or self._settings_of(tool.raw) is not None
 
     def _settings_of(self, raw: dict[str, Any]) -> McpServerSettings | None:
-        """The server of the settings that a request names."""
+        """Return the server of the settings that a request names; None if it names none."""
         named = raw.get("connector_id") or raw.get("server_label")
         return self._configured.get(named) if isinstance(named, str) and not raw.get("server_url") else None
 
     async def open(self, tool: Any, context: HostedContext) -> McpToolSet:
-        """The tools of a server, which is connected to if it is not yet. A server that can't list its tools
-        has none, and its list says why. Raises InvalidRequestError, and HttpError 403 for a host that is not
-        allowed."""
+        """Return the tools of a server, which is connected to if it is not yet. A server that can't list its
+        tools has none, and its list has the reason. Raises InvalidRequestError, and HttpError 403 for a host
+        that is not allowed."""
         if self._opened is None:
             await on_thread(_load_sdk)
         declared = declared_of(tool.raw)
@@ -145,7 +145,8 @@ class McpServers:
     def _named_server(
         self, declared: DeclaredServer, raw: dict[str, Any], owner: str
     ) -> tuple[tuple[Any, ...], McpServer]:
-        """The server at a request's address. Its connection is this owner's, with these headers."""
+        """Return the key and the server for a request's address. The connection is for this owner and these
+        headers only."""
         url = declared.server_url
         if url is None:
             names = ", ".join(sorted(self._configured)) or "none"
@@ -161,17 +162,17 @@ class McpServers:
             headers,
             label=declared.server_label,
             is_public=not is_private,
-            # any of them may be one, but a short value is a word
+            # any header may be a secret, but a short value is a word
             secrets=[each for each in hidden_in(raw) if len(each) >= _SHORTEST_SECRET],
         )
         return ("named", owner, digest), server
 
     def offered(self, request: CreateResponse, context: HostedContext) -> None:
-        """Nothing: a request names the servers that it uses."""
+        """Return None: a request names the servers that it uses."""
 
     def recall(self, item: Any, *, upstream_has: bool) -> Recalled | None:
-        """A call that ran, with what it gave, or a call that waits for approval. An upstream that has MCP
-        itself reads its items as they are, unless the server is one of the settings."""
+        """Return a call that ran, with its result, or a call that waits for approval. An upstream that has
+        MCP itself gets its items unchanged, unless the server is one of the settings."""
         raw = raw_of(item)
         kind = raw.get("type")
         is_ours = not upstream_has or raw.get("server_label") in self._configured
@@ -190,7 +191,7 @@ class McpServers:
         return self._approvals
 
     async def close(self) -> None:
-        """Close all connections, and end the programs of the settings."""
+        """Close all connections, and end the programs that the settings name."""
         if self._opened is not None:
             await self._opened.close()
 
@@ -207,7 +208,8 @@ def _output_of(raw: dict[str, Any]) -> str:
 
 
 def check_servers(settings: Settings) -> None:
-    """Raises SettingsError for servers that can't be used, and where the SDK is not installed."""
+    """Check the settings. Raises SettingsError for servers that can't be used, and if the SDK is not
+    installed."""
     seen: set[str] = set()
     for number, each in enumerate(settings.mcp_servers):
         at = f"$.mcp_servers[{number}]"
@@ -234,7 +236,7 @@ def _key_of(settings: McpServerSettings, at: str) -> str | None:
 
 
 def configured_server(settings: McpServerSettings) -> McpServer:
-    """A server of the settings. Raises SettingsError for a variable that is not set."""
+    """Return a server of the settings. Raises SettingsError for a variable that is not set."""
     from openresponses_server.hosted.mcp.connections import McpServer
     from openresponses_server.hosted.mcp.transports import program
 
@@ -275,8 +277,8 @@ def server_at(
     is_kept: bool = False,
     times: tuple[float, float, float] = (30.0, 60.0, 300.0),
 ) -> McpServer:
-    """A server at an address. `secrets` are left out of what it says; `times` are those for the start, for a
-    call, and for which its list is valid."""
+    """Return a server at an address. `secrets` are removed from its texts; `times` are the seconds for the
+    start, for a call, and for which its list is valid."""
     from openresponses_server.hosted.mcp.connections import McpServer
     from openresponses_server.hosted.mcp.transports import streamable_http
 
@@ -319,7 +321,7 @@ class McpToolSet:
         tools: Sequence[McpTool],
         failure: str | None,
     ) -> None:
-        """`failure`: why there is no list of tools."""
+        """`failure` is the reason why there is no list of tools."""
         self._servers = servers
         self._declared = declared
         self._settings = settings
@@ -340,7 +342,7 @@ class McpToolSet:
 
     @property
     def functions(self) -> Sequence[HostedFunction]:
-        """Functions in the places of the tools."""
+        """The functions that stand for the tools."""
         about = (self._settings and self._settings.description) or self._declared.server_description
         return [
             HostedFunction(
@@ -365,7 +367,7 @@ class McpToolSet:
 
     @property
     def preface(self) -> Sequence[dict[str, Any]]:
-        """The list of tools, unless the conversation has it as it is."""
+        """The list of tools, unless the conversation already has the same one."""
         if self._failure is None and self._listed == self._list:
             return []
         label = self._declared.server_label
@@ -373,8 +375,8 @@ class McpToolSet:
         return [{"type": "mcp_list_tools", "server_label": label, "tools": self._list, **error}]
 
     def announce(self, call: HostedCall) -> dict[str, Any]:
-        """The item of a call as it begins. That of an approved call has an id that follows from its approval,
-        by which it is found in stored responses."""
+        """Return the item of a call that begins. The item of an approved call has an id that is derived from
+        its approval, by which it is found in stored responses."""
         approved = {} if call.approval_id is None else {"id": f"mcp_{call.approval_id.removeprefix(PREFIX)}"}
         return {
             **approved,
@@ -397,7 +399,7 @@ class McpToolSet:
         ]
 
     def ending(self, result: HostedResult) -> str | None:
-        """The event of a call that has ended."""
+        """Return the type of the event of a call that has ended."""
         return "response.mcp_call.failed" if result.failed else "response.mcp_call.completed"
 
     def is_repeatable(self, call: HostedCall) -> bool:
@@ -411,7 +413,7 @@ class McpToolSet:
         return self._tools.get(self._functions.get(call.name, ""))
 
     def approval(self, call: HostedCall) -> dict[str, Any] | None:
-        """The request to approve a call that needs it and has it not."""
+        """Return the request to approve a call that needs approval and has none; None if the call may run."""
         tool = self._tool_of(call)
         if tool is None or call.approval_id is not None or not self._needs_approval(tool):
             return None
@@ -439,8 +441,8 @@ class McpToolSet:
         return self._context.owner, self._declared.server_label, where, described, arguments
 
     def released(self, items: Sequence[Any]) -> Sequence[HostedCall]:
-        """The calls that the approvals in a conversation release and that have not run. Raises
-        InvalidRequestError for an approval of something else than it was asked for."""
+        """Return the calls that the approvals in a conversation release and that have not run. Raises
+        InvalidRequestError for an approval that was requested for something else."""
         conversation = Conversation(items)
         self._listed = conversation.listed.get(self._declared.server_label)
         calls = []
@@ -475,7 +477,7 @@ class McpToolSet:
         )
 
     async def run(self, call: HostedCall) -> HostedResult:
-        """Call the tool. A failure is a result that says so."""
+        """Call the tool. A failure becomes a result."""
         from openresponses_server.hosted.mcp.connections import McpFailure
 
         seconds = self._context.seconds * _OWN_SHARE
@@ -500,7 +502,7 @@ class McpToolSet:
         return HostedResult(message, fields, failed=True, error_type=failure.error_type)
 
     async def _call(self, call: HostedCall) -> str:
-        """Raises McpFailure."""
+        """Call the tool. Raises McpFailure."""
         from openresponses_server.hosted.mcp.connections import McpFailure
 
         tool = self._tool_of(call)
@@ -512,7 +514,7 @@ class McpToolSet:
         if arguments is None:
             raise McpFailure("The arguments are not a JSON object.")
         connections, where = self._servers.connections, (self._key, self._server, self._context.owner)
-        if tool not in await connections.tools(*where):  # kept, unless the server has said that it changed
+        if tool not in await connections.tools(*where):  # cached until the server reports a change
             raise McpFailure("The server has changed this tool since it was listed: the call was not run.")
         if call.approval_id is not None:
             try:
@@ -534,5 +536,6 @@ def _arguments_of(text: str) -> dict[str, Any] | None:
 
 
 def _parameters_of(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """A tool's schema as a function's: of an object, with properties, which some upstreams insist on."""
+    """Return a tool's schema as that of a function: of type object, with properties, which some upstreams
+    require."""
     return {**_CLOSED, **schema, "type": "object"}

@@ -1,7 +1,7 @@
-"""How MCP servers are reached: the transports of the official SDK, with bounds on what a server sends.
+"""The transports to MCP servers: those of the official SDK, with limits on what a server sends.
 
 The SDK reads lines and bodies of any size, so the bytes come through our own process and our own HTTP client.
-It is given neither the address nor the headers of a server: its logs and spans can't show them.
+The SDK does not know the address or the headers of a server, so that its logs and spans can't show them.
 """
 
 from __future__ import annotations
@@ -44,10 +44,11 @@ from openresponses_server.settings import Timeouts
 from openresponses_server.tasks import off_loop
 
 MOST_UNASKED: Final = 10_000
-"""The messages between two requests of ours, beyond which a connection is closed, unless they come slowly."""
+"""The limit of messages between two requests of ours, beyond which a connection is closed, unless they come
+slowly."""
 _SLOWLY: Final = 1000.0  # messages a second: a tool may log that many for as long as it runs
 _MOST_FLOODED: Final = 32
-"""The bytes between two requests of ours, as a multiple of the most of one message."""
+"""The limit of bytes between two requests of ours, as a multiple of the limit of one message."""
 _LONGEST_ERROR: Final = 4000  # characters
 _OWN_ERROR: Final = -32000  # JSON-RPC: an error of the implementation
 _UNLIKE: Final = "its answer is not what the protocol defines"
@@ -57,7 +58,7 @@ _CALL: Final = "tools/call"
 _LIST_CHANGED: Final = "notifications/tools/list_changed"
 
 Streams = tuple[Any, Any]
-"""The stream of received messages and the stream of sent ones, as the SDK has them."""
+"""The stream of received messages and the stream of sent ones, as the SDK defines them."""
 Transport = AbstractAsyncContextManager[Streams]
 
 
@@ -68,7 +69,8 @@ class Traffic:
     def __init__(
         self, most_bytes: int, changed: Callable[[], None], clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """`most_bytes`: of one message. `changed` is called when the server says that its tools changed."""
+        """`most_bytes` is the limit of one message. `changed` is called when the server reports that its
+        tools have changed."""
         self._clock = clock
         self._counted_at = clock()
         self.most_bytes = most_bytes
@@ -76,51 +78,51 @@ class Traffic:
         self.ended = asyncio.Event()
         self.reason = "it ended the connection"
         self.session_lost = False
-        """The server does not know the session any more: no further request is sent in it. Those that run may
-        still be answered."""
+        """True if the server no longer knows the session: no further request is sent in it. Those in progress
+        may still be answered."""
         self.is_given_up = False
-        """The server did what it may not."""
+        """True if the server has exceeded a limit."""
         self._messages = 0.0
         self._bytes = 0
-        self._mark = secrets.token_hex(16)  # no server knows it
+        self._mark = secrets.token_hex(16)  # which no server knows
 
     def failure(self, message: str, *, is_unsent: bool = False) -> ErrorData:
-        """The error of one request that failed here, in our own words. `is_unsent`: the server did not act on
-        it."""
+        """Return the error of one request that failed here, in our own words. `is_unsent` is True if the
+        server did not act on it."""
         return ErrorData(code=_OWN_ERROR, message=message, data=[self._mark, is_unsent])
 
     def is_ours(self, error: ErrorData) -> bool:
-        """Return True if this was made by `failure`."""
+        """Return True if `failure` has made this error."""
         return isinstance(error.data, list) and error.data[:1] == [self._mark]
 
     def is_unsent(self, error: ErrorData) -> bool:
-        """Return True if the server did not act on the request that failed so."""
+        """Return True if the server did not act on the request with this error."""
         return self.is_ours(error) and error.data[1] is True
 
     def asked(self) -> None:
-        """A request of ours is sent: the answer to it may have the whole of the bounds."""
+        """Reset the counts when a request of ours is sent: its answer may use the whole of the limits."""
         self._messages = 0.0
         self._bytes = 0
 
     def received_bytes(self, size: int) -> bool:
-        """Count received bytes; return True if so many are accepted."""
+        """Count received bytes. Returns True if the limit allows them."""
         self._bytes += size
         return self._bytes <= _MOST_FLOODED * self.most_bytes or self.give_up("it sends more than is read")
 
     def received_message(self) -> bool:
-        """Count a received message; return True if it is accepted."""
+        """Count a received message. Returns True if the limit allows it."""
         now = self._clock()
         self._messages = max(0.0, self._messages - (now - self._counted_at) * _SLOWLY) + 1
         self._counted_at = now
         return self._messages <= MOST_UNASKED or self.give_up("it sends more than is read")
 
     def give_up(self, reason: str) -> bool:
-        """The server may not do this; returns False."""
+        """End the connection, since the server has exceeded a limit. Returns False."""
         self.is_given_up = True
         return self.end(reason)
 
     def end(self, reason: str | None = None) -> bool:
-        """The connection has ended; returns False."""
+        """Record that the connection has ended. Returns False."""
         if not self.ended.is_set():
             self.reason = reason or self.reason
             self.ended.set()
@@ -128,8 +130,8 @@ class Traffic:
 
 
 class _Received:
-    """The messages of a server, as the SDK reads them: without notifications, of which a server may send any
-    number and which change nothing here but the validity of its list."""
+    """The received messages, as the SDK reads them. Notifications are left out: a server may send any number,
+    and they change nothing here but the validity of its list."""
 
     def __init__(self, inner: Any, traffic: Traffic, clean: Callable[[str], str]) -> None:
         self._inner = inner
@@ -138,7 +140,7 @@ class _Received:
 
     async def receive(self) -> SessionMessage:
         while True:
-            await asyncio.sleep(0)  # what is buffered arrives without a pause
+            await asyncio.sleep(0)  # lets others run, since what is buffered arrives without a pause
             try:
                 received = await self._inner.receive()
             except (anyio.EndOfStream, anyio.ClosedResourceError):
@@ -147,12 +149,12 @@ class _Received:
             if not self._traffic.received_message():
                 raise anyio.EndOfStream
             if not isinstance(received, SessionMessage):
-                continue  # what is not JSON-RPC
+                continue  # not JSON-RPC
             if isinstance(received.message, JSONRPCError):  # the SDK shows its text in a span
                 error = received.message.error
                 # cleaned before it is cut: half a secret would not be found
                 error.message = self._clean(error.message[: 2 * _LONGEST_ERROR])[:_LONGEST_ERROR]
-                if error.code == mcp_types.PARSE_ERROR:  # in pydantic's words, which quote what was received
+                if error.code == mcp_types.PARSE_ERROR:  # has pydantic's words, which quote what was received
                     error.message = _UNLIKE
             if not isinstance(received.message, JSONRPCNotification):
                 return received
@@ -179,7 +181,7 @@ class _Received:
 
 
 class _Sent:
-    """The messages of ours, as the SDK writes them."""
+    """Our messages, as the SDK writes them."""
 
     def __init__(self, inner: Any, traffic: Traffic) -> None:
         self._inner = inner
@@ -213,8 +215,8 @@ async def bounded(
 
 
 class _Lines:
-    """The messages that a program writes, one a line. One that is too long is the failure of the request that
-    it answers."""
+    """The messages that a program writes, one per line. One that is too long fails the request that it
+    answers."""
 
     def __init__(self, child: ChildProcess, traffic: Traffic) -> None:
         self._child = child
@@ -254,8 +256,8 @@ class _Lines:
 
 
 class _Input:
-    """The input of a program. A request that can't be written fails alone; of all else nobody waits for an
-    answer."""
+    """The input of a program. A request that can't be written fails alone; nothing waits for an answer to any
+    other message."""
 
     def __init__(self, child: ChildProcess, traffic: Traffic) -> None:
         self._writer = LineWriter(child, _UNREAD)
@@ -282,7 +284,7 @@ class _Input:
 
 
 def _session_message(data: bytes) -> SessionMessage:
-    """Raises ValueError."""
+    """Decode a line. Raises ValueError."""
     return SessionMessage(mcp_types.jsonrpc_message_adapter.validate_json(data, by_name=False))
 
 
@@ -297,15 +299,15 @@ async def program(
     stop_seconds: float,
     traffic: Traffic,
 ) -> AsyncIterator[Streams]:
-    """A program, started and at the end ended with its children. `clean` removes secrets from the lines of
-    its standard error, which are logged. Raises OSError if it can't be started."""
+    """A program, started on entry, and ended on exit with its children. `clean` removes secrets from the
+    lines of its standard error, which are logged. Raises OSError if it can't be started."""
     child = await ChildProcess.start(command, environment, cwd)
     errors = asyncio.create_task(log_stderr(child.stderr, "mcp.stderr", clean, server=name))
     try:
         yield _Lines(child, traffic), _Input(child, traffic)
     finally:
         with anyio.CancelScope(shield=True):
-            rest = asyncio.create_task(_discard(child.stdout))  # or it could not end
+            rest = asyncio.create_task(_discard(child.stdout))  # else it could not end
             await child.stop(0 if traffic.is_given_up else stop_seconds, [errors, rest])
 
 
@@ -316,7 +318,7 @@ async def _discard(stream: asyncio.StreamReader) -> None:
 
 # --- streamable HTTP ------------------------------------------------------------------------------------
 
-_ADDRESS: Final = "http://mcp.invalid/"  # what the SDK is given instead of the server's
+_ADDRESS: Final = "http://mcp.invalid/"  # given to the SDK instead of the server's address
 _FORWARDED: Final = ("accept", "content-type")
 _REDIRECTS: Final = frozenset({307, 308})  # those that keep the method
 _MOST_REDIRECTS: Final = 3
@@ -325,12 +327,12 @@ _JSON: Final = "application/json"
 
 
 class _Unreadable(httpx2.StreamError, httpx2.SSEError):
-    """An answer can't be read to its end. The SDK turns these two into the failure of one request, whatever
-    kind of body it was."""
+    """Raised if an answer can't be read to its end. The SDK turns both base classes into the failure of one
+    request, whatever kind of body it was."""
 
 
 class _Body(httpx2.AsyncByteStream):
-    """The body of an answer, bounded in bytes and, at `deadline`, in time."""
+    """The body of an answer, limited in bytes and, at `deadline`, in time."""
 
     def __init__(self, answer: Http1Response, most: int, deadline: float) -> None:
         self._answer = answer
@@ -368,7 +370,8 @@ class _OurClient(httpx2.AsyncBaseTransport):
     def __init__(
         self, pool: ConnectionPool, url: str, headers: Mapping[str, str], seconds: float, traffic: Traffic
     ) -> None:
-        """`seconds`: for a request with its answer. The SDK goes on reading after its caller has gone."""
+        """`seconds` is the limit of a request with its answer. The SDK continues to read after its caller has
+        gone."""
         self._pool = pool
         self._seconds = seconds
         self._url = url
@@ -377,7 +380,7 @@ class _OurClient(httpx2.AsyncBaseTransport):
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         if request.method == "GET":
-            return httpx2.Response(405)  # no stream of messages that nobody asked for
+            return httpx2.Response(405)  # no stream of messages that are not answers
         deadline = asyncio.get_running_loop().time() + self._seconds
         body = await request.aread()
         headers = {
@@ -387,7 +390,7 @@ class _OurClient(httpx2.AsyncBaseTransport):
         } | self._headers
         try:
             answer = await self._answer(request.method, headers, body, once=_is_call(body))
-        except (OSError, ValueError) as error:  # what a redirect names may be no address
+        except (OSError, ValueError) as error:  # the target of a redirect may be no address
             return self._failure(502, f"it can't be reached: {public_reason(error)}")
         if answer.status == 404 and "mcp-session-id" in headers:
             answer.close()
@@ -413,7 +416,8 @@ class _OurClient(httpx2.AsyncBaseTransport):
         return _Body(answer, self._traffic.most_bytes, deadline)
 
     async def _refusal(self, answer: Http1Response, deadline: float) -> httpx2.Response:
-        """An answer with an error's status: as it is if it says what is wrong, which the SDK reads."""
+        """Return an answer with the status of an error. It is unchanged if it says what is wrong, which the
+        SDK reads."""
         with closing(answer):
             try:
                 async with asyncio.timeout_at(deadline):
@@ -433,7 +437,7 @@ class _OurClient(httpx2.AsyncBaseTransport):
     async def _answer(
         self, method: str, headers: dict[str, str], body: bytes, *, once: bool
     ) -> Http1Response:
-        """Follows redirects within the server's origin: nothing goes to another one. Raises OSError."""
+        """Follow redirects within the server's origin: nothing is sent to another one. Raises OSError."""
         url = self._url
         for _ in range(_MOST_REDIRECTS + 1):
             answer = await self._pool.request(method, url, headers=headers, data=body, once=once)
@@ -467,7 +471,7 @@ async def streamable_http(
     answer_seconds: float,
     traffic: Traffic,
 ) -> AsyncIterator[Streams]:
-    """A server at an address. `is_public`: only addresses of the public internet are connected to, and no
+    """A server at an address. If `is_public`, only addresses of the public internet are connected to, and no
     proxy is used, which would look up the name again."""
     timeouts = Timeouts(
         connect=connect_seconds, first_byte=answer_seconds, idle=answer_seconds, total=answer_seconds
