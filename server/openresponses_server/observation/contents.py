@@ -1,5 +1,5 @@
-"""What people, models and tools have written, for spans: where the setting `span_content` asks for it, in the
-form of the conventions, masked as traces are, and bounded."""
+"""What people, models and tools have written, for spans: only with the setting `span_content`, in the form of
+the conventions, masked as traces are, and limited."""
 
 from __future__ import annotations
 
@@ -25,29 +25,29 @@ from openresponses_server.observation.recordings.masking import (
 from openresponses_server.observation.tracing import Attributes
 
 LONGEST_TEXT: Final = 4096
-"""Characters of one text of a span; the rest is cut."""
+"""The most characters of one text of a span; the rest is cut off."""
 MOST_TEXT: Final = 65_536
-"""Characters of one attribute, before it is JSON."""
-_LOOKED_AT: Final = 2 * LONGEST_TEXT  # characters of one text that are masked
-_MOST_ITEMS: Final = 16  # of a conversation, the last ones
+"""The most characters of the texts of one attribute."""
+_LOOKED_AT: Final = 2 * LONGEST_TEXT  # characters of one text that are searched for secrets
+_MOST_ITEMS: Final = 16  # of a conversation, the last of them
 _MOST_TOOLS: Final = 64
 
 
 class Contents:
-    """The contents of one application. `secrets` are those of its settings."""
+    """The contents of one application. `secrets` are those in its settings."""
 
     def __init__(self, secrets: Iterable[str]) -> None:
         self._secrets = Secrets(secrets)
         self._secrets.make_ready()
 
     def of_request(self, body: CreateResponse, headers: Mapping[str, str], key: str | None) -> Content:
-        """The contents of one request, whose client has this key."""
+        """Return the contents of one request, whose client has this key."""
         return Content(self._secrets, body, [key or "", *secrets_in(headers)])
 
 
 class Content:
-    """The contents of one request and its response. It does not refer to the request when `asked` was
-    called."""
+    """The contents of one request and its response. It does not refer to the request any more once `asked`
+    was called."""
 
     def __init__(self, shared: Secrets, body: CreateResponse, secrets: Sequence[str]) -> None:
         self._shared = shared
@@ -56,26 +56,26 @@ class Content:
         self._own: Secrets | None = None  # None: nothing is shown
 
     def asked(self) -> Attributes:
-        """The attributes of the request. Call it once, before all else."""
+        """Return the attributes of the request. To be called once, before all other methods."""
         body, self._body = self._body, None
         return {} if body is None else _tried(partial(self._asked, body))
 
     def answered(self, output: Sequence[Any], finish_reason: str) -> Attributes:
-        """The attributes of an answer with these items, of which the last ones are shown."""
+        """Return the attributes of an answer with these items; the last of them are shown."""
         own = self._own
         if own is None or not output:
             return {}
         return _tried(lambda: {"gen_ai.output.messages": self._shown(own, _answer(output, finish_reason))})
 
     def called(self, arguments: str) -> Attributes:
-        """The attributes of a call of a tool with these arguments, which are JSON or should be."""
+        """Return the attributes of a call of a tool with these arguments, which are JSON or should be."""
         own = self._own
         if own is None:
             return {}
         return _tried(lambda: {"gen_ai.tool.call.arguments": self._shown(own, _arguments(arguments))})
 
     def gave(self, output: str) -> Attributes:
-        """The attributes of a tool that gave this."""
+        """Return the attributes of a tool's output."""
         own = self._own
         return {} if own is None else _tried(lambda: {"gen_ai.tool.call.result": self._shown(own, output)})
 
@@ -97,13 +97,14 @@ class Content:
         return {name: self._shown(own, value) for name, value in found.items() if value}
 
     def _shown(self, own: Secrets, value: Any) -> str:
-        """The value as JSON, or a text as it is, masked and cut."""
+        """Return the value as JSON, or a text unchanged, masked and cut."""
         shown = _Room(_Together(self._shared, own)).cut(masked_value(value))
         return shown if isinstance(shown, str) else encode(shown).decode()
 
 
 def _tried(found: Callable[[], Attributes]) -> Attributes:
-    """What it returns; nothing for what can't be shown, as it is too deep or not made of whole characters."""
+    """Return the result of `found`; no attributes if it can't be shown, because it is nested too deeply or
+    has incomplete characters."""
     try:
         return found()
     except (WireError, RecursionError, UnicodeError, msgspec.MsgspecError):
@@ -111,8 +112,8 @@ def _tried(found: Callable[[], Attributes]) -> Attributes:
 
 
 class _Together(NamedTuple):
-    """The secrets of the settings and those of a request. One after the other would find parts of each in the
-    other's, and leave the rest."""
+    """The secrets of the settings and those of a request, found together. Found one after the other, those of
+    the settings could hide parts of the request's, whose rest would be shown."""
 
     shared: Secrets
     own: Secrets
@@ -141,7 +142,7 @@ class _Room:
     def cut(self, value: Any) -> Any:
         if isinstance(value, str):
             end = _LOOKED_AT
-            if len(value) > end:  # with all of a secret that it would cut: a part is not found
+            if len(value) > end:  # including all of a secret at the cut, since a part of it is not found
                 spans = self._secrets.spans(value[: end + self._secrets.longest])
                 end = max([end, *(last for first, last in spans if first < end)])
             text = without(value[:end], self._secrets)
@@ -161,7 +162,8 @@ def _text(text: Any) -> dict[str, Any]:
 
 
 def _message(item: dict[str, Any]) -> dict[str, Any]:
-    """An item of a conversation as a message of the convention; of what has no text, only what it is."""
+    """Return an item of a conversation as a message of the convention; for an item without text, only its
+    type."""
     kind = item.get("type", "message")
     if kind == "function_call":
         given = _arguments(item.get("arguments") or "")
@@ -182,7 +184,7 @@ def _message(item: dict[str, Any]) -> dict[str, Any]:
 
 
 def _answer(output: Sequence[Any], finish_reason: str) -> list[dict[str, Any]]:
-    """The output as the one message that the convention has for an answer."""
+    """Return the output as the single message that the convention has for an answer."""
     items = decode_json(encode([*output[-_MOST_ITEMS:]]))
     parts = [part for each in items for part in _message(each)["parts"]]
     return [{"role": "assistant", "parts": parts, "finish_reason": finish_reason}]
@@ -201,7 +203,8 @@ def _tool(tool: dict[str, Any]) -> dict[str, Any]:
 
 
 def _arguments(text: str) -> Any:
-    """The arguments as an object, whose fields are masked by their names; as text if they are not one."""
+    """Return the arguments as an object, whose fields are masked by their names; as text if they are not an
+    object."""
     try:
         return decode_json(text or "{}")
     except (WireError, RecursionError):

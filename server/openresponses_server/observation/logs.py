@@ -1,4 +1,4 @@
-"""Structured logs on stderr: for people on a terminal, JSON lines elsewhere."""
+"""Structured logs on stderr: readable lines on a terminal, JSON lines elsewhere."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _TRACEBACKS: Final = structlog.processors.ExceptionRenderer(
 )
 
 _ENCODER: Final = msgspec.json.Encoder(enc_hook=repr)
-_LEVELS: Final = {"warn": "warning", "exception": "error"}  # methods whose names differ from their levels
+_LEVELS: Final = {"warn": "warning", "exception": "error"}  # methods with names other than their levels
 
 
 def _only_printable(_logger: Any, _method: str, line: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
@@ -46,14 +46,14 @@ def _traceback(out: TextIO, exception: Any) -> None:
 def _as_json(line: Any) -> str:
     try:
         return _ENCODER.encode(line).decode()
-    except UnicodeEncodeError:  # half of a surrogate pair, in a traceback
+    except UnicodeEncodeError:  # half of a surrogate pair in a traceback
         return json.dumps(msgspec.to_builtins(line, enc_hook=repr))
 
 
 def _json_line(logger: Any, method: str, line: MutableMapping[str, Any]) -> str:
-    """Render a whole line for a file in one step, because every request writes two."""
+    """Return a whole line for a file, made in one step, because every request writes two."""
     line["level"] = _LEVELS.get(method, method)
-    # its own `isoformat` looks up `utcoffset` by a new string each time, of which Python keeps hundreds
+    # `isoformat` looks up `utcoffset` by a new string each time, of which Python keeps hundreds
     line["timestamp"] = datetime.now(UTC)
     if "exc_info" not in line and (text := _plain(line)) is not None:
         return text
@@ -62,12 +62,12 @@ def _json_line(logger: Any, method: str, line: MutableMapping[str, Any]) -> str:
 
 
 def _plain(line: MutableMapping[str, Any]) -> str | None:
-    """Render a line whose characters are all printable, as in most lines."""
+    """Return a line whose characters are all printable, as most lines are; else None."""
     try:
         text = _ENCODER.encode(line).decode()
     except UnicodeEncodeError:
         return None
-    # JSON has a backslash before whatever does not print and is ASCII
+    # in JSON, a backslash is before every ASCII character that is not printable
     is_plain = text.isprintable() if text.isascii() else is_printable(text)
     return text if "\\" not in text and is_plain else None
 
@@ -87,7 +87,7 @@ _DebugLogger: Final = structlog.make_filtering_bound_logger(logging.DEBUG)
 
 
 def configure_logs(file: TextIO | None = None, level: LogLevel = "info") -> None:
-    """Set up structlog for this process, to stderr or to a file. Content and keys are never logged at all."""
+    """Set up structlog for this process, to stderr or to a file. Content and keys are never logged."""
     file = file or sys.stderr
     processors: list[Any] = [_json_line]
     if file.isatty():

@@ -1,7 +1,7 @@
-"""The metrics of OpenTelemetry's conventions for generative AI, for a configured SDK, which sends them.
+"""The metrics of OpenTelemetry's conventions for generative AI. A configured SDK sends them.
 
-Their attributes are names of the settings and, of names from clients and upstreams, the first hundred: the
-number of series is limited.
+The values of their attributes are names from the settings and the first hundred names from clients and
+upstreams, so that the number of series is limited.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _ERRORS: Final = (
     *(UpstreamError.UNREACHABLE, UpstreamError.TIMEOUT, UpstreamError.AUTHENTICATION),
     *(UpstreamError.INVALID_RESPONSE, UpstreamError.DISCONNECTED, UpstreamError.TOO_LONG),
 )
-"""Kinds of errors that always have their own label, whatever codes an upstream makes up."""
+"""The kinds of errors that always have their own label, whatever codes an upstream invents."""
 _MCP: Final = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300)
 
 
@@ -38,7 +38,7 @@ class Measurements:
     def __init__(self, meter: Meter, models: Collection[str]) -> None:
         self._models = Labels(models)
         self._tools = Labels()
-        self._mcp_tools = Labels()  # apart: requests may name servers, which have any
+        self._mcp_tools = Labels()  # separate, since requests may name servers with any tools
         self._errors = Labels(_ERRORS, other=OTHER)
 
         def seconds(name: str, what: str, bounds: Sequence[float] = _DOUBLING) -> Histogram:
@@ -68,7 +68,7 @@ class Measurements:
         self._mcp = seconds("mcp.client.operation.duration", "Duration of a request to an MCP server.", _MCP)
 
     def of_request(self, upstream: Attributes, operation: str, model: str, *, accepted: bool) -> Attributes:
-        """The attributes of a request to an upstream, which adds its own, for this model of its. It has
+        """Return the attributes of a request for this model, with those of its `upstream`, which has
         `accepted` the request or not."""
         return {
             **upstream,
@@ -77,7 +77,7 @@ class Measurements:
         }
 
     def requested(self, attributes: Attributes, seconds: float, error: str) -> None:
-        """Measure a request that is over; `error` is "" if it has not failed."""
+        """Measure a request that has ended; `error` is "" if it has not failed."""
         self._request.record(seconds, self._with_error(attributes, error))
 
     def first_chunk(self, attributes: Attributes, seconds: float) -> None:
@@ -89,8 +89,8 @@ class Measurements:
         self._chunk.record(seconds, attributes)
 
     def responded(self, attributes: Attributes, ended: EndedRun, error: str) -> None:
-        """Measure a response that is over; `attributes` are those of a request to its upstream. The server's
-        own address is not among those of the response."""
+        """Measure a response that has ended; `attributes` are those of a request to its upstream. The
+        upstream's address is left out."""
         first, usage = ended.timing.first, ended.response.usage
         own = {name: value for name, value in attributes.items() if not name.startswith("server.")}
         self._response.record(ended.seconds, self._with_error(own, error))
@@ -99,7 +99,7 @@ class Measurements:
         if error or first is None:
             return
         self._first_token.record(first, own)
-        # what tools took between the answers of one response is not the model's
+        # without the time of tools between the answers of one response, which is not the model's
         if usage is not None and usage.estimated is not True and len(ended.rounds) < 2:
             behind = usage.output_tokens - 1
             if behind > 0:
@@ -120,8 +120,8 @@ class Measurements:
         self._tool.record(seconds, self._with_error(own, error))
 
     def called_mcp(self, attributes: Attributes, seconds: float, error: str) -> None:
-        """Measure a call of a tool of an MCP server; `attributes` are those of its span. Requests may name
-        servers, whose addresses are not among them."""
+        """Measure a call of a tool of an MCP server; `attributes` are those of its span. The server's address
+        is left out, since requests may name servers."""
         kept = ("mcp.method.name", "mcp.protocol.version", "network.transport", "gen_ai.operation.name")
         own = {name: attributes[name] for name in kept if name in attributes}
         own["gen_ai.tool.name"] = self._tool_name(attributes, error)
@@ -136,6 +136,6 @@ class Measurements:
 
 
 def measurements(models: Collection[str]) -> Measurements | None:
-    """The metrics for the configured SDK; None without one: then nothing is measured."""
+    """Return the metrics for the configured SDK; None without one: nothing is measured then."""
     configured = meter()
     return None if configured is None else Measurements(configured, models)

@@ -17,19 +17,19 @@ from prometheus_client.core import HistogramMetricFamily
 from prometheus_client.values import ValueClass
 
 # The folder through which the workers of a host count together (prometheus-client's multi-process mode). Each
-# writes its own files there, and the one that serves `/metrics` adds them up.
+# worker writes its own files there; the one that serves `/metrics` adds them up.
 
 _VARIABLE: Final = "PROMETHEUS_MULTIPROC_DIR"
 
 FOLDER: Final = os.environ.get(_VARIABLE) or None
-"""None if this process counts by itself. Read once at import, as prometheus-client does."""
+"""The folder; None if this process counts for itself. Read once at import, as prometheus-client does."""
 
 if FOLDER is not None:
     os.makedirs(FOLDER, mode=0o700, exist_ok=True)
 
 
 def share_metrics(workers: int) -> None:
-    """Let the worker processes that this one starts count together. A folder that the environment names may
+    """Make the worker processes that this one starts count together. A folder that the environment names may
     be shared by several servers of this host."""
     if workers > 1 and not os.environ.get(_VARIABLE):
         folder = tempfile.mkdtemp(prefix="openresponses-bridge-metrics-")
@@ -75,7 +75,7 @@ class BatchHistogram:
         registry.register(self)
 
     def labels(self, *values: str) -> _Observed:
-        """The observations with these labels."""
+        """Return the observations with these labels."""
         if values not in self._children:
             self._children[values] = _Observed(
                 self._value("_sum", self._labelnames, values),
@@ -87,7 +87,8 @@ class BatchHistogram:
         return self._children[values]
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the metric, for the registry of a single process; files of workers are read instead of it."""
+        """Yield the metric for the registry of a single process. With several workers their files are read
+        instead."""
         family = HistogramMetricFamily(self._name, self._what, labels=self._labelnames)
         for labels, child in self._children.items():
             up_to = accumulate(bucket.get() for bucket in child.buckets)
@@ -103,7 +104,8 @@ class _Observed(NamedTuple):
     buckets: list[Any]
 
     def add(self, counts: Sequence[int], total: float) -> None:
-        """Add observations: `counts` for each bound and beyond the last, whose values add up to `total`."""
+        """Add observations: `counts` are the numbers of values up to each bound and beyond the last, `total`
+        is their sum."""
         for bucket, count in zip(self.buckets, counts, strict=True):
             if count:
                 bucket.inc(count)

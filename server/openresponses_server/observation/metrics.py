@@ -1,5 +1,5 @@
 """The metrics at `/metrics`: counts and times by surface, upstream and model, never by client, key or
-content, so that they contain no secret and the number of series is limited."""
+content, so that they contain no secrets and the number of series is limited."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from openresponses_server.observation.metric_values import FOLDER, BatchHistogra
 from openresponses_server.observation.responses import GAPS, EndedRun, LoggedEnd, Watch
 from openresponses_server.tasks import jittered
 
-# Metrics of responses are by upstream and model. Clients choose the names of models, so the number of them
+# Metrics of responses are by upstream and model. Clients choose the names of models, so the number of names
 # that become labels is limited.
 
 _MOST_NAMES: Final = 100
@@ -29,8 +29,8 @@ _RUN_SECONDS: Final = (0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 360
 
 
 class Labels:
-    """Maps names, such as those of models, to labels. Names of the settings always have their own label, of
-    others the first that something has answered by; all further ones are `other`."""
+    """Maps names, such as those of models, to labels. Names in the settings always have a label of their own;
+    of others, those that were answered first have one, and all further names are `other`."""
 
     def __init__(self, known: Collection[str] = (), most: int = _MOST_NAMES, *, other: str = _OTHER) -> None:
         self._known = frozenset(known)
@@ -39,7 +39,7 @@ class Labels:
         self._found: set[str] = set()
 
     def label(self, name: str, *, answered: bool) -> str:
-        """The label of this name. A new one is added only if it has `answered`."""
+        """Return the label of this name. A new one is added only if `answered`."""
         if not name or name in self._known or name in self._found:
             return name[:_LONGEST]
         if not answered or len(self._found) == self._most or len(name) > _LONGEST:
@@ -94,7 +94,7 @@ class RunMetrics(Watch):
             registry=registry,
         )
 
-        # A look-up in prometheus_client costs more than the update itself.
+        # A look-up in prometheus_client costs more than the update.
         self._responses_of = cache(self._responses.labels)
         self._tokens_of = cache(self._tokens.labels)
         self._noticed_of = cache(self._noticed.labels)
@@ -152,7 +152,7 @@ class Occupancy(Protocol):
 
 
 def _tasks() -> int:
-    """Return the tasks of the running event loop; none if no loop runs."""
+    """Return the number of tasks in the running event loop; 0 if no loop runs."""
     try:
         return len(asyncio.all_tasks())
     except RuntimeError:
@@ -168,7 +168,7 @@ class SocketCounts(Protocol):
 
 
 class Metrics:
-    """One per application; `models` are those that the settings name."""
+    """The metrics of one application; `models` are those that the settings name."""
 
     def __init__(self, gate: Occupancy, models: Collection[str] = ()) -> None:
         self._registry = CollectorRegistry()
@@ -222,11 +222,11 @@ class Metrics:
             multiprocess_mode="livemax",
         )
         self.routes: Callable[[], Iterable[tuple[str, str, int]]] = tuple
-        """Gives (upstream, state, how many parts of its routes are in it)."""
+        """Returns (upstream, state, number of its routes or their parts in that state)."""
         self.streams = 0
-        """Answers in server-sent events that are being sent."""
+        """The number of answers in server-sent events that are being sent."""
         self.queued = 0
-        """Background responses that wait for a worker, as of the last count."""
+        """The number of background responses that wait for a worker, as of the last count."""
         gate.waited = self._waited.labels("place").observe
         self._gauges = self._gauges_of(gate)
 
@@ -266,7 +266,7 @@ class Metrics:
         return Gauge(f"{_PREFIX}_{name}", what, registry=self._registry, multiprocess_mode=mode)
 
     def answered(self, route: str, status: int, first_byte: float | None, seconds: float) -> None:
-        """Count a request that was answered; `status` 0: the client disconnected before. Times are
+        """Count a request that was answered; `status` is 0 if the client disconnected before. Times are in
         seconds."""
         self._requests_of(route, str(status or "none")).inc()
         self._seconds_of(route).observe(seconds)
@@ -278,7 +278,7 @@ class Metrics:
         self._asked_of(upstream, outcome).inc()
 
     def moved(self, upstream: str, cause: str) -> None:
-        """Count a request for which another route is asked instead of this upstream."""
+        """Count a request that is sent to another route instead of this upstream."""
         self._failovers.labels(upstream, cause).inc()
 
     def add_sockets(self, upstream: str, counts: SocketCounts) -> None:
@@ -294,7 +294,7 @@ class Metrics:
             self._failures.labels(part, call, failure).inc()
 
     def collected(self, seconds: float) -> None:
-        """Count a background response that was claimed from the queue after this time."""
+        """Count a background response that was claimed from the queue after these seconds."""
         self._waited.labels("queue").observe(max(seconds, 0.0))
 
     def settled(self) -> None:
@@ -332,7 +332,8 @@ class Metrics:
             await asyncio.sleep(jittered(_REFRESHED_EVERY))
 
     def text(self) -> bytes:
-        """All metrics in Prometheus' format: of all processes that share a folder, or of this one."""
+        """Return all metrics in Prometheus' format: those of all processes that share a folder, or of this
+        one."""
         self.refresh()
         if FOLDER is None:
             return generate_latest(self._registry)

@@ -1,7 +1,7 @@
 """The timing of a response's tokens, and the observers of its end.
 
-Timing runs for every token: its numbers are kept per response, updated once per read of the upstream, and
-added to the metrics at the end.
+Timing is needed for every token, so its numbers are kept per response, updated once for each read from the
+upstream, and added to the metrics at the end.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from openresponses_bridge.protocol.response import Response
 from openresponses_bridge.protocol.usage import Usage
 
 GAPS: Final = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1, 2.5, 5, 10)
-"""Upper bounds of the gaps that are counted, in seconds; longer gaps are counted after the last."""
+"""The upper bounds of the gaps that are counted, in seconds. Longer gaps are counted after the last bound."""
 _NO_OUTPUT: Final = (ResponseCreated, ResponseInProgress)
 
 
@@ -34,7 +34,7 @@ class TokenTiming:
         self.first: float | None = None
         """Seconds from the beginning to the first output; None before."""
         self.gaps = [0] * (len(GAPS) + 1)
-        """How many tokens had a gap up to each of `GAPS`, and a longer one."""
+        """The number of tokens with a gap up to each of `GAPS`, and of those with a longer one."""
 
     @property
     def seconds(self) -> float:
@@ -58,12 +58,12 @@ class TokenTiming:
 
 class EndedRun(NamedTuple):
     """A run that has ended. `upstream` accepted its request, under the name `model`; both are "" if none did.
-    `noticed` are the losses and repairs, `seconds` is the duration of the run, and `first_bytes` that until
-    an upstream's answer began, None if none did. `has_end`: the response has ended; otherwise it was refused,
-    its client has disconnected, or another worker ends it. `rounds` has the usage of each answer where the
-    server ran tools between them. `cost` is in 10⁻¹² US dollars, None if it is not known. `counts`: an
-    upstream has begun to answer, or the client has given up before that, so that the answer may have been
-    made."""
+    `noticed` are the losses and repairs, `seconds` is the duration of the run, and `first_bytes` the time
+    until an upstream's answer began, None if none did. `has_end` is True if the response has ended; otherwise
+    it was refused, its client has disconnected, or another worker ends it. `rounds` has the usage of each
+    answer where the server ran tools between them. `cost` is in 10⁻¹² US dollars, None if it is not known.
+    `counts` is True if an upstream has begun to answer, or the client has given up before that, so that an
+    answer may have been made."""
 
     upstream: str
     model: str
@@ -79,8 +79,8 @@ class EndedRun(NamedTuple):
 
 
 class LoggedEnd(NamedTuple):
-    """The end as the log has it: `status` of the response, `code` of its error or of why it is incomplete,
-    `cause` for the operator."""
+    """The end as it is logged: `status` of the response, `code` of its error or of the reason why it is
+    incomplete, and `cause` for the operator."""
 
     status: str
     code: str | None = None
@@ -95,10 +95,10 @@ class Watch:
     """An observer of one run, or of all. Its methods are called in the task of the run, and must not fail."""
 
     def end(self, ended: EndedRun, said: LoggedEnd) -> None:
-        """The run is over, and so are its exchanges with upstreams."""
+        """Handle the end of the run, after its exchanges with upstreams."""
 
     def refused(self, ended: EndedRun, said: LoggedEnd) -> None:
-        """Log a run without an end: its response ended as failed, while its client's other choices
+        """Log a run without an end of its own: its response ended as failed, while its client's other choices
         continue."""
 
 
@@ -106,5 +106,5 @@ class RunWatch(Watch):
     """An observer of one run from its beginning."""
 
     def begin(self) -> None:
-        """The run begins."""
+        """Handle the beginning of the run."""
         raise NotImplementedError

@@ -32,12 +32,12 @@ from openresponses_server.observation.tracing import (
 _PROPAGATOR: Final = TraceContextTextMapPropagator()
 _TRACEPARENT: Final = "traceparent"
 _EXECUTE: Final = "execute_tool"
-_MOST_STOPS: Final = 16  # stop sequences of a span
+_MOST_STOPS: Final = 16  # stop sequences in a span
 _REASONS: Final = {"max_output_tokens": "length", "content_filter": "content_filter"}
 
 
 class Spans:
-    """Makes the spans of one application's responses. `upstreams` has what is known of each upstream, by its
+    """Makes the spans of one application's responses. `upstreams` has the attributes of each upstream, by its
     name in the settings; `measured` has the metrics, None without an SDK for them."""
 
     def __init__(self, upstreams: Mapping[str, Attributes], measured: Measurements | None) -> None:
@@ -46,7 +46,7 @@ class Spans:
         self._measured = measured
 
     def parent(self, headers: Mapping[str, str]) -> Context:
-        """The parent of a response's span: the current span, else the one in the client's headers."""
+        """Return the parent of a response's span: the current span, else the one in the client's headers."""
         current = context.get_current()
         if current and trace.get_current_span(current).get_span_context().is_valid:
             return current
@@ -61,17 +61,17 @@ class Spans:
         asked: Callable[[], Attributes] = dict,
         answered: Callable[[Sequence[Any], str], Attributes] | None = None,
     ) -> ResponseSpan:
-        """The span of a response, as a `Watch`."""
+        """Return the span of a response, as a `Watch`."""
         named = name_of(model), request_id, operation
         return ResponseSpan(self._tracer, self._upstreams, self._measured, parent, *named, asked, answered)
 
     def tool(self, name: str, call_id: str, kind: str) -> RunningTool:
-        """The span of one run of a tool."""
+        """Return the span of one run of a tool."""
         return RunningTool(self._tracer, self._measured, name, call_id, kind)
 
 
 class RunningTool:
-    """The span of one run of a tool, while it is entered. Without baggage, which the MCP SDK would send."""
+    """The span of one run of a tool, while it is entered. It has no baggage, which the MCP SDK would send."""
 
     __slots__ = (
         *("_asked_at", "_attributes", "_error", "_measured", "_name", "_span", "_started", "_tokens"),
@@ -201,7 +201,8 @@ class ResponseSpan(RunWatch, Struct):
 
 
 def request_attributes(body: CreateResponse, *, stream: bool, choices: int, conversation: str) -> Attributes:
-    """What a request has set, without what a person or a model wrote. Reading it does not copy the body."""
+    """Return what a request sets, without what a person or a model wrote. The body is read without copying
+    it."""
     found: Attributes = {
         "gen_ai.request.max_tokens": number_of(body.max_output_tokens),
         "gen_ai.request.temperature": number_of(body.temperature),
@@ -220,13 +221,13 @@ def request_attributes(body: CreateResponse, *, stream: bool, choices: int, conv
 
 
 def stop_sequences(given: Any) -> list[str] | None:
-    """The first stop sequences, each cut to the length of a name; None without any."""
+    """Return the first stop sequences, each cut to the length of a name; None without any."""
     texts = [given] if isinstance(given, str) else given if isinstance(given, list) else []
     return [name_of(each) for each in texts[:_MOST_STOPS] if isinstance(each, str)] or None
 
 
 def _output_type(body: CreateResponse) -> str | None:
-    """The kind of output that the request asks for in so many words."""
+    """Return the kind of output that the request explicitly asks for; None if it does not."""
     wanted = None if body.text is None else body.text.format
     if isinstance(wanted, TextFormat):
         return "text"
@@ -251,8 +252,8 @@ def _attributes(ended: EndedRun, said: LoggedEnd) -> Attributes:
 
 
 def _tokens(usage: Usage) -> Attributes:
-    """The counts of a response. Those of a part are given where there is one: an upstream that has none of it
-    and one that does not report it look alike."""
+    """Return the counts of tokens in a response. Those of parts are left out if they are 0: an upstream that
+    has none and one that does not report them can't be distinguished."""
     found: Attributes = {
         "gen_ai.usage.input_tokens": usage.input_tokens,
         "gen_ai.usage.output_tokens": usage.output_tokens,

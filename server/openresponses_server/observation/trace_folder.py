@@ -1,6 +1,6 @@
 """The folder of traces, and which requests are traced. A trace is a file `FOLDER/OWNER/RESPONSE.jsonl`,
-readable by the server's user alone. Old files are removed, and if all together are too large, the oldest
-files of the owner with the most bytes.
+readable only by the server's user. Old files are removed; if the folder is still too large, the oldest files
+of the owner with the most bytes are removed too.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _NO_OWNER: Final = "nobody"
 _ID: Final = re.compile(r"[A-Za-z0-9_-]{1,100}")
 _SWEPT_EVERY: Final = 60.0  # seconds between two sweeps, at least
 _SHARE: Final = 0.02  # of the time that sweeps may take
-_LEFT: Final = 0.9  # of the total limit, after a sweep that exceeded it
+_LEFT: Final = 0.9  # of the total limit: the size after a sweep that found it exceeded
 _log = structlog.get_logger(__name__)
 
 
@@ -59,8 +59,8 @@ class Traces:
     def begin(
         self, asked: RecordedRequest, headers: Mapping[str, str], owner: str, key: str | None
     ) -> Trace | None:
-        """Begin the trace of this owner's request, sent with `key` and still without its body; None if it is
-        not traced."""
+        """Begin the trace of this owner's request, which was sent with `key` and has no body yet; None if it
+        is not traced."""
         if not self._wanted(headers, key):
             return None
         secrets = [*self._secrets, key or "", *secrets_in(headers)]
@@ -90,7 +90,7 @@ class Traces:
         return self._folder / (hashed(owner)[7:39] if owner else _NO_OWNER) / f"{response_id}.jsonl"
 
     def find(self, owner: str, response_id: str) -> Path | None:
-        """The file with the owner's trace of this response; None if there is none."""
+        """Return the file with the owner's trace of this response; None if there is none."""
         if _ID.fullmatch(response_id) is None:
             return None
         path = self._path(owner, response_id)
@@ -151,8 +151,8 @@ def _entries(folder: Path | str) -> list[os.DirEntry[str]]:
 
 
 def _thin_out(kept: dict[str, list[_File]], most: int) -> int:
-    """Remove at least so many bytes, always the oldest file of the owner with the most; returns how many were
-    removed."""
+    """Remove at least this many bytes, always the oldest file of the owner with the most. Returns how many
+    were removed."""
     owners = [(-sum(file.size for file in files), owner) for owner, files in kept.items()]
     heapq.heapify(owners)
     for files in kept.values():

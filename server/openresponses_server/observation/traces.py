@@ -1,7 +1,7 @@
 """The trace of one request: a recording of the bytes exchanged with its client and with upstreams.
 
-The file is created with the first response and is open only while somebody writes: a background response
-continues after its request has been answered.
+The file is created with the first response, and is open only while it has writers, since a background
+response continues after its request has been answered.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Traced(Protocol):
     """The trace of one response."""
 
     def target_for(self, upstream: str) -> RecordingTarget:
-        """The target for its next exchange with this upstream."""
+        """Return the target for the response's next exchange with this upstream."""
         ...
 
 
@@ -66,7 +66,7 @@ class CurrentRunPolicy:
         return None if run is None else run.target_for(upstream)
 
     def close(self) -> None:
-        return None  # its response closes it
+        return None  # the trace's response closes it
 
 
 RETRY: Final = "retry"
@@ -77,7 +77,7 @@ END: Final = "end"
 _log = structlog.get_logger(__name__)
 
 CreateFile = Callable[[str], RecordingFile | None]
-"""Creates the file for the trace of the response with this id; None if there is none."""
+"""Creates the file for the trace of the response with this id; returns None if there is none."""
 
 
 class Trace:
@@ -93,7 +93,7 @@ class Trace:
         on_closed: Callable[[RecordingFile], None],
     ) -> None:
         self.name = ""
-        """The id of the response that names the file; "" while there is none."""
+        """The id of the response that gave the file its name; "" before there is a file."""
         self.secrets = secrets
         self.hides = Secrets(secrets)
         self._many = len(secrets) > MOST_SECRETS
@@ -106,7 +106,7 @@ class Trace:
         self._answered = False
 
     def of_run(self, translation: TracedResponse) -> RunTrace | None:
-        """The trace of this response; None if the file can't be created."""
+        """Return the trace of this response; None if the file can't be created."""
         run = translation.response_id
         if not self.name:
             self._begin(run)
@@ -161,7 +161,7 @@ class Trace:
         self._writing += 1
 
     def release(self) -> None:
-        """Count one writer less; the last one closes the file."""
+        """Count one writer fewer; the last one closes the file."""
         self._writing -= 1
         if not self._writing and self._file is not None:
             self._file.rest()
@@ -182,7 +182,7 @@ class RunTrace(RunWatch):
         self._token: Token[Traced | None] | None = None
 
     def timing(self) -> TokenTiming:
-        """The response's timing, which also records new diagnostics at each read."""
+        """Return the response's timing, which also records new diagnostics at each read."""
         return _NotingTiming(self._record_new)
 
     def begin(self) -> None:
@@ -190,7 +190,7 @@ class RunTrace(RunWatch):
         self._token = RUN.set(self)
 
     def target_for(self, upstream: str) -> RecordingTarget:
-        """The target for its next exchange with this upstream."""
+        """Return the target for the response's next exchange with this upstream."""
         if self._before:
             again = self._before == upstream
             what = "is asked again" if again else f"is asked instead of {self._before}"
@@ -201,11 +201,12 @@ class RunTrace(RunWatch):
         return RecordingTarget(self._file, self._run, self._trace.secrets, shows_address=False)
 
     def refused_by(self, outcome: str) -> None:
-        """The upstream of the last exchange has refused, with this status."""
+        """Record that the upstream of the last exchange has refused, with this status."""
         self._refused = outcome
 
     def end_answer(self, usage: Usage) -> None:
-        """One of its answers is over. What the same upstream is asked next is not a retry."""
+        """Record the end of one of the response's answers. A later request to the same upstream is not a
+        retry."""
         self._answers += 1
         said = " (estimated)" if usage.estimated is True else ""
         what = f"{usage.input_tokens} tokens in, {usage.output_tokens} out{said}"

@@ -1,8 +1,8 @@
 """The tracer, and the context of spans in headers.
 
-Attributes follow OpenTelemetry's conventions for generative AI, in the schema that the spans name; others
-begin with `openresponses.`. Only `traceparent` and `tracestate` are read and sent, not baggage, which anyone
-could have written.
+Attributes follow OpenTelemetry's conventions for generative AI, in the version of the schema that the spans
+name; our own begin with `openresponses.`. Only `traceparent` and `tracestate` are read and sent, not baggage,
+which anyone could have written.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from openresponses_server.observation.responses import Watch
 
-if TYPE_CHECKING:  # it may be missing, and is imported with the first span
+if TYPE_CHECKING:  # OpenTelemetry may be missing, and is imported with the first span
     from opentelemetry.metrics import Meter
     from opentelemetry.trace import Tracer
 
 SCHEMA: Final = "https://opentelemetry.io/schemas/gen-ai-dev/1.42.0-dev"
 LONGEST: Final = 80  # characters of a name from a client or an upstream
 _BEYOND: Final = 2**63  # OTLP has integers of 64 bits
-_API: Final = "opentelemetry.metrics"  # where its own providers are
+_API: Final = "opentelemetry.metrics"  # the module of the API's own providers
 OTHER: Final = "_OTHER"
-"""The convention's `error.type` for what has no name."""
+"""The convention's `error.type` for errors without a name."""
 
 Attributes = dict[str, Any]
 """Attributes of a span, by the names of the convention."""
@@ -35,7 +35,7 @@ class ResponseSpans(Protocol):
     """Makes the spans of responses: `spans.Spans`, if OpenTelemetry's API is installed."""
 
     def parent(self, headers: Mapping[str, str]) -> Any:
-        """The context in which the responses to a request with these headers are made."""
+        """Return the context in which the responses to a request with these headers are made."""
         ...
 
     def response(
@@ -47,14 +47,14 @@ class ResponseSpans(Protocol):
         asked: Callable[[], Attributes] = dict,
         answered: Callable[[Sequence[Any], str], Attributes] | None = None,
     ) -> Watch:
-        """The span of a response that is to be made; `operation` is in OpenTelemetry's names. `asked` gives
-        what the request has set, and is called once, if the span is recorded; `answered` then gives what more
-        there is to say of the output and why it ended."""
+        """Return the span of a response that is to be made; `operation` is one of OpenTelemetry's names.
+        `asked` returns attributes of the request, and is called once if the span is recorded; `answered` then
+        returns attributes of the output and of the reason why it ended."""
         ...
 
     def tool(self, name: str, call_id: str, kind: str) -> AbstractContextManager[ToolSpan]:
-        """The span of one run of a tool, as a child of the current span and the parent of what the tool
-        asks; `kind` is a `gen_ai.tool.type`. A task of its own enters it."""
+        """Return the span of one run of a tool, a child of the current span and the parent of the tool's own
+        requests; `kind` is a `gen_ai.tool.type`. It is entered in a task of its own."""
         ...
 
 
@@ -62,11 +62,11 @@ class ToolSpan(Protocol):
     """The span of a tool that runs."""
 
     def add(self, attributes: Attributes) -> None:
-        """Add what is known of the tool by now."""
+        """Add attributes that are known by now."""
         ...
 
     def fail(self, kind: str) -> None:
-        """The tool has failed, with this `error.type`."""
+        """Record that the tool has failed, with this `error.type`."""
         ...
 
 
@@ -86,14 +86,14 @@ def is_installed() -> bool:
 
 
 def tracer() -> Tracer:
-    """The tracer. Without a configured SDK its spans do nothing."""
+    """Return the tracer. Its spans do nothing if no SDK is configured."""
     from opentelemetry import trace
 
     return trace.get_tracer("openresponses-bridge", schema_url=SCHEMA)
 
 
 def meter() -> Meter | None:
-    """The meter; None without a configured SDK, whose place the API's own providers keep."""
+    """Return the meter; None if no SDK is configured, so that only the API's own providers exist."""
     from opentelemetry import metrics
 
     provider = metrics.get_meter_provider()
@@ -112,22 +112,22 @@ def outgoing() -> dict[str, str]:
 
 
 def name_of(text: str) -> str:
-    """The text as the value of an attribute: a name of bounded length, in whole characters, without which an
-    exporter loses all that it sends together."""
+    """Return the text as the value of an attribute: a name of limited length, without incomplete characters,
+    because of which an exporter would lose its whole batch."""
     return text[:LONGEST].encode(errors="replace").decode()
 
 
 def number_of(value: Any) -> int | float | None:
-    """The number as the value of an attribute; None for what no exporter can send as one."""
+    """Return the number as the value of an attribute; None for one that no exporter can send."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return value if is_number and abs(value) < _BEYOND else None
 
 
 def error_type(code: str) -> str:
-    """An error's code as `error.type`: a short word, or the convention's value for all else."""
+    """Return an error's code as `error.type`: a short word, or the convention's value for all others."""
     return name_of(code) if 0 < len(code) <= LONGEST and len(code.split()) == 1 else OTHER
 
 
 def error_of(raised: BaseException) -> str:
-    """The `error.type` of an exception: its class, or that what it ended was cancelled."""
+    """Return the `error.type` of an exception: its class, or that the work was cancelled."""
     return "cancelled" if isinstance(raised, asyncio.CancelledError) else error_type(type(raised).__name__)

@@ -1,8 +1,8 @@
-"""Splits a capture into its payloads: server-sent events, or JSON objects in lines or arrays, as its first
-line shows.
+"""Splits a capture into its payloads, which are server-sent events, or JSON objects in lines or arrays, as
+the first line shows.
 
-Each payload is yielded when it is complete, so that a capture can be followed while it is written. The cost
-is linear, however the capture is cut into lines and frames.
+Each payload is yielded when it is complete, so that a capture can be read while it is written. The cost is
+linear, however the capture is divided into lines and frames.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ _STRINGS: Final = re.compile(rb'"[^"]*"?')
 _LINES_AT_ONCE: Final = 4096
 _BYTES_AT_ONCE: Final = 256 * 1024
 
-_HEAD: Final = 512  # bytes that show whether it is text
-_SHOWN: Final = 40  # bytes of a message
+_HEAD: Final = 512  # bytes that show whether the capture is text
+_SHOWN: Final = 40  # bytes that are shown in a message
 _LOOKS: Final = tuple(
     (re.compile(begins, re.IGNORECASE), what)
     for begins, what in (
@@ -51,7 +51,7 @@ _LOOKS: Final = tuple(
 )
 
 Check = Callable[[bytes], None]
-"""Raises InvalidRequestError for a payload that must not be decoded."""
+"""A check of a payload. Raises InvalidRequestError for one that must not be decoded."""
 
 
 def accept_all(_data: bytes) -> None:
@@ -83,8 +83,8 @@ def read_capture(lines: Iterable[bytes]) -> Iterator[Payload]:
 
 
 def payloads_and_pauses(lines: Iterable[bytes], check: Check = accept_all) -> Iterator[Payload | None]:
-    """As `read_capture`, with None for each pause among the lines (`with_pauses`), so that no step takes
-    long. `check` is called with each payload before it is decoded."""
+    """Yield the payloads as `read_capture` does, with None for each pause among the lines (`with_pauses`), so
+    that no step takes long. `check` is called with each payload before it is decoded."""
     numbered = _numbered(lines)
     for number, line in numbered:
         line = line.removeprefix(_BOM) if number == 1 else line
@@ -99,8 +99,8 @@ def payloads_and_pauses(lines: Iterable[bytes], check: Check = accept_all) -> It
 
 
 def with_pauses(lines: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the lines, and a pause, b"", after every few thousand of them. A pause among the lines counts as
-    a line, since something was read for it."""
+    """Yield the lines, with a pause, b"", after every few thousand of them. A pause among `lines` counts as a
+    line, since reading it took time."""
     count = size = 0
     for line in lines:
         if line:
@@ -127,7 +127,8 @@ def _payloads(number: int, line: bytes) -> Callable[[Numbered, int, Check], Iter
 
 
 def looks_like(data: bytes) -> str:
-    """Say what a file is that begins like this, among what people take for a capture, and what to do."""
+    """Return what kind of file begins like this, of those that people take for a capture, and what to do
+    about it."""
     for begins, what in _LOOKS:
         if begins.match(data):
             return what
@@ -152,7 +153,7 @@ def _json_lines(lines: Numbered, _first: int, check: Check) -> Iterator[Payload 
         if not value.begun:
             begins = number
             data = line.strip()
-            if data.startswith(b"{") and data.endswith(b"}"):  # as almost every line
+            if data.startswith(b"{") and data.endswith(b"}"):  # which is true of almost every line
                 yield payload_of(number, None, data, check)
                 continue
         value.add(line)
@@ -164,7 +165,7 @@ def _json_lines(lines: Numbered, _first: int, check: Check) -> Iterator[Payload 
 
 
 def _values(line: int, data: bytes, check: Check) -> Iterator[Payload]:
-    """The payload that begins at this line, or those of an array, as Google's APIs send a stream."""
+    """Yield the payload that begins at this line, or those of an array, as Google's APIs send a stream."""
     if not data.startswith(b"[") or data == _DONE:
         yield payload_of(line, None, data, check)
         return
@@ -174,7 +175,7 @@ def _values(line: int, data: bytes, check: Check) -> Iterator[Payload]:
     except InvalidRequestError as error:
         raise UnreadableCapture(line, error.message) from error
     except (msgspec.MsgspecError, UnicodeDecodeError):
-        yield payload_of(line, None, data)  # which says what is wrong
+        yield payload_of(line, None, data)  # it raises the error with the reason
         return
     end = 0
     for element in elements:
@@ -215,8 +216,8 @@ def _frames(lines: Numbered, first: int, check: Check) -> Iterator[Payload | Non
 
 
 class _Data:
-    """The data lines of one frame, or the lines of one JSON value. JSON is complete when its last bracket
-    closes, so that it is decoded only once, however many lines it has."""
+    """The data lines of one frame, or the lines of one JSON value. JSON is complete when its last bracket is
+    closed, so that it is decoded only once, however many lines it has."""
 
     def __init__(self) -> None:
         self._lines: list[bytes] = []
@@ -245,8 +246,8 @@ class _Data:
         self._open += marks.count(b"{") + marks.count(b"[") - marks.count(b"}") - marks.count(b"]")
 
     def is_whole(self) -> bool:
-        """Return True if the lines are a whole payload. Once they are, or can't become one, further lines do
-        not change that."""
+        """Return True if the lines are a whole payload. Further lines do not change that once they are one,
+        or can't become one."""
         if self._found is None and self.is_closed:
             self._found = _is_whole(self.whole)
         return bool(self._found)
@@ -267,8 +268,8 @@ def _located(number: int, read: Callable[[], list[Frame]]) -> list[Frame]:
 
 
 def payload_of(line: int, event: str | None, data: bytes, check: Check = accept_all) -> Payload:
-    """The payload that begins at this line. Raises UnreadableCapture if it is not a JSON object, or
-    if `check` refuses it."""
+    """Return the payload that begins at this line. Raises UnreadableCapture if it is not a JSON object, or if
+    `check` refuses it."""
     if data.strip() == _DONE:
         return Payload(line, event, data, None)
     try:

@@ -1,4 +1,4 @@
-"""The steps in which captures of all dialects are read, and the encoders that write their events."""
+"""The steps in which captures of all dialects are read, and the encoders for their events."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class StepKind(Enum):
     """The kind of a step in a capture."""
 
     PAUSE = "pause"
-    """Nothing yet; given now and then, so that no step takes long."""
+    """No result yet; yielded now and then, so that no step takes long."""
     TRANSLATED = "translated"
     """A payload and the events that it was translated into, if any."""
     EVENT = "event"
@@ -58,7 +58,7 @@ class CaptureStep(NamedTuple):
 PAUSE: Final = CaptureStep(StepKind.PAUSE, None, [])
 
 
-# What a capture can be translated into.
+# The forms into which a capture can be translated.
 
 
 class CaptureEncoder(Protocol):
@@ -72,7 +72,7 @@ class CaptureEncoder(Protocol):
 
 
 class _SseEncoder:
-    """Encodes the stream, with `[DONE]` if it is complete."""
+    """Encodes events as a stream, with `[DONE]` if it is complete."""
 
     def __init__(self, wire: str) -> None:
         self.wire = wire
@@ -109,7 +109,7 @@ class _SnapshotEncoder:
 class _ClientEncoder:
     """Encodes what a client of a dialect would receive."""
 
-    wire = "openai"  # tool calls of every kind keep their own names there
+    wire = "openai"  # there, tool calls of every kind keep their own names
 
     def __init__(self, client: ClientSide, outbound: Callable[[], Outbound[Any]]) -> None:
         self._outbound = outbound()
@@ -139,7 +139,7 @@ _WITHOUT_TEXT_AFTER_TOOLS: Final[dict[str, Callable[[], CaptureEncoder]]] = {
 
 
 class CaptureWriter:
-    """Writes the responses of captures, each with an encoder of this `name`. `text_after_tools`: whether
+    """Writes the responses of captures, each with an encoder of this `name`. `text_after_tools` is whether
     clients of Chat Completions get text that comes after a tool call; None: as the dialect of the capture
     says."""
 
@@ -152,7 +152,7 @@ class CaptureWriter:
         self.wire = self._encoder.wire
 
     def feed(self, step: CaptureStep, text_after_tools: bool) -> bytes:
-        """Write a step of a capture whose dialect has this value of `text_after_tools`."""
+        """Encode a step of a capture whose dialect has this value of `text_after_tools`."""
         written = b""
         if step.events:
             if self._ended:
@@ -174,20 +174,20 @@ class CaptureWriter:
         return (build if passes else _WITHOUT_TEXT_AFTER_TOOLS.get(self._name, build))()
 
 
-# Captures of all dialects, translated by a machine for each of their responses.
+# Captures of all dialects, translated by one machine for each of their responses.
 
 
 _NO_PLACE: Final = Place()
-MOST_OPEN: Final = 1000  # responses of a capture that have begun and not ended
+MOST_OPEN: Final = 1000  # responses of a capture that have begun and have not ended
 
 
 class CaptureTranslator:
     """Translates the payloads of a capture to events in the spelling `wire`.
 
     Ids and times are derived from the capture, so that each translation gives the same bytes. A capture may
-    have several responses, also interleaved ones. Their events are given one response after the other, in
-    the order in which the responses began; those of later responses are buffered until the earlier ones have
-    ended, in linear memory.
+    have several responses, even interleaved ones. Their events are yielded one response after the other, in
+    the order in which the responses began. The events of later responses are buffered, in linear memory,
+    until the earlier ones have ended.
     """
 
     def __init__(self, dialect: Dialect, first: Payload, wire: str) -> None:
@@ -197,13 +197,13 @@ class CaptureTranslator:
         self._wire = wire
         self._before: Mapping[str, Any] | None = None
         self._open = 0
-        self._answers: deque[_Answer] = deque()  # the events of the first are given, others are buffered
+        self._answers: deque[_Answer] = deque()  # the events of the first are yielded, others are buffered
         self._named: dict[tuple[str, str], _Answer | None] = {}
-        """(thread, turn), ("", turn) and (thread, "") → the answer; None for those that are complete."""
+        """(thread, turn), ("", turn) and (thread, "") → the answer; None if it is complete."""
         self._begin(first, first.data)
 
     def feed(self, payload: Payload) -> Iterator[CaptureStep]:
-        """Read the next payload; yields the steps that are ready. Raises UnreadableCapture if too many
+        """Read the next payload. Yields the steps that are ready. Raises UnreadableCapture if too many
         responses are open at once."""
         answer = self._answer_of(payload)
         self._before = payload.value
@@ -222,7 +222,7 @@ class CaptureTranslator:
         return self._answers[0].diagnostics
 
     def close(self) -> Iterator[CaptureStep]:
-        """The capture has ended, and so have its responses."""
+        """End the capture, and so its responses. Yields the last steps."""
         while True:
             yield from self._release_ended()
             yield self._end_answer()
@@ -231,7 +231,7 @@ class CaptureTranslator:
             self._answers.popleft()
 
     def _answer_of(self, payload: Payload) -> _Answer | None:
-        """The answer that a payload belongs to; None if that is complete or unknown."""
+        """Return the answer that a payload belongs to; None if the answer is complete or unknown."""
         front, value = self._answers[0], payload.value
         place = _NO_PLACE if value is None else self._format.place(value)
         if not place.turn:
@@ -268,7 +268,7 @@ class CaptureTranslator:
             self._answers.popleft()
 
     def _end_answer(self) -> CaptureStep:
-        """End the first answer."""
+        """End the first answer. Returns its last step."""
         front = self._answers[0]
         events = front.close()
         self.diagnostics.extend(front.diagnostics)
@@ -283,9 +283,9 @@ class _Answer:
 
     def __init__(self, capture_format: CaptureFormat, first: Payload, seed: bytes, wire: str) -> None:
         self.names: list[tuple[str, str]] = []
-        """The names by which payloads refer to it."""
+        """The names by which payloads refer to the response."""
         self.waiting: deque[CaptureStep] = deque()
-        """Steps that are buffered."""
+        """Buffered steps."""
         self._format = capture_format
         self._concluded = False
         model, created = capture_format.head(first.value or {})
@@ -325,15 +325,15 @@ def _ids_from(seed: bytes) -> Callable[[str], str]:
     return lambda prefix: f"{prefix}_{digest}{next(number):08x}"
 
 
-# Responses captures as they were sent.
+# Captures of Responses, as they were sent.
 
 _REQUEST: Final = "response.create"
 _LAST: Final = frozenset({"error", *(event.type for event in TERMINAL_EVENT.values())})
 
 
 class SentResponses:
-    """Splits a capture of Responses, in frames or as the messages of a WebSocket, into its responses; the
-    events stay as they were sent."""
+    """Splits a capture of Responses, in frames or in the messages of a WebSocket, into its responses. The
+    events are not changed."""
 
     text_after_tools = True
 
@@ -342,10 +342,10 @@ class SentResponses:
         self._open = False
         self._ended = False
         self._error = False
-        """Whether the last message was an error on a WebSocket."""
+        """True if the last message was an error on a WebSocket."""
 
     def feed(self, payload: Payload) -> list[CaptureStep]:
-        """Read the next payload. A response has ended when the next one begins."""
+        """Read the next payload. Returns its steps. A response has ended when the next one begins."""
         steps: list[CaptureStep] = []
         kind = _kind_of(payload)
         begins = payload.value is not None and responses.DIALECT.capture.begins(payload.value, None)
@@ -359,7 +359,7 @@ class SentResponses:
         return [*steps, CaptureStep(kind, payload, [])]
 
     def close(self) -> list[CaptureStep]:
-        """The capture has ended."""
+        """End the capture. Returns the last steps."""
         kind = StepKind.ABORTED if self._error and not self._ended else StepKind.END
         steps = [CaptureStep(kind, None, [])] if self._open else []
         self._open = self._ended = self._error = False
@@ -374,7 +374,7 @@ def _kind_of(payload: Payload) -> StepKind:
         return StepKind.RESPONSE
     if payload.event is None and type_of(value) == _REQUEST:
         return StepKind.REQUEST
-    # an error in a stream has a sequence number, one on a WebSocket an HTTP status
+    # an error in a stream has a sequence number; one on a WebSocket, an HTTP status
     is_error = type_of(value) == "error" and "status" in value and "sequence_number" not in value
     return StepKind.ERROR if is_error and payload.event is None else StepKind.EVENT
 
@@ -387,7 +387,7 @@ DIALECTS: Final = dialects()
 
 
 def dialect_of(first: Payload) -> str | None:
-    """The name of the dialect whose captures begin like this; None when there is none."""
+    """Return the name of the dialect whose captures begin like this; None if there is none."""
     for name, dialect in DIALECTS.items():
         if first.value is not None and dialect.capture.recognises(first.value):
             return name

@@ -1,5 +1,6 @@
 """Masks secrets in recordings: credentials in headers, addresses and bodies, and keys that an upstream
-repeats, also those that are split between chunks. The texts of users and models stay: a recording is of them.
+repeats, even if they are split between chunks. The texts of users and models are kept, since a recording is
+for them.
 """
 
 from __future__ import annotations
@@ -40,18 +41,18 @@ _SHOWN_HEADERS: Final = frozenset(
     }
 )
 _RATE_LIMITS: Final = re.compile("(x|anthropic)-ratelimit-[a-z-]+")
-# words for places without other texts: in a body a `key` or a `token` is often something else
+# words for fields without other texts: in a body, a `key` or a `token` is often something else
 _HEADER_WORDS: Final = f"{SECRET_WORDS}|key|token|auth"
 _PARAMETER_WORDS: Final = f"{_HEADER_WORDS}|sig|pass|cred|code"
 _SECRET_HEADER: Final = re.compile(_HEADER_WORDS)
 _SECRET_PARAMETER: Final = re.compile(_PARAMETER_WORDS)
 _ADDRESS: Final = ("http://", "https://", "ws://", "wss://")
-_LONGEST_SCHEME: Final = 8  # characters, with what is behind it
+_LONGEST_SCHEME: Final = 8  # characters, including what follows the scheme
 MOST_SECRETS: Final = 256
-"""How many secrets of one request are looked for in its traffic."""
+"""The most secrets of one request that are searched for in its traffic."""
 MOST_CHARACTERS: Final = 8192
-"""How many characters they have together: the automaton needs some kilobytes for each."""
-_HELD_BYTES: Final = 4096  # bytes that are held together before they are looked through
+"""The most characters of all of them: the automaton needs some kilobytes for each."""
+_HELD_BYTES: Final = 4096  # bytes that are held and searched together
 
 
 class Finds(Protocol):
@@ -64,7 +65,7 @@ class Finds(Protocol):
 
 
 def masked_headers(headers: Mapping[str, str], *, drop: bool = False) -> dict[str, str]:
-    """The headers; those that are not known to be harmless are masked or dropped."""
+    """Return the headers; those that are not known to be harmless are masked, or dropped."""
     found = {}
     for name, value in headers.items():
         lower = name.lower()
@@ -76,9 +77,9 @@ def masked_headers(headers: Mapping[str, str], *, drop: bool = False) -> dict[st
 
 
 def masked_body(body: bytes, finds: Finds) -> msgspec.Raw | None:
-    """A JSON body without its secrets: values of fields that are named for them, secrets in addresses, and
-    those that `finds` knows; and without lone surrogates, which no reader of records takes. None if it is not
-    JSON."""
+    """Return a JSON body without its secrets: the values of fields with names of secrets, secrets in
+    addresses, and those that `finds` knows. Lone surrogates are replaced, since no reader of records accepts
+    them. None if the body is not JSON."""
     try:
         shown = encode(with_whole_characters(masked_value(decode_json(body)))).decode()
     except (WireError, RecursionError, UnicodeError, msgspec.MsgspecError):
@@ -87,7 +88,7 @@ def masked_body(body: bytes, finds: Finds) -> msgspec.Raw | None:
 
 
 def masked_value(value: Any, name: str = "") -> Any:
-    """The JSON value of the field of this name, with the values of fields with secret names masked."""
+    """Return the JSON value of the field of this name, with the values of fields with secret names masked."""
     return _masked(value, NamedField(name, value))
 
 
@@ -106,12 +107,12 @@ def _masked(value: Any, named: NamedField) -> Any:
 
 
 def hidden_in(value: Any, name: str = "") -> Iterator[str]:
-    """The texts that `masked_value` masks in the JSON value of the field of this name."""
+    """Yield the texts that `masked_value` masks in the JSON value of the field of this name."""
     return _hidden(value, NamedField(name, value))
 
 
 def hidden_in_body(body: bytes, most: int) -> list[str]:
-    """The first texts that `masked_body` masks in a JSON body; none if it is not JSON."""
+    """Return the first texts that `masked_body` masks in a JSON body; none if it is not JSON."""
     try:
         return list(islice(hidden_in(decode_json(body)), most))
     except (WireError, RecursionError):
@@ -119,15 +120,15 @@ def hidden_in_body(body: bytes, most: int) -> list[str]:
 
 
 def searched(hidden: Iterable[str]) -> list[str]:
-    """The first of these texts, as many as are looked for in the traffic of a request."""
+    """Return the first of these texts: as many as are searched for in the traffic of a request."""
     texts = list(dict.fromkeys(hidden))[:MOST_SECRETS]
     sizes = accumulate(min(len(each), _LONGEST) for each in texts)
     return [each for each, size in zip(texts, sizes, strict=True) if size <= MOST_CHARACTERS]
 
 
 def without_secrets_of(request: CreateResponse, text: str) -> str:
-    """An upstream's text, with `[key]` for each secret that the client gave with its tools. They are looked
-    for as they are and as JSON, in linear time; where there are too many, nothing of the text is shown."""
+    """Return an upstream's text, with `[key]` for each secret that the client gave with its tools. They are
+    found as they are and as JSON, in linear time. If there are too many, nothing of the text is shown."""
     own = carried_by(request).body
     if request_without_secrets(request) is request and not own:
         return text
@@ -147,7 +148,7 @@ def without_secrets_of(request: CreateResponse, text: str) -> str:
 def _hidden(value: Any, named: NamedField) -> Iterator[str]:
     if isinstance(value, str):
         if named.secret:
-            yield value.partition(" ")[2] or value  # a key behind its scheme
+            yield value.partition(" ")[2] or value  # a key after its scheme
         elif named.server:
             yield from _hidden_in_server(value)
         elif _is_address(value):
@@ -165,7 +166,7 @@ def _is_address(text: str) -> bool:
 
 
 def _masked_server(url: str) -> str:
-    """The address of an MCP server with its origin alone."""
+    """Return only the origin of the address of an MCP server."""
     origin = origin_of(url)
     if origin is None:
         return MASK
@@ -177,7 +178,7 @@ def _masked_server(url: str) -> str:
 
 
 def _hidden_in_server(url: str) -> Iterator[str]:
-    """The secrets in the address of an MCP server; a short part of its path is a word."""
+    """Yield the secrets in the address of an MCP server; a short part of its path is a word."""
     yield from _hidden_in_address(url)
     if origin_of(url) is None:
         yield url
@@ -202,7 +203,7 @@ def _hidden_in_address(url: str) -> Iterator[str]:
 
 
 def masked_address(url: str) -> str:
-    """The address without its password and the secrets in its query."""
+    """Return the address without its password and the secrets in its query."""
     before, separator, rest = url.partition("://")
     host, slash, path = rest.partition("/")
     if "@" in host:
@@ -218,7 +219,7 @@ def _masked_parameter(parameter: str) -> str:
 
 
 def without(text: str, finds: Finds) -> str:
-    """The text with `[key]` for each secret in it."""
+    """Return the text with `[key]` for each secret in it."""
     pieces, done = [], 0
     for begin, end in finds.spans(text):
         pieces += [text[done:begin], _KEY]
@@ -228,20 +229,20 @@ def without(text: str, finds: Finds) -> str:
 
 class StreamMask:
     """Masks secrets in a stream and keeps its division into chunks. A secret over several chunks becomes
-    `[key]` in the first of them. Chunks are held until no secret can begin in them; each byte is read only a
+    `[key]` in the first of them. Chunks are held until no secret can begin in them. Each byte is read only a
     few times."""
 
     def __init__(self, finds: Finds) -> None:
         self._finds = finds
         self._held: list[tuple[float, bytes]] = []
         self.held = 0
-        """How many bytes are held."""
+        """The number of held bytes."""
         self._look_at = finds.longest + _HELD_BYTES
         self._hidden = 0
-        """How many of the held bytes belong to a secret whose beginning has been released."""
+        """The number of held bytes that belong to a secret whose beginning was released."""
 
     def feed(self, at: float, data: bytes) -> list[tuple[float, bytes]]:
-        """Add a chunk; returns the chunks that can be released, each with its time."""
+        """Add a chunk. Returns the chunks that can be released, each with its time."""
         if not self._finds.longest:
             return [(at, data)]
         self._held.append((at, data))
@@ -249,11 +250,11 @@ class StreamMask:
         return self._clear(self.held - self._finds.longest) if self.held >= self._look_at else []
 
     def close(self) -> list[tuple[float, bytes]]:
-        """Return the rest of the chunks."""
+        """Return the remaining chunks."""
         return self._clear(self.held) if self._held else []
 
     def _clear(self, until: int) -> list[tuple[float, bytes]]:
-        """Release the chunks that end at this place or before it. Every secret that begins in them is
+        """Release the chunks that end at this position or before it. Every secret that begins in them is
         complete in the held bytes."""
         text = b"".join(data for _, data in self._held).decode("latin-1")
         spans = self._finds.spans(text)
@@ -269,7 +270,7 @@ class StreamMask:
             while waiting and waiting[0][0] < end:
                 inside.append(waiting[0])
                 if waiting[0][1] > end:
-                    break  # it goes on in the next chunk
+                    break  # it continues in the next chunk
                 waiting.popleft()
             if shown := _without(text, begin, end, inside) if inside else data:
                 released.append((at, shown))
@@ -282,8 +283,8 @@ class StreamMask:
 
 
 def _with_rest(spans: list[tuple[int, int]], end: int) -> list[tuple[int, int]]:
-    """The spans after one that began before the text and ends at this place; spans that overlap it are part
-    of it."""
+    """Return the spans after one that began before the text and ends at this position; spans that overlap it
+    become part of it."""
     following = deque(spans)
     while following and following[0][0] < end:
         end = max(end, following.popleft()[1])
@@ -291,7 +292,7 @@ def _with_rest(spans: list[tuple[int, int]], end: int) -> list[tuple[int, int]]:
 
 
 def _without(text: str, begin: int, end: int, spans: list[tuple[int, int]]) -> bytes:
-    """The text between these places with `[key]` for each secret that begins in it."""
+    """Return the text between these places with `[key]` for each secret that begins in it."""
     pieces, done = [], begin
     for first, last in spans:
         pieces.append(text[done : max(done, first)])
@@ -300,32 +301,31 @@ def _without(text: str, begin: int, end: int, spans: list[tuple[int, int]]) -> b
     return "".join([*pieces, text[done:end]]).encode("latin-1")
 
 
-# Finds large pieces of many strings in a text, in time that is linear in the text whatever the strings are.
-#
-# An Aho-Corasick automaton in C looks for six characters of the middle of each string, which almost no text
-# has. Where it finds them, a suffix automaton of all strings (Blumer et al., 1985) gives for each character
-# the
-# longest piece of any of them that ends there; it reads a character once, however many places are near.
+# Finds large pieces of many strings in a text, in linear time whatever the strings are. An Aho-Corasick
+# automaton in C searches for six characters from the middle of each string, which almost no text contains.
+# Where it finds them, a suffix automaton of all strings (Blumer et al., 1985) returns for each character the
+# longest piece of any string that ends there. It reads a character once, however many hits are near.
 
-_ANCHOR: Final = 6  # characters: the middle third of the shortest string that is looked for in pieces
-_BLOCK: Final = 64 * 1024  # characters between which other threads have their turn
+_ANCHOR: Final = 6  # characters: the middle third of the shortest string that is found in pieces
+_BLOCK: Final = 64 * 1024  # characters after which other threads get their turn
 Span = tuple[int, int]
 
 
 class Pieces:
-    """Finds pieces of `strings`, of 16 characters at least, that have two thirds of their length or more."""
+    """Finds pieces of `strings`, each of at least 16 characters. A piece has at least two thirds of its
+    string's length."""
 
     def __init__(self, strings: Sequence[str]) -> None:
         self._strings = strings
         self._anchors = Automaton({each[len(each) // 3 :][:_ANCHOR] for each in strings})
         self._reach = max(len(each) // 3 for each in strings)
-        """How far before its middle third a piece may begin."""
+        """How far before its middle third a piece may begin, in characters."""
         self._suffixes: _Suffixes | None = None
         self.read = 0
-        """How many characters the suffix automaton has read."""
+        """The number of characters that the suffix automaton has read."""
 
     def make_ready(self) -> None:
-        """Build the suffix automaton now instead of at the first hit. This takes microseconds for each
+        """Build the suffix automaton now instead of at the first hit. This takes some microseconds per
         character."""
         self._suffixes = self._suffixes or _Suffixes(self._strings)
 
@@ -335,7 +335,7 @@ class Pieces:
         at = 0
         for end, _ in self._anchors.hits(text):
             if end <= at:
-                continue  # nothing that holds it goes on beyond
+                continue  # no piece that includes this hit ends after what was read
             self.make_ready()
             assert self._suffixes is not None
             if (begin := end - _ANCHOR - self._reach) > at:
@@ -350,7 +350,7 @@ class Automaton:
     """Finds strings in a text."""
 
     def __init__(self, strings: Iterable[str]) -> None:
-        import ahocorasick  # a server that never looks does not load it
+        import ahocorasick  # so that a server that never searches does not load it
 
         self._made: Any = ahocorasick.Automaton()
         self._longest = 0
@@ -360,10 +360,10 @@ class Automaton:
         self._made.make_automaton()
 
     def hits(self, text: str) -> Iterator[tuple[int, int]]:
-        """The end and size of each hit, in order; of several with the same end the longest."""
+        """Yield the end and size of each hit, in order; of several with the same end, the longest."""
         for start in range(0, len(text), _BLOCK):
-            # An iterator for each block, which begins with the end of the one before: `set` of an iterator
-            # that has another text frees memory that is not its own where a character is beyond U+FFFF.
+            # An iterator for each block, which begins with the end of the previous one: if `set` gives an
+            # iterator another text, it frees memory that is not its own when a character is beyond U+FFFF.
             begin, given = max(0, start - self._longest), start
             for last, size in self._made.iter(text[begin : start + _BLOCK]):
                 end = begin + last + 1
@@ -373,7 +373,7 @@ class Automaton:
 
 
 def add(found: list[Span], begin: int, end: int) -> None:
-    """Add a span, which ends after all others; overlapping ones are merged."""
+    """Add a span that ends after all others; overlapping spans are merged."""
     while found and found[-1][1] > begin:
         begin = min(begin, found.pop()[0])
     found.append((begin, end))
@@ -387,15 +387,16 @@ class _Suffixes:
         self._link = [-1]
         self._size = [0]
         self._least = [_NONE]
-        """The minimum size of a piece: two thirds of the shortest string that has this state's pieces."""
+        """For each state: the minimum size of a piece, two thirds of the shortest string that has the state's
+        pieces."""
         last = 0
         for number, each in enumerate(strings):
-            last = self._append(number, last)  # which no text has: nothing goes over the end of a string
+            last = self._append(number, last)  # no text has it, so that no piece spans two strings
             for character in each:
                 last = self._append(character, last)
                 self._least[last] = len(each) - len(each) // 3
         self._beyond = [0] * len(self._size)
-        """The size of the longest large piece that is a suffix of this state's pieces."""
+        """For each state: the size of the longest large piece that is a suffix of the state's pieces."""
         by_size = sorted(range(1, len(self._size)), key=self._size.__getitem__)
         for state in reversed(by_size):
             link = self._link[state]
@@ -408,11 +409,11 @@ class _Suffixes:
         self.reset()
 
     def reset(self) -> None:
-        """The next character is the first."""
+        """Begin again: the next character is the first."""
         self._state = self._matched = 0
 
     def read(self, text: str, at: int, end: int, found: list[Span]) -> int:
-        """Read up to `end`, and further while a piece may continue; returns the end. The pieces are added to
+        """Read up to `end`, and further while a piece may continue. Returns the end. The pieces are added to
         `found`."""
         state, matched = self._state, self._matched
         while at < len(text) and (at < end or matched >= _ANCHOR):
@@ -424,7 +425,7 @@ class _Suffixes:
                 matched = self._size[state]
                 following = self._next[state].get(character)
             if following is None:
-                continue  # it is in none of them
+                continue  # no string contains it
             state, matched = following, matched + 1
             if size := matched if matched >= self._least[state] else self._beyond[state]:
                 add(found, at - size, at)
@@ -463,22 +464,21 @@ class _Suffixes:
 _NONE: Final = 1 << 60
 
 
-# What an upstream says, without the keys that it was sent: servers quote them in their errors.
-#
-# This is against carelessness. An upstream that means to give its key away can write it in any form, and the
-# text of an answer is the model's: neither is looked at here.
+# Removes the keys that an upstream was sent from what it says: servers quote them in their errors. This is
+# against carelessness. An upstream that means to reveal its key can write it in any form, and the text of an
+# answer is the model's: neither is searched here.
 
-_SHORTEST: Final = 4  # characters: a shorter one is not secret and is part of many words
-LONG: Final = 16  # from this length on, its other forms and large pieces of it are unmistakable
-_LONGEST: Final = 1024  # the beginning of a longer one is looked for
-# letter case does not count, nor which of its two alphabets base64 is in
+_SHORTEST: Final = 4  # characters; a shorter one is not secret, and is part of many words
+LONG: Final = 16  # from this length on, its other forms and large pieces of it can't be confused
+_LONGEST: Final = 1024  # only the beginning of a longer one is searched for
+# in any letter case, and in either alphabet of base64
 _ALIKE: Final = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)} | str.maketrans("-_", "+/")
-_MANY: Final = 512  # characters of all
+_MANY: Final = 512  # characters of all secrets
 
 
 class Secrets:
     """The secrets of a request. Those of 16 characters or more are also found percent-encoded, in base64, in
-    other letter case, and cut to two thirds. Searching takes linear time, however many there are."""
+    other letter case, and cut to two thirds. A search takes linear time, however many secrets there are."""
 
     def __init__(self, secrets: Iterable[str | None]) -> None:
         found = {secret[:_LONGEST] for secret in secrets if secret and len(secret) >= _SHORTEST}
@@ -494,11 +494,12 @@ class Secrets:
 
     @property
     def are_many(self) -> bool:
-        """Building their automata takes longer than the event loop should wait."""
+        """True if building their automata takes longer than the event loop should wait."""
         return self.size > _MANY
 
     def make_ready(self) -> None:
-        """Build the automata, on a thread if there are many; for few this is done at the first search."""
+        """Build the automata, on a thread if there are many secrets; for few, this is done at the first
+        search."""
         if self.are_many and self._long:
             self._in_pieces().make_ready()
 
@@ -511,7 +512,7 @@ class Secrets:
         return without(text, self)
 
     def spans(self, text: str) -> list[tuple[int, int]]:
-        """Return their spans in the text, in order; overlapping ones are merged."""
+        """Return the spans of the secrets in the text, in order; overlapping ones are merged."""
         short = list[tuple[int, int]]()
         if self._short and text:
             self._whole = self._whole or Automaton(self._short)
@@ -535,8 +536,8 @@ def _alike(text: str) -> str:
 
 
 def header_secrets(headers: Mapping[str, str]) -> list[str]:
-    """The secrets in the configured headers: values of headers that are named for secrets or that contain a
-    variable, complete and word by word (`Bearer …`)."""
+    """Return the secrets in the configured headers: values of headers that are named for secrets or that
+    contain a variable, complete and word by word (`Bearer …`)."""
     secret = [
         expanded(value) for name, value in headers.items() if "${" in value or _names(_SECRET_HEADER, name)
     ]
@@ -544,7 +545,7 @@ def header_secrets(headers: Mapping[str, str]) -> list[str]:
 
 
 def _spellings(secret: str) -> list[str]:
-    """The secret in a text, in bytes that are read as Latin-1, and in JSON."""
+    """Return the spellings of the secret in a text, in bytes that are read as Latin-1, and in JSON."""
     if secret.isascii() and secret.isalnum():
         return [secret]
     data = secret.encode("utf-8", "surrogateescape")
@@ -562,8 +563,8 @@ def _forms(secret: str) -> list[str]:
 
 
 def _in_base64(data: bytes, before: int) -> str:
-    """The part of its base64 that does not depend on the text around it, if `before` bytes of its first group
-    of three come before it."""
+    """Return the part of its base64 that does not depend on the text around it, if `before` bytes of its
+    first group of three come before it."""
     text = b64encode(bytes(before) + data).decode()
     return text[-(-before * 8 // 6) : (before + len(data)) * 8 // 6]
 
@@ -582,8 +583,8 @@ def model_of(body: bytes) -> str:
 
 
 def secrets_in(headers: Mapping[str, str]) -> list[str]:
-    """The values of the headers that are not shown, keys without their scheme. A short value is a secret only
-    in a header that is named for one, because it could be a word of the answer."""
+    """Return the values of the headers that are not shown; keys without their scheme. A short value is a
+    secret only in a header that is named for one, because it could be a word of the answer."""
     hidden = [
         headers[name]
         for name, shown in masked_headers(headers).items()

@@ -1,5 +1,5 @@
 """Streams, captures and recordings as the inspector shows them: a line of JSON for each event, with its
-violations, its repairs and losses, and the parts that VS Code gets of it."""
+violations, its repairs and losses, and the parts that VS Code gets from it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from openresponses_server.observation.recordings.playing import (
 )
 from openresponses_server.observation.recordings.reader import Clock
 
-# Repairs and losses are pinned to the events at which they were recorded.
+# Repairs and losses belong to the events at which they were recorded.
 
 
 class Reported:
@@ -55,7 +55,7 @@ class Reported:
 
 
 _MOST_FINDINGS: Final = 50
-"""Violations and cases in one line; the line has the number of those that it leaves out."""
+"""The most findings in one line, which has the number of those that are left out."""
 _LONGEST_CASE: Final = 500  # characters
 
 
@@ -72,8 +72,9 @@ class Finding(Struct, frozen=True):
 
 class Observation(Struct, frozen=True, omit_defaults=True):
     """One event. `at` is in seconds since the request was received, or else since the stream began; `data` is
-    its JSON as it was sent, or a string with what was sent instead; `source` are the payloads of another
-    dialect from which it was translated. `line` is its line in a capture. Without `event` it is the end."""
+    its JSON as it was sent, or a string with what was sent instead; `source` has the payloads of another
+    dialect from which it was translated. `line` is its line in a capture. Without `event`, this is the end of
+    the stream."""
 
     at: float
     event: str = ""
@@ -95,20 +96,21 @@ class Observer:
         self._reports = [Reported(report) for report in (*reports, self._decoder.result.diagnostics)]
 
     def frame(self, frame: Frame, at: float, **more: Any) -> bytes:
-        """The line of one frame as it was sent."""
+        """Return the line of one frame as it was sent."""
         found = self._validator.feed_frame(frame)
         if is_done(frame):
             return line(Observation(at, "[DONE]", findings=findings_of(found, ()), **more)) if found else b""
         return self._observed(frame.data, found, at, more)
 
     def payload(self, data: bytes, at: float, error: Mapping[str, Any] | None = None, **more: Any) -> bytes:
-        """The line of an event that came without a frame; `error`: it is this error on a WebSocket, which is
-        not an event of the stream."""
+        """Return the line of an event that came without a frame; with `error`, of an error on a WebSocket,
+        which is not an event of the stream."""
         found = self._validator.feed(data) if error is None else validate_envelope(error)
         return self._observed(data, found, at, more)
 
     def close(self, at: float, *, aborted: bool = False, **more: Any) -> bytes:
-        """The line of the stream's end, with what is missing; nothing is if an error `aborted` it."""
+        """Return the line of the stream's end, with what is missing; nothing is missing if an error `aborted`
+        it."""
         parts = _parts(self._decoder.close())
         missing = [] if aborted else self._validator.close()
         found = findings_of(missing, self._new_diagnostics())
@@ -147,7 +149,7 @@ def line(observation: Observation) -> bytes:
 
 
 def json_or_text(data: bytes) -> Raw | str:
-    """The data as JSON on one line if they are JSON, else as text."""
+    """Return the data as JSON on one line if they are JSON, else as text."""
     try:
         decode_json(data)
         return _in_one_line(data)
@@ -156,7 +158,7 @@ def json_or_text(data: bytes) -> Raw | str:
 
 
 def clean(text: str) -> str:
-    """The text with lone surrogates replaced, which JSON can only contain as escapes."""
+    """Return the text with lone surrogates replaced, which JSON can only contain as escapes."""
     return text.encode("utf-8", "replace").decode()
 
 
@@ -174,7 +176,7 @@ def _name_of(data: bytes) -> str:
 
 
 def findings_of(violations: Iterable[Violation], cases: Iterable[Diagnostic] = ()) -> list[Finding]:
-    """The findings for violations and cases."""
+    """Return the findings for violations and cases."""
     found = [
         Finding("violation", clean(each.path), clean(each.message), each.rule, RULES[each.rule].description)
         for each in violations
@@ -189,27 +191,27 @@ def _parts(parts: Iterable[Any]) -> list[Raw]:
     return [Raw(encode_parts((part,)).strip()) for part in parts]
 
 
-# A capture of any dialect, or a recording, as the inspector shows it: Responses as they were sent, other
-# dialects as the events that they are translated into, with the payloads of which each was made.
+# A capture of any dialect, or a recording, as the inspector shows it: Responses as they were sent; other
+# dialects as the events into which they are translated, with the payloads of each event.
 
 _WIRE: Final = "openresponses"
 _REFUSAL: Final = 2000  # characters
 Now = Callable[[], float]
-"""When the last line was received, in seconds since the first."""
+"""Returns when the last line was received, in seconds since the first."""
 
 
 def observed(
     lines: Iterable[bytes], name: str = AUTO, now: Now = lambda: 0.0, check: Check = accept_all
 ) -> Iterator[bytes]:
-    """The lines of a capture in this dialect, as `Observation`; `auto`: that of its first payload. Pauses
-    among `lines` (`with_pauses`) are yielded as b"". Raises UnreadableCapture, perhaps after some lines, also
-    for a payload that `check` refuses."""
+    """Yield the lines of a capture in this dialect, as `Observation`; with `auto`, in that of its first
+    payload. Pauses among `lines` (`with_pauses`) are yielded as b"". Raises UnreadableCapture, perhaps after
+    some lines, also for a payload that `check` refuses."""
     yield from _observed_answer(CapturedAnswer(iter(lines)), name, now, check)
 
 
 def observed_file(data: bytes, name: str = AUTO, check: Check = accept_all) -> Iterator[bytes]:
-    """The lines of a capture, or of the answers in a recording, as `Observation`; and b"" at times, so that
-    no step takes long, whatever is in the file. `check` refuses payloads before they are decoded. Raises
+    """Yield the lines of a capture, or of the answers in a recording, as `Observation`; and b"" at times, so
+    that no step takes long, whatever is in the file. `check` refuses payloads before they are decoded. Raises
     UnreadableCapture, perhaps after some lines."""
     clock = Clock(None)
     begin: float | None = None
@@ -248,9 +250,9 @@ class _ObservedSteps:
         self._now = now
         self._observer: Observer | None = None
         self._sources: list[Raw | str] = []
-        """The payloads since the last event that was translated from one."""
+        """The payloads since the last translated event."""
         self._number = 0
-        """The line of the last payload."""
+        """The line number of the last payload."""
 
     def feed(self, step: CaptureStep) -> Iterator[bytes]:
         if step.payload is not None:

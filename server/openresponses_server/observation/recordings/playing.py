@@ -43,7 +43,7 @@ from openresponses_server.observation.recordings.records import is_recording
 from openresponses_server.observation.recordings.unpacking import unpacked
 
 AUTO: Final = "auto"
-_FIRST: Final = 4096  # bytes of the first line that distinguish a recording
+_FIRST: Final = 4096  # bytes of the first line by which a recording is recognised
 _REFUSAL_RECORDS: Final = 100
 _MESSAGE: Final = 200  # characters
 _NAME: Final = 40
@@ -51,8 +51,8 @@ _MOST_NAMES: Final = 8
 
 
 class CaptureReader:
-    """Reads a capture in steps. `dialect` is its name; `auto`: that of the first payload. Events come in the
-    spelling `wire`; `as_sent`: those of Responses come as they were sent."""
+    """Reads a capture in steps. `dialect` is its name; with `auto`, that of the first payload. Events have
+    the spelling `wire`; with `as_sent`, those of Responses are as they were sent."""
 
     def __init__(self, dialect: str, wire: str, *, as_sent: bool = False) -> None:
         self._name = dialect
@@ -77,7 +77,7 @@ class CaptureReader:
         return self._opened.feed(payload)
 
     def close(self) -> Iterable[CaptureStep]:
-        """The capture has ended."""
+        """End the capture. Returns the last steps."""
         return () if self._opened is None else self._opened.close()
 
     def _open(self, first: Payload) -> CaptureTranslator | SentResponses:
@@ -90,8 +90,8 @@ class CaptureReader:
 
     @property
     def text_after_tools(self) -> bool:
-        """True if clients of Chat Completions get text that comes after a tool call. This and what follows is
-        known after the first step."""
+        """True if clients of Chat Completions get text that comes after a tool call. This property and the
+        next two are valid after the first step."""
         return self._known.text_after_tools
 
     @property
@@ -125,7 +125,7 @@ class CapturedAnswer(NamedTuple):
     """A capture, or the answer of one exchange."""
 
     lines: Iterator[bytes]
-    """The lines of its body, with b"" for what completes no line."""
+    """The lines of the answer's body, with b"" for data that complete no line."""
     exchange: Exchange | None = None
 
     @property
@@ -136,13 +136,13 @@ class CapturedAnswer(NamedTuple):
         return f"refused with status {self.exchange.status}" if self.exchange.status else "no answer"
 
     def beginning(self, characters: int) -> str:
-        """The beginning of its body."""
+        """Return the beginning of the body."""
         with self._naming_exchange():
             return b"".join(islice(self.lines, _REFUSAL_RECORDS)).decode("utf-8", "replace")[:characters]
 
     def dialect(self, name: str) -> str:
-        """The dialect of this name; `auto`: the recorded one, if any. Raises
-        UnreadableCapture if it is unknown."""
+        """Return the dialect of this name; with `auto`, the recorded one, if any. Raises UnreadableCapture if
+        it is unknown."""
         if self.exchange is None or name != AUTO:
             return name
         recorded = self.exchange.asked.dialect
@@ -152,7 +152,7 @@ class CapturedAnswer(NamedTuple):
         return recorded
 
     def steps(self, reader: CaptureReader, check: Check = accept_all) -> Iterator[CaptureStep]:
-        """Read it with this reader. Raises UnreadableCapture, which names the exchange."""
+        """Read the answer with this reader. Raises UnreadableCapture, which names the exchange."""
         with self._naming_exchange():
             yield from reader.read(self.lines, check)
 
@@ -175,13 +175,14 @@ class CapturedAnswer(NamedTuple):
 
 
 def of_models(exchanges: list[Exchange]) -> list[Exchange]:
-    """The exchanges with upstreams, of which those with clients were made; all, if there are none."""
+    """Return the exchanges with upstreams, from which those with clients were made; all exchanges if there
+    are none."""
     return [each for each in exchanges if each.asked.leg == "upstream"] or exchanges
 
 
 class CaptureFile:
-    """An open file with a capture or a recording, read from where it is. `others` are files with the captures
-    that follow it."""
+    """An open file with a capture or a recording, read from its present position. `others` are files with the
+    captures that follow it."""
 
     def __init__(self, file: BinaryIO, others: Iterator[BinaryIO] | None = None) -> None:
         self._file = file
@@ -210,19 +211,19 @@ class CaptureFile:
 
     @contextmanager
     def _seekable(self) -> Iterator[tuple[BinaryIO, int]]:
-        """The file and where it starts; what comes from a pipe is copied to a temporary file."""
+        """The file and its start; data from a pipe are copied to a temporary file."""
         if self._file.seekable():
             yield self._file, self._start
             return
         with TemporaryFile() as copy:
             copy.write(self._first)
             shutil.copyfileobj(self._file, copy)
-            copy.flush()  # what is written later would change the file that is read
+            copy.flush()  # data that are written later would change the file that is being read
             yield copy, 0
 
 
 def open_capture(file: BinaryIO) -> CaptureFile:
-    """The captures or the recording in a file of this user's, also one that is wrapped (`unpacking`). Raises
-    UnreadableCapture."""
+    """Return the captures or the recording in a file of this user, even if it is wrapped (`unpacking`).
+    Raises UnreadableCapture."""
     captures = unpacked(file)
     return CaptureFile(next(captures), captures)

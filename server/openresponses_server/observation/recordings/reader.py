@@ -42,7 +42,8 @@ def speed_of(speed: float | str) -> float | None:
 
 
 class Clock:
-    """The time in a recording that is played `speed` times as fast; without a speed nothing waits."""
+    """The time in a recording that is played `speed` times as fast as recorded; without a speed, nothing
+    waits."""
 
     def __init__(self, speed: float | None) -> None:
         self._speed = speed
@@ -51,7 +52,7 @@ class Clock:
         """The recorded time that was reached last."""
 
     def advance(self, at: float) -> float:
-        """Set the time; returns the seconds to wait until it is reached. The first time is reached at
+        """Set the time. Returns the seconds to wait until it is reached. The first time is reached at
         once."""
         self.at = at
         if self._speed is None:
@@ -89,7 +90,7 @@ def body_lines(records: Iterable[Record], clock: Clock) -> Iterator[bytes]:
 
 # Requests are matched with recorded exchanges by their model and the last entry of their input.
 
-# fields whose strings are names and not content; ids differ from run to run
+# fields whose strings are names and not content; ids differ from one run to another
 _NOT_CONTENT: Final = frozenset(
     {"id", "call_id", "tool_call_id", "tool_use_id", "item_id", "type", "role", "status", "cache_control"}
 )
@@ -100,7 +101,7 @@ class RequestKey(NamedTuple):
     """The parts of a request that select its recorded answer."""
 
     model: str
-    """Empty if the request names none."""
+    """The model's name; empty if the request has none."""
     last_input: str
     """A digest of the texts in the last entry of the input, without ids and with white space normalised."""
 
@@ -132,7 +133,7 @@ def _texts(value: Any) -> Iterator[str]:
 MOST_BYTES: Final = 4 << 30
 MOST_EXCHANGES: Final = 100_000
 _BLOCK: Final = 64 * 1024
-_KEPT: Final = 8  # indexes of recordings in the cache
+_KEPT: Final = 8  # recordings whose indexes are cached
 
 
 class Changed(Exception):
@@ -143,16 +144,16 @@ class Exchange(NamedTuple):
     """One exchange in the index of a recording."""
 
     asked: RecordedRequest
-    """Its request, without the body."""
+    """The exchange's request, without the body."""
     wanted: RequestKey
     line: int
-    """Where its request is."""
+    """The line of the request."""
     ranges: array[int]
-    """The start and end, in bytes, of each run of lines that belongs to it."""
+    """The start and end, in bytes, of each sequence of lines that belongs to the exchange."""
     status: int = 0
-    """The status of its answer; 0: there was none."""
+    """The status of the answer; 0 if there was none."""
     end: str = ""
-    """How it ended; empty if that was not recorded."""
+    """How the exchange ended; empty if that was not recorded."""
 
 
 class FileIdentity(NamedTuple):
@@ -179,7 +180,7 @@ class Recording(NamedTuple):
 
 
 def read_recording(path: Path) -> Recording:
-    """Index the recording. Raises UnreadableCapture naming the line, OSError."""
+    """Index a recording. Raises UnreadableCapture, which names the line, and OSError."""
     with _open_regular(path) as file:
         identity = identity_of(file)
     return _read(path, identity)
@@ -210,8 +211,8 @@ class Index:
         return list(self._found.values())
 
     def read(self, file: BinaryIO) -> Iterator[None]:
-        """Read the recording to its end; yields None at times, so that no step takes long. Raises
-        UnreadableCapture naming the line."""
+        """Read the recording to its end. Yields None at times, so that no step takes long. Raises
+        UnreadableCapture, which names the line."""
         if identity_of(file).size > MOST_BYTES:
             raise UnreadableCapture(1, f"the recording is larger than {MOST_BYTES >> 30} GiB")
         file.seek(self._start)
@@ -296,7 +297,7 @@ def _open_regular(path: Path) -> BinaryIO:
 
 
 def identity_of(file: BinaryIO) -> FileIdentity:
-    """The identity of an open file; that of one in memory never changes."""
+    """Return the identity of an open file; that of a file in memory never changes."""
     try:
         status = os.fstat(file.fileno())
     except UnsupportedOperation:

@@ -19,7 +19,7 @@ from openresponses_bridge.protocol.codec import with_whole_characters
 VERSION: Final = 1
 TYPE: Final = "recording"
 LONGEST_LINE: Final = 64 * 1024 * 1024
-"""Bytes of one line."""
+"""The most bytes of one line."""
 
 Number = Annotated[int, Meta(ge=0, lt=2**53)]
 Moment = Annotated[float, Meta(ge=0, lt=2**53)]
@@ -41,9 +41,9 @@ class RecordingStart(Struct, frozen=True, tag=TYPE):
 
 
 class RecordedRequest(Struct, frozen=True, omit_defaults=True, tag="exchange"):
-    """A request. `leg`: it was sent to an `upstream`, which is named, or by a `client`. A body in JSON is in
-    `body`, any other in `text` or `base64`. `run` joins the exchanges that belong to one response. Headers
-    are in lower case."""
+    """A request. `leg` is `upstream` if it was sent to one, which is named, or `client` if a client has sent
+    it. A body in JSON is in `body`, any other in `text` or `base64`. `run` joins the exchanges that belong to
+    one response. Headers are in lower case."""
 
     exchange: Number
     at: Moment
@@ -86,7 +86,7 @@ class Chunk(Struct, frozen=True, omit_defaults=True, tag="chunk"):
 
 class RecordedEnd(Struct, frozen=True, omit_defaults=True, tag="end"):
     """The end of the exchange: `finished`; `cut` during the body; `left` by the client; `failed` before there
-    was a status; `unrecorded` from here on, because it could not be written. `code` is that of an error."""
+    was a status; `unrecorded` from here on, because it could not be written. `code` is that of the error."""
 
     exchange: Number
     at: Moment
@@ -164,7 +164,7 @@ def _type_of(line: bytes) -> str | None:
 
 
 def body_of(asked: RecordedRequest) -> Any:
-    """The request's body, decoded; None if it is not JSON."""
+    """Return the request's body, decoded; None if it is not JSON."""
     try:
         return msgspec.json.decode(asked.body)
     except (msgspec.MsgspecError, UnicodeError, RecursionError):

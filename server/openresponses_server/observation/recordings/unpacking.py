@@ -1,8 +1,8 @@
-"""Captures in what others wrap them in: gzip, UTF-16, archives of a browser (HAR), the report of `curl -v`,
-rows copied from a browser's tools, a string of JSON.
+"""Captures in other formats: compressed with gzip, in UTF-16, in the archive of a browser (HAR), in the
+report of `curl -v`, in rows copied from a browser's tools, in a string of JSON.
 
-For the commands, which read files of their user. What is unpacked is bounded, by its size and by what it was
-packed from.
+For the commands, which read files of their user. Unpacked data are limited, by their size and by that of the
+file.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 MOST_BYTES: Final = 1 << 30
 """The most bytes that a packed capture may unpack to."""
 MOST_RATIO: Final = 200
-"""The most that a packed capture may grow, in times its size, beyond the first 16 MiB."""
-_MOST_WHOLE: Final = 256 << 20  # bytes of a file that has to be read at once
+"""The most that a packed capture may grow: this many times its size, beyond the first 16 MiB."""
+_MOST_WHOLE: Final = 256 << 20  # bytes of a file that is read at once
 _FREE: Final = 16 << 20
 _PIECE: Final = 64 * 1024
-_HEAD: Final = 64 * 1024  # bytes of a line that are looked at
+_HEAD: Final = 64 * 1024  # bytes of a line that are examined
 _MOST_HEAD_LINES: Final = 16
 _GZIP: Final = b"\x1f\x8b"
-_GZIP_BITS: Final = 31  # of zlib: with the head of gzip
+_GZIP_BITS: Final = 31  # of zlib: with the header of gzip
 _UTF_16: Final = {b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}
 _BOM: Final = b"\xef\xbb\xbf"
 _HAR: Final = re.compile(rb'\s*\{\s*"log"\s*:')
@@ -46,8 +46,8 @@ _HEADINGS: Final = frozenset({"id", "type", "data", "time", "length"})
 
 
 def unpacked(file: BinaryIO) -> Iterator[BinaryIO]:
-    """Yield the captures that a file has, each as a file: the file itself unless it is a wrapping. Raises
-    UnreadableCapture for what can't be unpacked."""
+    """Yield the captures in a file, each as a file: the file itself unless it is packed. Raises
+    UnreadableCapture if it can't be unpacked."""
     head, opened = _peeked(file)
     if head.startswith(_GZIP):
         head, opened = _peeked(_of_pieces(_decompressed(opened)))
@@ -67,7 +67,7 @@ def unpacked(file: BinaryIO) -> Iterator[BinaryIO]:
 
 
 class _Pieces(io.RawIOBase):
-    """A file of what an iterator yields."""
+    """A file with the data that an iterator yields."""
 
     def __init__(self, pieces: Iterable[bytes]) -> None:
         self._pieces = iter(pieces)
@@ -94,8 +94,8 @@ def _of_pieces(pieces: Iterable[bytes]) -> BinaryIO:
 
 
 def _peeked(file: BinaryIO) -> tuple[bytes, BinaryIO]:
-    """The beginning of a file, as far as it shows what the file is, and the file from there on. A pipe is not
-    read beyond the lines that this takes."""
+    """Return the beginning of a file, as far as it shows what the file is, and the file from its beginning
+    on. A pipe is not read further than the lines of that beginning."""
     start = file.tell() if file.seekable() else None
     head = b""
     for _ in range(_MOST_HEAD_LINES):
@@ -111,7 +111,7 @@ def _peeked(file: BinaryIO) -> tuple[bytes, BinaryIO]:
 
 def _continued(head: bytes, file: BinaryIO) -> Iterator[bytes]:
     yield head
-    yield from file  # in lines, so that a pipe can be followed
+    yield from file  # in lines, so that a pipe can be read while it is written
 
 
 def _blocks(file: BinaryIO) -> Iterator[bytes]:
@@ -126,7 +126,7 @@ def _whole(file: BinaryIO, what: str) -> bytes:
 
 
 def _decompressed(file: BinaryIO) -> Iterator[bytes]:
-    """The bytes that gzip has packed, in one member or several."""
+    """Yield the data that gzip has compressed, in one member or several."""
     unpacking = zlib.decompressobj(_GZIP_BITS)
     read = made = 0
     for block in _blocks(file):
@@ -155,7 +155,7 @@ def _decompressed(file: BinaryIO) -> Iterator[bytes]:
 
 
 def _transcoded(file: BinaryIO, encoding: str) -> Iterator[bytes]:
-    """The text in UTF-8, without its mark."""
+    """Yield the text in UTF-8, without its byte order mark."""
     decoder = getincrementaldecoder(encoding)()
     try:
         for block in _blocks(file):
@@ -195,7 +195,7 @@ class _Archive(Struct):
 
 
 def _entries(data: bytes) -> Iterator[BinaryIO]:
-    """The streams, answers and WebSockets of an archive (HAR) that have the form of a dialect."""
+    """Yield those streams, answers and WebSockets of an archive (HAR) that have the form of a dialect."""
     try:
         entries = msgspec.json.decode(data, type=_Archive).log.entries
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
@@ -230,21 +230,22 @@ def _body_of(entry: _Entry) -> bytes | None:
 
 
 def _string(data: bytes) -> bytes:
-    """The text that a string of JSON has."""
+    """Return the text in a string of JSON."""
     try:
         return msgspec.json.decode(data, type=str).encode()
     except (msgspec.MsgspecError, UnicodeError):
-        return data  # which is said to be neither frames nor objects
+        return data  # later reported as neither frames nor objects
 
 
 def _without_report(lines: Iterable[bytes]) -> Iterator[bytes]:
-    """The body among what `curl -v` says of its connection, of what it sends and how far it is."""
+    """Yield the body from the report of `curl -v`, without what that says of the connection, the request and
+    the progress."""
     for line in lines:
         if b"\r" in line:
             line = _METER.sub(b"", line)
         if _OF_CURL.match(line):
             continue
-        for words in _LAST_WORDS:  # which follow a body without a line end at once
+        for words in _LAST_WORDS:  # they follow a body without a line end at once
             at = line.rfind(words)
             if at > 0:
                 line = line[:at] + b"\n"
@@ -252,7 +253,7 @@ def _without_report(lines: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _from_rows(lines: Iterable[bytes]) -> Iterator[bytes]:
-    """The frames of rows that were copied from a browser's table of events or messages."""
+    """Yield frames for rows that were copied from a browser's table of events or messages."""
     for line in lines:
         row = _row(line)
         if row is not None:
@@ -262,7 +263,7 @@ def _from_rows(lines: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _row(line: bytes) -> bytes | None:
-    """The data of a row: an object between tabs beside a time; None for another line."""
+    """Return the data of a row: an object between tabs, next to a time; None for any other line."""
     if b"\t" not in line:
         return None
     cells = [cell.strip() for cell in line.decode("utf-8", "replace").split("\t")]

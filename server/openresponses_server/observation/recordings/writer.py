@@ -77,10 +77,10 @@ class RecordingFile:
         self.answered = False
         """Whether any exchange has a response, even a refusal."""
         self.failure = ""
-        """Why recording has stopped; "" if it has not."""
+        """The reason why recording has stopped; "" if it has not."""
 
     def begin(self, asked: RecordedRequest) -> int:
-        """Write a request with the next number and the current time; returns the number of its exchange, 0 if
+        """Write a request with the next number and the current time. Returns the number of its exchange, 0 if
         it could not be written."""
         self._exchanges += 1
         self.create()
@@ -94,12 +94,12 @@ class RecordingFile:
         return round(max(self._clock() - self._began, 0.0), 6)
 
     def write(self, record: Record) -> bool:
-        """Write a record; returns False if that failed."""
+        """Write a record. Returns False if that failed."""
         self.answered = self.answered or isinstance(record, RecordedStatus)
         return self._put(encode_record(record), self._most - _ROOM_FOR_ENDS)
 
     def end(self, record: RecordedEnd) -> None:
-        """Write the end of an exchange; this is tried even after recording has stopped."""
+        """Write the end of an exchange, even after recording has stopped."""
         if self.failure:
             record = RecordedEnd(record.exchange, record.at, "unrecorded", reason=self.failure)
         self._put(encode_record(record), self._most, last=True)
@@ -109,7 +109,7 @@ class RecordingFile:
         self.write(Note(self.at, kind, where, what, times, run))
 
     def target_for(self, upstream: str) -> RecordingTarget:
-        """The target for any upstream: this file."""
+        """Return the target for any upstream: this file."""
         return RecordingTarget(self)
 
     def rest(self) -> None:
@@ -119,7 +119,7 @@ class RecordingFile:
             self._file = None
 
     def grown(self) -> int:
-        """The number of bytes written since the last call."""
+        """Return the number of bytes that were written since the last call."""
         grown, self._counted = self._size - self._counted, self._size
         return grown
 
@@ -136,7 +136,7 @@ class RecordingFile:
             self.path.unlink(missing_ok=True)
 
     def create(self) -> None:
-        """Create the file if it does not exist. If that fails, `failure` says why."""
+        """Create the file if it does not exist. If that fails, `failure` has the reason."""
         if self._file is not None or self._size or self.failure or self._closed:
             return
         try:
@@ -169,7 +169,7 @@ class RecordingFile:
         return True
 
     def _opened(self) -> bool:
-        """Open the file again after `rest`, unless it was deleted; returns whether it is open."""
+        """Open the file again after `rest`, unless it was deleted. Returns whether it is open."""
         if self._file is None and self._size and not self._closed:
             try:
                 self._file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -207,7 +207,7 @@ class RecordingPolicy(Protocol):
     """Decides which exchanges are recorded, and where."""
 
     def target_for(self, upstream: str) -> RecordingTarget | None:
-        """The target for the next exchange with this upstream; None: it is not recorded."""
+        """Return the target for the next exchange with this upstream; None if it is not recorded."""
         ...
 
     def close(self) -> None:
@@ -250,7 +250,8 @@ class ExchangeRecorder:
             self._write(self._mask.feed(self._file.at, data))
 
     async def feed(self, data: bytes) -> None:
-        """Write bytes of the response's body, many bytes in several chunks between which other tasks run."""
+        """Write bytes of the response's body. Many bytes become several chunks, between which other tasks
+        run."""
         for start in range(0, len(data), _AT_ONCE):
             if start:
                 await asyncio.sleep(0)
