@@ -515,7 +515,7 @@ class PriceTier(TokenPrice, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     above: Count
     """The number of input tokens above which these prices apply to all tokens of a request."""
-    # which a tier has to name
+    # a tier must name these
     input: Dollars
     output: Dollars
 
@@ -682,7 +682,7 @@ SOCKET: Final = "unix:"
 _FILES: Final = ("socket", "ca_file", "client_cert", "client_key")  # fields of an upstream that are paths
 _UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 24 * 3600, "w": 7 * 24 * 3600}
 
-# fields whose variables are expanded where they are used, so that settings do not contain secrets
+# fields whose variables are expanded where they are used, so that settings contain no secrets
 _UNEXPANDED: Final = frozenset({"api_key", "api_keys", "api_key_command", "env", "headers", "proxy"})
 
 WORKER_SETTINGS: Final = "OPENRESPONSES_BRIDGE_SETTINGS"
@@ -849,8 +849,8 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 def load_settings(config: Path | None = None, **overrides: Any) -> Settings:
-    """The settings of a file, with `overrides`; None among those means "not given". Raises SettingsError with
-    all that is wrong, each with the file, its line and the field."""
+    """Return the settings in a file, with `overrides`; None among those means "not given". Raises
+    SettingsError with everything that is wrong, each with the file, its line and the field."""
     given = {name: value for name, value in overrides.items() if value is not None}
     mistakes = Mistakes()
     with located(config, given):
@@ -861,7 +861,7 @@ def load_settings(config: Path | None = None, **overrides: Any) -> Settings:
         replaced = fields
         with mistakes.kept():
             replaced = substituted(fields, kept=_UNEXPANDED)
-        if "api_keys" in fields:  # those of clients, of which only hashes are kept
+        if "api_keys" in fields:  # those of clients; only their hashes are kept
             with mistakes.kept():
                 replaced["api_keys"] = substituted(fields["api_keys"], where="$.api_keys")
         try:
@@ -892,8 +892,8 @@ def load_settings(config: Path | None = None, **overrides: Any) -> Settings:
 
 
 def deprecated_settings(config: Path | None) -> list[str]:
-    """A line for each deprecated setting of a file that `load_settings` accepts: its place, and what replaces
-    it. A field is deprecated by `Meta(extra={"deprecated": "use limits.other"})` in its type."""
+    """Return a line for each deprecated setting in a file that `load_settings` accepts: its place, and what
+    replaces it. A field is deprecated by `Meta(extra={"deprecated": "use limits.other"})` in its type."""
     if config is None:
         return []
     return [
@@ -903,7 +903,7 @@ def deprecated_settings(config: Path | None) -> list[str]:
 
 
 def _hashed_wire_keys(given: WireKeys | None) -> WireKeys | None:
-    """Return the lists with hashes in the place of keys. Raises SettingsError for a key in two lists."""
+    """Return the lists with hashes instead of keys. Raises SettingsError for a key in two lists."""
     if given is None:
         return None
     found: dict[str, str] = {}
@@ -923,7 +923,7 @@ def _trace(settings: Settings, config: Path | None) -> Tracing:
 
 
 def _written_folder(named: str | None, config: Path | None, at: str) -> str | None:
-    """The absolute path of this folder, which is written to and made when it is not there."""
+    """Return the absolute path of this folder. Raises SettingsError if it can't be written, or made later."""
     if named is None:
         return None
     folder = (config.parent if config is not None else Path()).joinpath(Path(named).expanduser()).absolute()
@@ -939,7 +939,7 @@ def _written_folder(named: str | None, config: Path | None, at: str) -> str | No
 
 
 def _absolute_file(named: str | None, config: Path | None) -> str | None:
-    """The absolute path of the file of models, which must exist."""
+    """Return the absolute path of the file of models, which must exist."""
     if named is None:
         return None
     file = (config.parent if config is not None else Path()).joinpath(Path(named).expanduser()).absolute()
@@ -949,7 +949,7 @@ def _absolute_file(named: str | None, config: Path | None) -> str | None:
 
 
 def recording_path(url: str | None) -> Path | None:
-    """The file of an upstream that is a recording, else None."""
+    """Return the file of an upstream that is a recording, else None."""
     return Path(url.removeprefix(_RECORDING)) if url is not None and url.startswith(_RECORDING) else None
 
 
@@ -989,7 +989,7 @@ def _with_absolute_folder(server: McpServerSettings, config: Path | None) -> Mcp
 
 
 def _check(settings: Settings, mistakes: Mistakes) -> None:
-    """Check what the types of the fields don't say; each mistake is kept."""
+    """Check what the types of the fields do not say; each mistake is collected."""
     for number, upstream in enumerate(settings.upstreams):
         with mistakes.kept(), about(f"$.upstreams[{number}]"):
             if upstream.url is None and upstream.profile is None:
@@ -1017,7 +1017,7 @@ def _no_host(host: str, at: str) -> SettingsError:
 
 
 def _folder(named: str | None, config: Path | None, at: str) -> str | None:
-    """The absolute path of this folder: workers may run in another one."""
+    """Return the absolute path of this folder: workers may run in another one."""
     if named is None:
         return None
     folder = (config.parent if config is not None else Path()).joinpath(named).absolute()
@@ -1038,24 +1038,24 @@ _PLACED: Final[dict[str, Callable[[Settings, Path | None], Any]]] = {
 
 
 def _hashes(given: list[str], variable: str, place: str) -> list[str]:
-    """The hashes of these keys, or else of those in the variable. Raises SettingsError."""
+    """Return the hashes of these keys or, without any, of those in the variable. Raises SettingsError."""
     keys = given or [key for key in os.environ.get(variable, "").split(",") if key.strip()]
     return [_hash(key, f"{place}[{index}]") for index, key in enumerate(keys)]
 
 
 def _hash(key: str, place: str) -> str:
-    if not key.strip():  # which no client can send, as of a variable that is empty
+    if not key.strip():  # no client can send it, such as that of an empty variable
         raise SettingsError("the key is empty", place)
     return hashed(key.strip())
 
 
 def seconds_of(duration: str) -> float | None:
-    """A duration in the form of `retention` in seconds; None for `forever`."""
+    """Return the seconds of a duration in the form of `retention`; None for `forever`."""
     return None if duration == "forever" else int(duration[:-1]) * float(_UNITS[duration[-1]])
 
 
 def api_key(upstream: UpstreamSettings) -> str | None:
-    """The upstream's key from the environment. Raises SettingsError if its variable is not set."""
+    """Return the upstream's key from the environment. Raises SettingsError if its variable is not set."""
     if upstream.api_key_env is None:
         return expanded(upstream.api_key, ".api_key") if upstream.api_key else None
     key = os.environ.get(upstream.api_key_env)
@@ -1070,5 +1070,5 @@ def to_workers(settings: Settings) -> None:
 
 
 def of_worker() -> Settings:
-    """The settings from the parent process."""
+    """Return the settings from the parent process."""
     return msgspec.json.decode(os.environ[WORKER_SETTINGS], type=Settings)

@@ -23,8 +23,8 @@ _FOLDER: Final = "openresponses-bridge"
 
 
 def data_folder() -> Path:
-    """The user's data folder on this platform (on Linux by the XDG base directory specification), which may
-    not exist yet."""
+    """Return the user's data folder on this platform (on Linux by the XDG base directory specification),
+    which may not exist yet."""
     home = Path.home()
     if sys.platform == "darwin":
         base = home / "Library" / "Application Support"
@@ -59,12 +59,12 @@ _log = structlog.get_logger(__name__)
 
 
 class ServerSealer(Sealer):
-    """Seals `encrypted_content` with the first of the configured keys, else of those in the data folder,
-    where one is made once, so that it can be opened after a restart and by another worker. All of them open.
-    The keys are loaded when they are first needed: most servers never seal anything."""
+    """Seals `encrypted_content` with the first of the configured keys. Without any, it uses the keys in the
+    data folder, where one is made once, so that content can be opened after a restart and by other workers.
+    Each of the keys opens. They are loaded when they are first needed: most servers never seal anything."""
 
     def __init__(self, key_env: str | None = None, folder: Path | None = None) -> None:
-        """`key_env`: the environment variable with the keys. Raises ConfigError."""
+        """`key_env` is the environment variable with the keys. Raises ConfigError."""
         self._given = None if key_env is None else configured_keys(key_env)
         self._folder = folder
 
@@ -78,11 +78,12 @@ class ServerSealer(Sealer):
         return _BoundSealer(self, owner)
 
     def with_key(self) -> Sealer:
-        """The sealer with the loaded keys."""
+        """Return the sealer with the loaded keys."""
         return self._sealer
 
     def derived_keys(self, purpose: str) -> list[bytes]:
-        """Keys of 32 bytes for another purpose, one for each that opens: the first is to sign with."""
+        """Return keys of 32 bytes for another purpose, one for each key that opens; the first is for
+        signing."""
         return [hmac.digest(key, purpose.encode(), "sha256") for key in self._keys]
 
     @cached_property
@@ -117,7 +118,7 @@ class _BoundSealer(Sealer):
 
 
 def configured_keys(variable: str) -> list[bytes]:
-    """The keys in this environment variable, each 32 bytes in hex or base64, with commas between them.
+    """Return the keys in this environment variable, each 32 bytes in hex or base64, separated by commas.
     Raises ConfigError."""
     text = os.environ.get(variable, "").strip()
     if not text:
@@ -142,8 +143,8 @@ def _decoded_key(text: str) -> bytes | None:
 
 
 def kept_keys(folder: Path) -> list[bytes]:
-    """The keys in the data folder, one made if there is none. If it can't be kept, the key is one for this
-    process only, which is logged. Raises ConfigError for a file with other content."""
+    """Return the keys in the data folder, in which one is made if there is none. If it can't be written, the
+    key is for this process only, which is logged. Raises ConfigError for a file with other content."""
     path = folder / _FILE
     try:
         make_private(folder)
@@ -158,7 +159,7 @@ def kept_keys(folder: Path) -> list[bytes]:
 
 
 def _make(path: Path) -> None:
-    """Write a key atomically, unless there is one: one of several workers succeeds."""
+    """Write a key atomically, unless there is one already: only one of several workers succeeds."""
     if path.exists():
         return
     draft = path.with_name(f"{path.name}.{os.getpid()}")

@@ -1,4 +1,4 @@
-"""What the fields of settings are: the strings below their declarations."""
+"""The descriptions of the fields of settings: the strings below their declarations."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from msgspec import Struct
 
 @cache
 def described(kind: type[Struct]) -> Mapping[str, str]:
-    """Return the explanation of each field: the string below its declaration, here or in what it derives
-    from. KeyError names a field without one. Kept, since Python parses a whole module to find one class."""
+    """Return the description of each field: the string below its declaration, in this class or in a base.
+    Raises KeyError, which names a field without one. Cached, since Python parses a whole module to find one
+    class."""
     (base,) = kind.__bases__
     (declared,) = ast.parse(dedent(inspect.getsource(kind))).body
     assert isinstance(declared, ast.ClassDef)

@@ -1,4 +1,5 @@
-"""Reads TOML files, where `${VARIABLE}` is an environment variable, `$${` a literal `${`; writes values."""
+"""Reads TOML files in which `${VARIABLE}` is an environment variable and `$${` a literal `${`, and writes
+values."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ def lines_of(text: str) -> dict[str, int]:
     A statement is the smallest number of lines that are TOML by themselves.
     """
     found: dict[str, int] = {}
-    tables: dict[str, int] = {}  # lists of tables, and how many have begun
+    tables: dict[str, int] = {}  # lists of tables → how many of their tables have begun
     table = "$"
     statement: list[str] = []
     begins = 1
@@ -39,7 +40,7 @@ def lines_of(text: str) -> dict[str, int]:
             begins = number
         statement.append(line)
         if line.rstrip().endswith(",") and "#" not in line:
-            continue  # the list goes on; a long one would be parsed again at each of its lines
+            continue  # the list continues; a long one would be parsed again at each of its lines
         fields = _parsed("\n".join(statement))
         if fields is None:
             continue
@@ -53,8 +54,8 @@ def lines_of(text: str) -> dict[str, int]:
 
 
 def line_of(path: str, lines: dict[str, int]) -> int | None:
-    """The line of this path, or of the nearest path around it; None if there is none. `[...]` is any key of a
-    table, as in msgspec's messages."""
+    """Return the line of this path, or of the nearest path around it; None if there is none. `[...]` is any
+    key of a table, as in msgspec's messages."""
     table, anything, rest = path.partition("[...]")
     if anything:
         fitting = [each for each in lines if each.startswith(f"{table}.") and each.endswith(rest)]
@@ -72,8 +73,8 @@ def _parsed(text: str) -> dict[str, Any] | None:
 
 
 def _table_path(header: dict[str, Any], tables: dict[str, int]) -> str:
-    """The path of the table that this parsed header opens: nested tables of one key each, the last in a list
-    if the header is `[[…]]`."""
+    """Return the path of the table that this parsed header opens: nested tables of one key each, the last one
+    in a list if the header is `[[…]]`."""
     path, inner = "$", header
     while inner:
         ((key, value),) = inner.items()
@@ -98,11 +99,11 @@ def _collect_lines(value: Any, path: str, line: int, found: dict[str, int]) -> N
         _collect_lines(each, where, line, found)
 
 
-_LONGEST: Final = 60  # characters that are compared
+_LONGEST: Final = 60  # compared characters
 
 
 def did_you_mean(given: str, known: Iterable[str]) -> str:
-    """The end of a message: ` (did you mean 'port'?)` if a known name is similar, else ""."""
+    """Return the end of a message: ` (did you mean 'port'?)` if a known name is similar, else ""."""
     found = get_close_matches(given[:_LONGEST].lower(), list(known), n=1)
     return f" (did you mean {found[0]!r}?)" if found else ""
 
@@ -118,8 +119,8 @@ class ConfigError(ValueError):
     """A configuration that can't be used."""
 
     def __init__(self, message: str, at: str = "", place: str = "", key: str = "") -> None:
-        """`at`: the path of the wrong field (`$.upstreams[0].url`), if known. `place`: the file and line
-        (`bridge.toml:3`), if known. `key`: an unknown name in the table at `at`."""
+        """`at` is the path of the wrong field (`$.upstreams[0].url`), if known. `place` is the file and line
+        (`bridge.toml:3`), if known. `key` is an unknown name in the table at `at`."""
         super().__init__(message)
         self.message = message
         self.others: list[ConfigError] = []
@@ -131,54 +132,54 @@ class ConfigError(ValueError):
         self.key = key
 
     def __str__(self) -> str:
-        """Return all mistakes, a line each."""
+        """Return all mistakes, one per line."""
         return "\n".join(each.line for each in self.all)
 
     @property
     def all(self) -> list[ConfigError]:
-        """This and the others."""
+        """This mistake and the others."""
         return [self, *self.others]
 
     @property
     def path(self) -> str:
-        """The path of what is wrong, also where that is a name; "" if it is not known."""
+        """The path of the mistake, even if it is a wrong name; "" if it is not known."""
         return f"{self.at or '$'}.{self.key}" if self.key else self.at
 
     @property
     def line(self) -> str:
-        """This alone, with its place."""
+        """This mistake only, with its place."""
         place = f"{self.place}: " if self.place else ""
         at = self.at.removeprefix("$").removeprefix(".")
         return printable(f"{place}{at and f'{at}: '}{self.message}")
 
 
 class Mistakes:
-    """Collects what is wrong, so that one who mends a configuration hears of all of it at once."""
+    """Collects mistakes, so that a user sees all of them at once."""
 
     def __init__(self) -> None:
         self._found: list[ConfigError] = []
 
     @property
     def count(self) -> int:
-        """The number of those that were added so far."""
+        """The number of mistakes that were added so far."""
         return len(self._found)
 
     @contextmanager
     def kept(self) -> Iterator[None]:
-        """Keep the ConfigErrors of a step, so that the next one is tried all the same. What is said inside or
-        around a place where something is wrong already follows from that."""
+        """Collect the ConfigErrors of a step, so that the next step runs despite them. A mistake inside or
+        around the place of an earlier one is left out, since it follows from that."""
         try:
             yield
         except ConfigError as error:
             self.extend(error)
 
     def extend(self, error: ConfigError) -> None:
-        """Add a mistake with its others."""
+        """Add a mistake and the others that it has."""
         for each in error.all:
             self.add(each)
 
     def add(self, error: ConfigError) -> None:
-        """Add a mistake; one at the place of another is not said again."""
+        """Add a mistake, unless there is one at its place."""
         error.others = []
         if not any(
             _is_within(error.path, each.path) or _is_within(each.path, error.path) for each in self._found
@@ -186,7 +187,7 @@ class Mistakes:
             self._found.append(error)
 
     def check(self, usable: Any = None) -> None:
-        """Raise the first one, which has the others and what is `usable`, if something is wrong."""
+        """Raise the first mistake, with the others and with what is `usable`, if there are mistakes."""
         if self._found:
             first, *others = self._found
             first.others, first.usable = others, usable
@@ -222,7 +223,7 @@ def located(config: Path | None, overridden: Collection[str] = ()) -> Iterator[N
 
 
 def place_in(config: Path, path: str) -> str:
-    """The file and line of this path, or the file alone if the line is not known."""
+    """Return the file and line of this path; the file only if the line is not known."""
     line = line_of(path, lines_of(text_of(config)))
     return f"{config}:{line}" if line else str(config)
 
@@ -232,13 +233,13 @@ def _first_name(path: str) -> str:
 
 
 def text_of(path: Path) -> str:
-    """The text of a TOML file, without the byte order mark that editors of Windows put before it. Raises
-    OSError and UnicodeDecodeError."""
+    """Return the text of a TOML file, without the byte order mark of editors on Windows. Raises OSError and
+    UnicodeDecodeError."""
     return path.read_text("utf-8-sig")
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """The file's fields. Raises ConfigError with the file and the line."""
+    """Return the file's fields. Raises ConfigError with the file and the line."""
     try:
         read = tomllib.loads(text_of(path))
     except UnicodeDecodeError as error:
@@ -255,7 +256,7 @@ def read_config(path: Path) -> dict[str, Any]:
 
 
 def _is_deep(fields: dict[str, Any]) -> bool:
-    """Return True if tables and lists are nested deeper than settings are: functions that read them
+    """Return True if tables and lists are nested more deeply than those of settings: functions that read them
     recurse."""
     level: list[Any] = [fields]
     for _ in range(_DEEPEST):
@@ -265,8 +266,8 @@ def _is_deep(fields: dict[str, Any]) -> bool:
 
 
 def converted(fields: Any, kind: type[_Kind], at: str = "$") -> _Kind:
-    """The fields, which are at this path, as a `kind`. Raises ConfigError with all that is wrong in them; its
-    `usable` is what there is without that."""
+    """Return the fields, which are at this path, as a `kind`. Raises ConfigError with everything that is
+    wrong in them; its `usable` is the result without that."""
     try:
         return msgspec.convert(fields, kind)
     except msgspec.ValidationError:
@@ -280,8 +281,8 @@ _DROPPED: Final = object()
 
 
 def _usable(value: Any, kind: Any, at: str, mistakes: Mistakes) -> Any:
-    """A value without what is wrong in it for a `kind`, each of which is a mistake; `_DROPPED` if nothing is
-    left. msgspec names the first mistake alone."""
+    """Return a value without its parts that are wrong for a `kind`, each of which is added to `mistakes`;
+    `_DROPPED` if nothing is left. msgspec itself names only the first mistake."""
     try:
         msgspec.convert(value, kind)
         return value
@@ -317,8 +318,8 @@ def _usable(value: Any, kind: Any, at: str, mistakes: Mistakes) -> Any:
 
 @cache
 def _types_of(kind: type[msgspec.Struct]) -> dict[str, Any]:
-    """The types of a struct's fields, by their names in files. Kept, since msgspec evaluates each annotation
-    anew."""
+    """Return the types of a struct's fields, by their names in files. Cached, since msgspec evaluates each
+    annotation anew."""
     return {field.encode_name: field.type for field in msgspec.structs.fields(kind)}
 
 
@@ -338,7 +339,7 @@ def _is_usable(value: Any, kind: Any) -> bool:
 
 
 def _alternatives(kind: Any) -> Iterator[Any]:
-    """The types that a value may have, without metadata."""
+    """Yield the types that a value may have, without metadata."""
     if get_origin(kind) is Annotated:
         yield from _alternatives(get_args(kind)[0])
     elif get_origin(kind) in (Union, UnionType):
@@ -349,7 +350,7 @@ def _alternatives(kind: Any) -> Iterator[Any]:
 
 
 def _wrong_value(error: msgspec.ValidationError, value: Any, kind: Any, at: str) -> ConfigError:
-    """msgspec's error about a value at this path, with the values that it may have where those are few."""
+    """Return msgspec's error about a value at this path, with the allowed values if they are few."""
     message, _, inside = str(error).partition(" - at `")
     at += inside.removesuffix("`").removeprefix("$")
     if message.startswith(_PATTERN):
@@ -364,9 +365,9 @@ def _wrong_value(error: msgspec.ValidationError, value: Any, kind: Any, at: str)
 
 
 def deprecated_in(given: Any, kind: Any, path: str = "$") -> Iterator[tuple[str, str]]:
-    """The path of each deprecated field in these fields of a file, and what replaces it, as the field's
-    `Meta(extra={"deprecated": …})` says. `kind` is their type from `msgspec.inspect`; what has another shape
-    is skipped."""
+    """Yield the path of each deprecated field in these fields of a file, and what replaces it, from the
+    field's `Meta(extra={"deprecated": …})`. `kind` is their type from `msgspec.inspect`; fields of another
+    shape are skipped."""
     kind = _struct_or_list(kind)
     inner: Iterable[tuple[str, Any, Any]] = ()
     if isinstance(kind, msgspec.inspect.StructType) and isinstance(given, dict):
@@ -389,7 +390,7 @@ def deprecation(kind: Any) -> str:
 
 
 def _struct_or_list(kind: Any) -> Any:
-    """The type of a field without its metadata and without None."""
+    """Return the type of a field without its metadata and without None."""
     if isinstance(kind, msgspec.inspect.Metadata):
         kind = kind.type
     given = kind.types if isinstance(kind, msgspec.inspect.UnionType) else [kind]
@@ -421,7 +422,7 @@ def _substituted(value: Any, kept: Set[str], where: str, mistakes: Mistakes) -> 
 
 
 def expanded(text: str, where: str = "") -> str:
-    """The text with its variables replaced; `${NAME:-default}` has a default. Raises ConfigError."""
+    """Return the text with its variables replaced; `${NAME:-default}` has a default. Raises ConfigError."""
 
     def value(found: re.Match[str]) -> str:
         escaped, name, otherwise = found.groups()
@@ -436,7 +437,8 @@ def expanded(text: str, where: str = "") -> str:
 
 
 def as_toml(value: Any) -> str:
-    """A value on one line: a table is an inline one, and what does not print is escaped."""
+    """Return a value on one line: a table becomes an inline table, and characters that do not print are
+    escaped."""
     if isinstance(value, dict):
         fields = ", ".join(f"{toml_key(name)} = {as_toml(each)}" for name, each in value.items())
         return f"{{ {fields} }}" if fields else "{}"
@@ -448,7 +450,7 @@ def as_toml(value: Any) -> str:
 
 
 def toml_key(name: str) -> str:
-    """The name of a field, quoted if need be."""
+    """Return the name of a field, quoted if need be."""
     bare = name.isascii() and name.replace("-", "").replace("_", "").isalnum()
     return name if bare else as_toml(name)
 
@@ -458,13 +460,14 @@ def _toml_escape(sign: str) -> str:
 
 
 def masked(text: str) -> str:
-    """`***` and the variables of a text that may contain a secret; a variable alone stays unchanged."""
+    """Return `***` and the variables of a text that may contain a secret. A text that is only a variable is
+    returned unchanged."""
     variables = [f"${{{name}}}" for _, name, _ in _VARIABLE.findall(text) if name]
     return text if [text] == variables else " ".join(["***", *variables])
 
 
 def hashed(key: str) -> str:
-    """A key as it is kept: `sha256:` and its hash in hex; such a hash stays unchanged."""
+    """Return a key as it is stored: `sha256:` and its hash in hex. Such a hash is returned unchanged."""
     return key if _HASH.fullmatch(key) else f"sha256:{hashlib.sha256(key.encode()).hexdigest()}"
 
 

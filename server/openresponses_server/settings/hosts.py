@@ -9,12 +9,12 @@ from typing import Final, NamedTuple
 LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 PORTS: Final = {"http": 80, "https": 443}
 """The default ports of the schemes."""
-# a name or an IPv4 address, or an IPv6 address in brackets; then a port; no user before it
+# a name or an IPv4 address, or an IPv6 address in brackets; then a port; no user name before it
 _AUTHORITY: Final = re.compile(r"(?:([A-Za-z0-9._-]{1,255})|\[([0-9A-Fa-f:.]{2,45})\])(?::([0-9]{0,5}))?")
 
 
 class Authority(NamedTuple):
-    """A host, in lower case and without a final dot, and a port, None if there is none."""
+    """A host, in lower case and without a final dot, and a port; None if there is none."""
 
     host: str
     port: int | None
@@ -43,7 +43,7 @@ def host_name(name: str) -> str | None:
 
 
 def is_loopback(host: str) -> bool:
-    """Return True if an address to bind can be reached from this machine alone. The only name that counts is
+    """Return True if an address to bind can be reached only from this machine. The only name that counts is
     `localhost`: 127.example.com may be anywhere."""
     try:
         return ip_address(host).is_loopback
