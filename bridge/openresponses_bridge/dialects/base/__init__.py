@@ -1,5 +1,5 @@
-"""What every dialect is made of: its entry, the shape of its two halves, the codes of failures, the
-reading of fields."""
+"""The parts of every dialect: its entry, the shape of its two halves, the codes of failures, the reading of
+fields."""
 
 from openresponses_bridge.dialects.base.building import BaseBuilder
 from openresponses_bridge.dialects.base.carried import BaseCarried, carried_in, place

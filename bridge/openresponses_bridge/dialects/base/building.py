@@ -1,5 +1,5 @@
-"""Builds the input of an upstream's request from the entries of ours: what is alike in all dialects whose
-models know functions, roles and a system prompt."""
+"""Builds the input of an upstream's request from the entries of ours, as all dialects do whose models know
+functions, roles and a system prompt."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ C = TypeVar("C", bound=BaseCarried)
 
 
 class BaseBuilder(ABC, Generic[C]):
-    """Walks the entries in order and hands each to the method for its kind. Calls wait in a list of the
-    subclass for their outputs, wherever these are in the input: see `_answer`."""
+    """Passes the entries in order to the methods for their kinds. Calls wait in a list of the subclass for
+    their outputs, wherever these are in the input: see `_answer`."""
 
     server: ClassVar[str]
-    """What errors call the upstream, such as "a Gemini server"."""
+    """The name of the upstream in errors, such as "a Gemini server"."""
 
     def __init__(
         self,
@@ -42,10 +42,10 @@ class BaseBuilder(ABC, Generic[C]):
         self._diagnostics = diagnostics
         self._before = before_own(entries, carried.items)
         self._views = views_of(entries, identities)
-        # how many entries before each one are neither calls nor outputs
+        # before each entry: the number of entries that are neither calls nor outputs
         self._others = [0, *accumulate(view is None for view in self._views)]
         self._answers = pair(self._views, lambda index: entries[index].param)
-        self._begun = False  # whether there was any message but system messages
+        self._begun = False  # whether there was any message other than system messages
 
     def _walk(self) -> None:
         """Handle every entry, and answer the calls that are open at the end. Raises InvalidRequestError."""
@@ -71,7 +71,7 @@ class BaseBuilder(ABC, Generic[C]):
             case "item_reference":
                 raise invalid(entry.param, f"the item {item.id!r} is not known here")
             case "additional_tools" | "tool_search_output":
-                pass  # the tools that the input declares are already among the request's
+                pass  # the tools that the input declares are in the request's already
             case "tool_search_call":
                 self._diagnostics.ignored(entry.where, "a tool search that the server ran itself")
             case _:
@@ -89,12 +89,12 @@ class BaseBuilder(ABC, Generic[C]):
         self._add_call(call, given, index, answer)
 
     def _at_output(self, index: int) -> None:
-        """At `index` is an output, which goes directly behind its call."""
+        """Handle the output at `index`, which follows its call directly."""
         self._answer(index)
 
     def _is_moved_up(self, answer: int, index: int) -> bool:
-        """Return True if the output at `answer`, sent before what is at `index`, was behind something else
-        there than calls and outputs."""
+        """Return True if the output at `answer`, sent before the entry at `index`, followed something other
+        than calls and outputs in the input."""
         return self._others[answer] > self._others[index]
 
     def _compaction(self, _item: Any, index: int) -> None:
@@ -110,7 +110,7 @@ class BaseBuilder(ABC, Generic[C]):
 
     @abstractmethod
     def _answer(self, index: int) -> None:
-        """Someone else than the model speaks at `index`: first all open calls are answered."""
+        """Answer all open calls, since the entry at `index` is not the model's."""
 
     @abstractmethod
     def _message(self, item: Any, index: int) -> None: ...
@@ -120,4 +120,4 @@ class BaseBuilder(ABC, Generic[C]):
 
     @abstractmethod
     def _other(self, item: Any, index: int) -> None:
-        """Handle an item of a kind that the protocol has no other name for: a search, an extension."""
+        """Handle an item of any other kind: a search, an extension."""

@@ -1,6 +1,6 @@
 """Carries fields that only one API has through the protocol: the `client/` of its dialect writes them, its
-`upstream/` restores them. At any other upstream they are losses, or refused where the rest of the request
-would mean something else without them."""
+`upstream/` restores them. At any other upstream they are losses, or they are refused if the rest of the
+request would mean something else without them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from openresponses_bridge.protocol.request import CreateResponse, Native
 
 
 def place(item: int, part: int | None = None) -> str:
-    """The path of an item of the input, or of one of its parts, as a JSON name."""
+    """Return the path of an item of the input, or of one of its parts, as a JSON name."""
     return f"{item}" if part is None else f"{item}.{part}"
 
 
@@ -23,15 +23,16 @@ class BaseCarried(Struct, kw_only=True):
     dialect: ClassVar[str]
 
     items: int = 0
-    """Number of items in the input. Places are useless when the input has another number."""
+    """The number of items in the input. The places of fields are invalid if an input has another number."""
     names: dict[str, None] = field(default_factory=dict)
-    """Names of the fields in reports of losses."""
+    """The names of the fields in reports of losses."""
     needed: dict[str, str] = field(default_factory=dict)
-    """The paths of fields without which the rest means something else, and why others refuse them."""
+    """The paths of fields without which the rest means something else → the reasons why other upstreams
+    refuse them."""
 
     @property
     def unthinking(self) -> bool:
-        """True if the client wants an answer without thinking, as is the rule in its API."""
+        """True if the client wants an answer without thinking, which is the default of its API."""
         return False
 
     def report(self, names: Iterable[str]) -> None:

@@ -1,5 +1,5 @@
-"""Conversations that ended where a server does not accept an end: with the assistant's text, or with calls
-that were interrupted."""
+"""Conversations that end where a server accepts no end: with the assistant's text, or with calls that were
+interrupted."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from openresponses_bridge.dialects.base.entries import Entry, views_of
 from openresponses_bridge.protocol import input_items as params
 
 CONTINUE: Final = "Continue."
-"""The user's message after an assistant's text that the model does not go on with by itself."""
+"""The user's message after an assistant's text that the model does not continue by itself."""
 CONTINUED: Final = f"ended with the assistant's, a user's {CONTINUE!r} added"
-"""What that message is for, for diagnostics."""
+"""The reason for that message, for diagnostics."""
 UnansweredCalls = Literal["refuse", "answer"]
 
 _NO_OUTPUT: Final = "[no output: the call was interrupted]"
@@ -26,7 +26,7 @@ _NO_OUTPUT: Final = "[no output: the call was interrupted]"
 def with_answers(
     entries: Sequence[Entry], identities: ToolIdentityMap, diagnostics: Diagnostics
 ) -> list[Entry]:
-    """The entries, with an output for each call that has none, behind the calls beside it. Raises
+    """Return the entries, with an output for each call that has none, after the calls beside it. Raises
     InvalidRequestError for an output without its call."""
     views = views_of(entries, identities)
     missing = frozenset(unanswered(views, lambda index: entries[index].param))

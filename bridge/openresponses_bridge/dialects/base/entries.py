@@ -1,5 +1,5 @@
-"""The input of a request as a list of entries with their places, whatever dialect it goes out in, and what
-is found by reading it: the tools that it declares, the calls and their outputs."""
+"""The input of a request as a list of entries with their places, for every dialect, and what reading it
+finds: the tools that it declares, the calls and their outputs."""
 
 from __future__ import annotations
 
@@ -21,32 +21,32 @@ from openresponses_bridge.protocol.request import CreateResponse
 from openresponses_bridge.protocol.unknown import Unknown
 
 AnyItem = InputItem | Item
-HISTORY: Final = "previous_response_id"  # what is wrong in earlier turns is wrong with the link
+HISTORY: Final = "previous_response_id"  # what is wrong in earlier turns is reported as wrong with the link
 _INPUT: Final = "input"
 
 
 class Entry(Struct, frozen=True):
-    """One item; `param` names its place for errors, `where` for diagnostics."""
+    """One item; `param` is its place in errors, `where` in diagnostics."""
 
     item: AnyItem
     param: str
     where: str
 
     def at(self, field: str) -> str:
-        """The path of a field of the item, such as `input[0].content`. Items of earlier turns and a text
-        input have no fields in the client's request."""
+        """Return the path of a field of the item, such as `input[0].content`. Items of earlier turns and a
+        text input have no fields in the client's request."""
         return self.param if self.param in (HISTORY, _INPUT) else f"{self.param}.{field}"
 
 
 TOOL_CHANGES: Final = frozenset({"anthropic:tool_addition", "anthropic:tool_removal"})
-"""The types of items of Anthropic's that change which tools are offered from there on."""
+"""The types of Anthropic's items that change which tools are offered from there on."""
 
 
 def entries_of(
     request: CreateResponse, history: Iterable[AnyItem], *, tool_changes: bool = False
 ) -> list[Entry]:
-    """Earlier turns' items, then the request's own; without `tool_changes`, which the request's tools
-    follow."""
+    """Return the items of earlier turns, then the request's own. Without `tool_changes`, items that change
+    the tools are left out, since the request's tools follow them."""
     entries: list[Entry] = []
     for index, item in enumerate(history):
         entries.append(Entry(item, HISTORY, f"history[{index}]"))
@@ -60,14 +60,14 @@ def entries_of(
 
 
 def before_own(entries: Sequence[Entry], own: int) -> int | None:
-    """The number of entries of earlier turns. None when the request's own are not `own`: places that were
-    counted among so many are not theirs."""
+    """Return the number of entries of earlier turns; None if the request's own are not `own`, since places
+    that were counted among that number are invalid then."""
     earlier = sum(entry.param == HISTORY for entry in entries)
     return earlier if len(entries) - earlier == own else None
 
 
 def active_tools(request: CreateResponse, entries: Iterable[Entry]) -> list[DeclaredTool]:
-    """The request's tools followed by those that its input declares, in order."""
+    """Return the request's tools, followed by those that its input declares, in order."""
     found = located(request.tools, "tools") if request.tools else []
     for entry in entries:
         if entry.item.type in TOOL_BEARERS:
@@ -75,17 +75,18 @@ def active_tools(request: CreateResponse, entries: Iterable[Entry]) -> list[Decl
     return found
 
 
-_FEWEST: Final = 2  # entries: a call that recurs, or an output sent again, is among more
+_FEWEST: Final = 2  # entries; a call that recurs, or an output that is sent again, needs more
 
 
 def settled_calls(entries: Sequence[Entry], diagnostics: Diagnostics) -> Sequence[Entry]:
-    """The entries with each call under an id of its own, and each output once.
+    """Return the entries with each call under an id of its own, and each output once.
 
     Agents number their calls in each turn anew (`terminal:0`), which upstreams that look for ids in the whole
     conversation refuse or mix up: a later call with the id, and its output, get the first free one. Clients
-    that keep a history beside `previous_response_id` send outputs again that have answered calls of earlier
-    turns: one that is the same is left out. Both are repairs; other outputs without a call stay for `pair` to
-    refuse."""
+    that keep a history in addition to `previous_response_id` repeat outputs of calls in earlier turns: one
+    that is the same is left out. Both are repairs; other outputs without a call are left for `pair` to
+    refuse.
+    """
     if len(entries) <= _FEWEST:
         return entries
     taken: dict[str, int] = {}
@@ -121,7 +122,7 @@ def settled_calls(entries: Sequence[Entry], diagnostics: Diagnostics) -> Sequenc
 
 
 class _Waiting:
-    """A call under its own id, and whether an output has answered it."""
+    """A call under its own id, and whether it has an output."""
 
     __slots__ = ("answered", "call_id")
 
@@ -131,8 +132,8 @@ class _Waiting:
 
 
 class _Unanswered:
-    """Calls of one name that wait for outputs: the oldest since the user's last message goes first, since
-    what came before that was given up."""
+    """Calls of one name that wait for outputs. The oldest since the user's last message comes first, since
+    earlier calls were given up."""
 
     __slots__ = ("_earlier", "_latest", "_turn")
 
@@ -148,7 +149,7 @@ class _Unanswered:
         self._latest.append(call)
 
     def next(self) -> _Waiting | None:
-        """The call that the next output answers."""
+        """Return the call that the next output answers; None if there is none."""
         for calls in (self._latest, self._earlier):
             while calls:
                 call = calls.popleft()
@@ -167,7 +168,7 @@ def _renamed(entry: Entry, call_id: str, diagnostics: Diagnostics) -> Entry:
 
 
 def views_of(entries: Iterable[Entry], identities: ToolIdentityMap) -> list[View]:
-    """Each entry as a function call or its output; None for what is neither."""
+    """Return each entry as a function call or its output; None for any other entry."""
     views: list[View] = []
     for entry in entries:
         item = entry.item

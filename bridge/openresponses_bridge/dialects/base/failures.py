@@ -1,4 +1,4 @@
-"""How a response says that its upstream failed: the codes are the same whatever the upstream speaks."""
+"""The failures of upstreams in responses: the codes are the same whatever the upstream speaks."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ NO_MESSAGE: Final = "the upstream reported an error without a message"
 
 
 def failure(code: str, message: str) -> ErrorPayload:
-    """An error that we found ourselves."""
+    """Return an error that was found here."""
     return ErrorPayload("server_error", code, message, None)
 
 
 CANCELLED: Final = failure("cancelled", "the response was cancelled")
-"""What a client reads for a cancelled response where its API has no such end."""
+"""The error that a client gets for a cancelled response, if its API has no such end."""
 
 
 # code of an upstream's error before any output → HTTP status
@@ -58,7 +58,7 @@ _STATUS_OF_CODE: Final = {
 }
 _ERROR_STATUS: Final = re.compile("[45][0-9][0-9]")
 _TYPE_OF_CODE: Final = {
-    "model_error": "model_error",  # a code that is a type too (specification, "Errors")
+    "model_error": "model_error",  # a code that is also a type (specification, "Errors")
     "upstream_authentication_failed": "server_error",
 }
 
@@ -79,25 +79,26 @@ def http_failure(error: ResponseError) -> HttpError:
 
 
 def error_text(value: Any) -> str | None:
-    """Return a fact of an upstream's error as text, a number such as a status too; None for anything else."""
+    """Return a value in an upstream's error as text, even if it is a number such as a status; None for
+    anything else."""
     return str(value) if isinstance(value, str | int) and value != "" else None
 
 
 def name(value: Any) -> str | None:
-    """Return a fact that programs read, a type, a code or a param, as text; one that is longer than any real
-    one is cut. None for what is not a text or a number."""
+    """Return a value that programs read (a type, a code or a param) as text, cut if it is longer than any
+    real one; None if it is neither a text nor a number."""
     found = error_text(value)
     return None if found is None else found[:LONGEST_NAME]
 
 
 def cut_after(frames: int) -> ErrorPayload:
-    """The failure of a stream that ended before its answer did; `frames` of it had come."""
+    """Return the failure of a stream that ended before its answer did, after this number of frames."""
     when = f"after {frames} frame{'s' if frames > 1 else ''}" if frames else "before its first frame"
     return failure(CUT, f"the upstream's stream was cut {when}")
 
 
 def unreadable(frame: int, error: BridgeError) -> ErrorPayload:
-    """The failure of a stream whose frame of this number can't be decoded."""
+    """Return the failure of a stream whose frame of this number can't be decoded."""
     return failure(
         INVALID_JSON if error.code == WireError.INVALID_JSON else INVALID_SHAPE,
         f"frame {frame} of the upstream's stream: {error.message}",
@@ -108,13 +109,13 @@ def unreadable(frame: int, error: BridgeError) -> ErrorPayload:
 
 
 def counted(usage: Usage, diagnostics: Diagnostics) -> Usage:
-    """Usage that the machine accepts: every number is a valid count."""
+    """Return usage that the machine accepts: every number is a valid count."""
     return within_bounds(usage, diagnostics)
 
 
 def counts_of(usage: Mapping[str, Any], diagnostics: Diagnostics) -> Usage | None:
-    """Usage from an object in any spelling that `counts_in` knows; missing counts are 0. None when it has no
-    number."""
+    """Return usage from an object in any spelling that `counts_in` knows; missing counts are 0. None if it
+    has no number."""
     given = {name: number for name, number in counts_in(usage).items() if number is not None}
     if not any(type(number) in (int, float) for number in given.values()):
         return None

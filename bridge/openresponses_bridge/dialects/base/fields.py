@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 _NOT_IN_A_NAME: Final = re.compile(r"[^A-Za-z0-9_.:-]")
 _HEAD: Final = re.compile(r"data:(?P<media>[\w.+/-]*)(?:;[^,;]*)*?(?P<base64>;base64)?")
-"""What is before the comma of a data URL."""
+"""Matches what is before the comma of a data URL."""
 _LONGEST_HEAD: Final = 1024
 _MEDIA_TYPE: Final = re.compile(r"[\w.+/-]*(?:;[^,;]*)*")
 _SOUND: Final = re.compile(r"[a-z0-9][a-z0-9.+-]{0,63}")
@@ -30,17 +30,17 @@ _NAMES: dict[type, str] = {
 
 
 DIALECT_SLUGS: Final = ("anthropic:", "bedrock:", "codex:", "gemini:", "interactions:")
-"""What the types of those items and tools begin with that the servers of one dialect alone know."""
+"""The prefixes in the types of items and tools that only the servers of one dialect know."""
 
 
 def invalid(param: str, message: str, code: str = InvalidRequestError.INVALID_VALUE) -> InvalidRequestError:
-    """The error for a field of the request."""
+    """Return the error for a field of the request."""
     return InvalidRequestError(code, f"{param}: {message}", param=param)
 
 
 def data_of(url: str, param: str) -> tuple[str, str]:
-    """Return (media type, data in base64) of a data URL; the media type is "" where it names none. Raises
-    InvalidRequestError for one without data in base64."""
+    """Return (media type, data in base64) of a data URL; the media type is "" if it names none. Raises
+    InvalidRequestError for a URL without data in base64."""
     head, _, data = url.partition(",")
     match = _HEAD.fullmatch(head) if len(head) <= _LONGEST_HEAD else None
     if match is None or not match["base64"] or not data:
@@ -51,7 +51,7 @@ def data_of(url: str, param: str) -> tuple[str, str]:
 
 def data_url(media: str, data: str, media_param: str, data_param: str) -> str:
     """Return the data URL of this data in base64. Raises InvalidRequestError, with one of the paths, for a
-    media type that can't stand in one, and for no data."""
+    media type that a URL can't have, and for empty data."""
     if len(media) > _LONGEST_HEAD - len("data:;base64") or not _MEDIA_TYPE.fullmatch(media):
         raise invalid(media_param, "is not a media type")
     if not data:
@@ -60,13 +60,13 @@ def data_url(media: str, data: str, media_param: str, data_param: str) -> str:
 
 
 def extension(slug: str, name: str) -> str:
-    """`slug:name`, the type of an extension's item. What a type may not hold becomes `_`: an upstream's words
-    can be anything."""
+    """Return `slug:name`, the type of an extension's item. Characters that a type must not have become `_`,
+    since an upstream's words can be anything."""
     return f"{slug}{_NOT_IN_A_NAME.sub('_', name) or 'unknown'}"
 
 
 def typed(found: Any, param: str, *kinds: type[T]) -> T | None:
-    """A field's value, which is of one of these types; null counts as absent."""
+    """Return a field's value, which must be of one of these types; None if it is null or absent."""
     if float in kinds and type(found) is int:
         try:
             found = float(found)
@@ -78,7 +78,7 @@ def typed(found: Any, param: str, *kinds: type[T]) -> T | None:
 
 
 def number_of(value: Any) -> float | None:
-    """A foreign number as a number; None for anything else, and for one with too many digits."""
+    """Return a foreign number as a number; None for anything else, and for one with too many digits."""
     if type(value) not in (int, float):
         return None
     try:
@@ -88,7 +88,7 @@ def number_of(value: Any) -> float | None:
 
 
 def object_of(body: bytes | str | Mapping[str, Any]) -> dict[str, Any]:
-    """The body of a request. Raises InvalidRequestError (`invalid_json`)."""
+    """Return the body of a request as an object. Raises InvalidRequestError (`invalid_json`)."""
     return dict(body) if isinstance(body, Mapping) else request_object(body)
 
 
@@ -109,21 +109,21 @@ class Fields:
         return bool(self._value.get(name) == value)
 
     def at(self, name: str) -> str:
-        """The path of a field, such as `messages[0].role`."""
+        """Return the path of a field, such as `messages[0].role`."""
         return f"{self.param}.{name}" if self.param else name
 
     @property
     def names(self) -> KeysView[str]:
-        """The fields that are there, null or not. They do not count as read."""
+        """The names of all fields, null or not. They do not count as read."""
         return self._value.keys()
 
     def raw(self, name: str) -> Any:
-        """A field as it came, of whatever type; None when it is absent."""
+        """Return a field as it was received, of any type; None if it is absent."""
         self._read.add(name)
         return self._value.get(name)
 
     def get(self, name: str, kind: type[T]) -> T | None:
-        """A field that may be absent; null counts as that."""
+        """Return a field that may be absent or null."""
         self._read.add(name)
         found = self._value.get(name)
         if found is None or type(found) is kind:
@@ -131,35 +131,35 @@ class Fields:
         return typed(found, self.at(name), kind)
 
     def need(self, name: str, kind: type[T]) -> T:
-        """A field that must be there."""
+        """Return a field that must exist."""
         found = self.get(name, kind)
         if found is None:
             raise invalid(self.at(name), "is required")
         return found
 
     def either(self, name: str, *kinds: type[Any]) -> Any:
-        """A field of one of several types, None when it is absent."""
+        """Return a field of one of several types; None if it is absent."""
         self._read.add(name)
         found = self._value.get(name)
         return found if found is None else typed(found, self.at(name), *kinds)
 
     def one_of(self, name: str, allowed: tuple[str, ...]) -> str | None:
-        """One of these texts."""
+        """Return a field that is one of these texts; None if it is absent."""
         found = self.get(name, str)
         if found is None or found in allowed:
             return found
         raise invalid(self.at(name), f"expected one of {', '.join(allowed)}")
 
     def inner(self, name: str) -> Fields:
-        """An object that must be there."""
+        """Return an object that must exist."""
         return self._child(self.need(name, dict), self.at(name))
 
     def maybe_inner(self, name: str) -> Fields | None:
-        """An object that may be absent."""
+        """Return an object that may be absent."""
         return self.inner(name) if name in self else None
 
     def each(self, name: str) -> Iterator[Fields]:
-        """The objects of an array; none when it is absent."""
+        """Yield the objects of an array; none if it is absent."""
         place = self.at(name)
         for index, value in enumerate(self.get(name, list) or ()):
             where = f"{place}[{index}]"
@@ -173,16 +173,16 @@ class Fields:
         return child
 
     def whole(self) -> dict[str, Any]:
-        """Return all fields as they came. They count as read."""
+        """Return all fields as they were received. They count as read."""
         self._read.update(self._value)
         return dict(self._value)
 
     def skip(self, *names: str) -> None:
-        """Skip fields that say nothing here."""
+        """Count fields as read that mean nothing here."""
         self._read.update(names)
 
     def rest(self) -> dict[str, Any]:
-        """The fields that were not read and are not empty. They count as read from now on."""
+        """Return the fields that were not read and are not empty. They count as read from now on."""
         silent: tuple[Any, ...] = (None, [], {})
         left = {name: value for name, value in self._value.items() if name not in self._read}
         self._read.update(left)
@@ -203,8 +203,8 @@ class Fields:
 
 
 def sound_format(sound: Fields) -> str:
-    """Return the `format` of a sound, a subtype of `audio/`, in lower case; `wav` where it has none. Raises
-    InvalidRequestError with its path for one that is not a subtype."""
+    """Return the `format` of a sound, a subtype of `audio/`, in lower case; `wav` if it has none. Raises
+    InvalidRequestError with its path for a format that is not a subtype."""
     kind = (sound.get("format", str) or "wav").lower()
     if not _SOUND.fullmatch(kind):
         raise invalid(sound.at("format"), "expected a format as wav or mp3")

@@ -22,7 +22,7 @@ class Encoding(NamedTuple):
     """Return the bytes of the next chunks."""
     stream_type: bytes = SSE_TYPE
     end: Callable[[], bytes] = _nothing
-    """Return the bytes behind the last chunk."""
+    """Return the bytes after the last chunk."""
 
 
 class OutboundForm:
@@ -48,19 +48,19 @@ class OutboundForm:
 
 
 class ChoiceStream(Protocol):
-    """The stream of several choices."""
+    """A stream of several choices."""
 
     def feed(self, choice: int, event: Event, /) -> list[Any]:
-        """Return the chunks that one event of one choice gives."""
+        """Return the chunks of one event of one choice."""
         ...
 
     def close(self) -> list[Any]:
-        """Return the chunks of the end."""
+        """Return the last chunks."""
         ...
 
 
 class ChoicesForm:
-    """Encodes an answer of `n` choices, as `OutboundForm` does one of one choice."""
+    """Encodes an answer of `n` choices, as `OutboundForm` encodes one of a single choice."""
 
     is_protocol = False
     single_reasoning_form = True

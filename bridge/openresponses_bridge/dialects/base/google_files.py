@@ -13,8 +13,8 @@ _ADDRESSES: Final = ("https://", "gs://", "files/")
 def google_file_of(
     part: Any, param: str, kept_files: Literal["send", "refuse"], diagnostics: Diagnostics
 ) -> str | None:
-    """Return the address of the file that this part names; None, with a loss, for one of another server.
-    Raises InvalidRequestError where files that Google keeps are refused."""
+    """Return the address of the file that this part names; None, with a loss, for a file on another server.
+    Raises InvalidRequestError if files that Google keeps are refused."""
     address: str = part.file_id or ""
     if not address.startswith(_ADDRESSES):
         diagnostics.loss(f"content.{part.type}.file_id", "a file of another server")

@@ -4,7 +4,7 @@ A template decodes frames that differ from the last one in a single string by de
 
 Most servers send the pieces of one text in frames that are otherwise the same. After a frame was decoded, the
 bytes around its string are kept as a template. A later frame with the same bytes around another string means
-the same with that string: JSON has no other reading, since replacing the string was tried once.
+the same with that string: that JSON has no other reading was tried once by replacing the string.
 """
 
 from __future__ import annotations
@@ -27,43 +27,44 @@ _MARK: Final = b'"'
 _LF: Final = 10
 _EXCHANGED: Final = "what stands here is exchanged"
 _ENCODED: Final = msgspec.json.encode(_EXCHANGED)
-_FEW: Final = 8  # frames; what was learnt for fewer was not worth it
-_WASTED: Final = 16  # how often that may be before nothing is learnt any more
-_STARTED: Final = 2  # the events of a response that begins without items of the server's
+_FEW: Final = 8  # frames; a template for fewer was not worth its cost
+_WASTED: Final = 16  # times that this may happen before no more templates are made
+_STARTED: Final = 2  # the events of a response that begins without items of the server
 _decode = msgspec.json.Decoder(str).decode
 
 Apply = Callable[[str], list[Event] | None]
-"""The events of a frame with this string; None, and no change, when all of the frame has to be read."""
+"""Returns the events of a frame with this string; None, and changes nothing, if the whole frame has to be
+read."""
 
 
 class StringTemplate:
     """The bytes around one string, with its quotation marks: `head` ends with one and `tail` begins with one.
-    `apply` is given the string of each frame that matches."""
+    `apply` is called with the string of each frame that matches."""
 
     __slots__ = ("_after", "_apply", "_before", "_head", "_string", "_tail", "fed")
 
     def __init__(self, head: bytes, tail: bytes, apply: Apply) -> None:
         self._head, self._tail = head, tail
-        # where these stand, and the string between them: comparing slices is quicker than asking for them
+        # the slices of these and of the string: comparing slices is quicker than `startswith`
         self._before, self._after = slice(len(head)), slice(-len(tail), None)
         # the marks are compared and decoded: white space before them may end a line of SSE
         self._string = slice(len(head) - 1, 1 - len(tail))
         self._apply = apply
         self.fed = 0
-        """How many frames have matched."""
+        """The number of frames that have matched."""
 
     def feed(self, data: bytes) -> list[Event] | None:
-        """The events of a frame that differs from the template in its string alone; None, and no change, for
-        any other."""
+        """Return the events of a frame that differs from the template only in its string; None, and change
+        nothing, for any other frame."""
         if data[self._before] == self._head and data[self._after] == self._tail:
             string = data[self._string]
             if _LF in string:
-                return None  # several frames, as a rule: quicker to see than by an exception
+                return None  # usually several frames; quicker than an exception
             try:
                 said = _decode(string)
                 events = self._apply(said) if said else None
             except (msgspec.MsgspecError, UnicodeError, BridgeError):
-                return None  # whoever reads all of the frame reports it
+                return None  # reported when the whole frame is read
             if events is not None:
                 self.fed += 1
             return events
@@ -71,8 +72,8 @@ class StringTemplate:
 
 
 class FrameString(NamedTuple):
-    """The single string of a frame: its `text`, `read`, which decodes it from any such payload or raises what
-    msgspec raises, and `apply`, which feeds the next one to the machine."""
+    """The only string of a frame: its `text`; `read`, which decodes it from any such payload or raises what
+    msgspec raises; and `apply`, which feeds the next string to the machine."""
 
     text: str
     read: Callable[[bytes], object]
@@ -80,22 +81,22 @@ class FrameString(NamedTuple):
 
 
 class FrameTemplate:
-    """The template of a stream's frames, learnt from one of them. `enabled` becomes False once the frames
-    were found to differ in more than a string."""
+    """The template of a stream's frames, made from one of them. `enabled` becomes False once the frames have
+    differed in more than a string too often."""
 
     __slots__ = ("_fed", "_learnt", "_wasted", "enabled", "learned", "payload", "sse")
 
     def __init__(self) -> None:
         self.payload: StringTemplate = _NO_TEMPLATE
-        """Of the string in a frame's payload."""
+        """The template of a frame's payload."""
         self.sse: StringTemplate = _NO_TEMPLATE
-        """Of that in a read which is one such frame and nothing else."""
+        """The template of a read that is exactly one such frame."""
         self._fed = 0
-        self._learnt = 0  # the frame from which it was
+        self._learnt = 0  # the number of the frame that it was made from
         self._wasted = 0
         self.enabled = True
         self.learned = False
-        """There is a template."""
+        """True if there is a template."""
 
     @property
     def fed(self) -> int:
@@ -119,13 +120,13 @@ class FrameTemplate:
                     self.reset()
                 head, tail = head + _MARK, _MARK + tail
                 self.payload, self.learned = StringTemplate(head, tail, apply), True
-                if b"\n" not in data and b"\r" not in data:  # nor in any string, which would not be JSON
+                if b"\n" not in data and b"\r" not in data:  # nor in any string, where JSON allows neither
                     name = b"event: %b\n" % event.encode() if event else b""
                     self.sse = StringTemplate(name + b"data: " + head, tail + b"\n\n", apply)
                 return
 
     def reset(self) -> None:
-        """A frame was another one."""
+        """Drop the template, since a frame did not match."""
         if self.learned:
             self._fed += self.payload.fed + self.sse.fed
             self.payload = self.sse = _NO_TEMPLATE
@@ -147,14 +148,14 @@ def _reads(read: Callable[[bytes], object], data: bytes) -> bool:
 
 
 class BaseInbound:
-    """The members of an `Inbound` that only some dialects need: frames that are never alike, reads that end
-    nothing, an upstream that keeps nothing. `diagnostics` are the machine's, so that one report has all that
-    was repaired and lost."""
+    """The members of an `Inbound` that only some dialects need, for those whose frames are never alike, whose
+    reads end nothing, and whose upstream keeps nothing. `diagnostics` are the machine's, so that one report
+    has all repairs and losses."""
 
     __slots__ = ()
 
     diagnostics: Diagnostics
-    template: FrameTemplate = FrameTemplate()  # of all that learn nothing
+    template: FrameTemplate = FrameTemplate()  # shared by all that learn nothing
     kept_id: str | None = None
 
     def read_done(self) -> list[Event]:
@@ -162,13 +163,13 @@ class BaseInbound:
         return []
 
     def flush(self) -> list[Event]:
-        """Give what is held back of the output, because the upstream has failed."""
+        """Return the events of output that was held back, because the upstream has failed."""
         return []
 
 
 class OnceBegun(BaseInbound):
-    """An inbound that starts its machine with its first frame and reads none after its end. A response may
-    consist of several answers, each with an inbound of its own, and begin with items of the server's."""
+    """An inbound that starts its machine with its first frame, and reads no frames after its end. A response
+    may consist of several answers, each with an inbound of its own, and begin with items of the server."""
 
     __slots__ = ("_before", "_ended", "_live", "_machine", "diagnostics")
 
@@ -177,19 +178,19 @@ class OnceBegun(BaseInbound):
         self._machine = machine
         self._live = False  # between the first frame and the end
         self._ended = False
-        self._before = 0  # items of the output when this answer began
+        self._before = 0  # items in the output when this answer began
 
     @property
     def own_output(self) -> list[Item]:
-        """The items of this answer so far. Costs the size of the response."""
+        """The items of this answer so far. The cost is that of the size of the response."""
         return self._machine.snapshot.output[self._before :]
 
     def feed(self, data: bytes, event: str = "") -> list[Event]:
-        """One frame's payload."""
+        """Read one frame's payload."""
         raise NotImplementedError
 
     def _outside(self, data: bytes, event: str) -> list[Event]:
-        """A frame while the stream is not live."""
+        """Handle a frame before the stream begins or after it has ended."""
         if self._ended:
             self.diagnostics.ignored("frame", "came after the end")
             return []
@@ -198,7 +199,7 @@ class OnceBegun(BaseInbound):
         return self._begin() + self.feed(data, event)
 
     def _read_first(self, data: bytes) -> None:
-        """Read what the first frame says of the answer, before the response begins, which is to have it."""
+        """Read what the first frame says about the answer, before the response begins, which includes it."""
 
     def _begin(self) -> list[Event]:
         if self._live:

@@ -30,26 +30,23 @@ from openresponses_bridge.protocol.vocabulary import INPUT_PARTS
 from openresponses_bridge.seal import is_envelope
 
 # Messages between agents (OpenAI's `agent_message`) for models that know users and assistants only.
-#
-# OpenAI encrypts what an agent gives its sub-agents, and clients put it under `encrypted_content`. Where
-# another server made the call, the same field holds what the model wrote, as it is.
 
 _ENCRYPTED: Final = "encrypted_content"
-_SHORTEST_CIPHERTEXT: Final = 40  # characters: a nonce and a tag of 28 bytes are as long in base64
+_SHORTEST_CIPHERTEXT: Final = 40  # characters; a nonce and a tag of 28 bytes are that long in base64
 _ENCODED: Final = re.compile(r"[A-Za-z0-9+/_.=-]+")
 
 
 def is_readable(text: str) -> bool:
-    """Return True if a text under `encrypted_content` is plain: what is encrypted is one long word of base64,
-    or an envelope of this library."""
+    """Return True if a text under `encrypted_content` is plain text: an encrypted one is one long word of
+    base64, or an envelope of this library."""
     if is_envelope(text):
         return False
     return len(text) < _SHORTEST_CIPHERTEXT or _ENCODED.fullmatch(text.strip()) is None
 
 
 def user_message_of(entry: Entry, item: UnknownItem, diagnostics: Diagnostics) -> MessageParam | None:
-    """The message as a user's message that names its author; None when nothing in it can be read. Unreadable
-    parts are losses. Raises InvalidRequestError with the path of an invalid field."""
+    """Return the message as a user's message that names its author; None if nothing in it can be read.
+    Unreadable parts are losses. Raises InvalidRequestError with the path of an invalid field."""
     given = Fields(item.raw, entry.param)
     author, recipient = given.get("author", str), given.get("recipient", str)
     parts = list(_parts(given, entry.where, diagnostics))
@@ -83,18 +80,18 @@ def _part(raw: Any, param: str) -> InputPart:
     return part
 
 
-# Changes of the configuration within a conversation (OpenAI's `configuration_update`). Each setting holds for
-# the responses after it until another update replaces it. An upstream that does not know such items gets the
-# final settings.
+# Changes of the configuration within a conversation (OpenAI's `configuration_update`). Each setting applies
+# to the responses after it until another update replaces it. An upstream that does not know such items gets
+# the final settings.
 
 UPDATE: Final = "configuration_update"
 
 
 def configured(request: CreateResponse, history: Sequence[AnyItem] = ()) -> CreateResponse:
-    """The request with the effort and the text format that the updates in its conversation set; the request
-    itself when there are no updates. Raises InvalidRequestError with the path of an invalid field."""
+    """Return the request with the effort and the text format that the updates in its conversation set; the
+    request itself if there are no updates. Raises InvalidRequestError with the path of an invalid field."""
     own = request.input if isinstance(request.input, list) else ()
-    if UnknownItem not in {*map(type, history), *map(type, own)}:  # as almost always
+    if UnknownItem not in {*map(type, history), *map(type, own)}:  # as in almost all requests
         return request
     if not any(map(is_update, history)) and not any(map(is_update, own)):
         return request
@@ -102,7 +99,7 @@ def configured(request: CreateResponse, history: Sequence[AnyItem] = ()) -> Crea
 
 
 def is_update(item: AnyItem) -> bool:
-    """Return True if it is such an item."""
+    """Return True if the item is such an update."""
     return isinstance(item, UnknownItem) and item.type.removeprefix("openai:") == UPDATE
 
 
@@ -137,15 +134,15 @@ _item_of: Final = attrgetter("item")
 
 
 def is_answered_trigger(entry: Entry, last: Entry) -> bool:
-    """Return True if it is a request for compaction that an earlier turn answered, in a conversation that
-    ends with `last`."""
+    """Return True if the entry is a request for compaction that an earlier turn has answered, in a
+    conversation that ends with `last`."""
     return entry is not last and isinstance(entry.item, UnknownItem) and entry.item.type == TRIGGER
 
 
 def normalize_entries(entries: Sequence[Entry], diagnostics: Diagnostics) -> list[Entry]:
-    """The entries with these items converted, without those that are handled elsewhere (see `configured`).
-    Unknown fields of earlier turns' items are losses; those of the request's own are reported with its other
-    fields. Raises InvalidRequestError with the path of an invalid field."""
+    """Return the entries with these items converted, without those that are handled elsewhere (see
+    `configured`). Unknown fields of earlier turns' items are losses; those of the request's own are reported
+    with its other fields. Raises InvalidRequestError with the path of an invalid field."""
     entries = settled_calls(entries, diagnostics)
     found: list[str] = []
     for entry in entries:
@@ -177,10 +174,10 @@ class _ItemReader:
         return user_message_of(self._entries[index], item, self._diagnostics)
 
     def update(self, _item: UnknownItem, _index: int) -> None:
-        """The request says by now what it left: see `configured`."""
+        """Leave the item out: the request already has its settings (see `configured`)."""
 
     def trigger(self, item: UnknownItem, index: int) -> AnyItem | None:
-        """One that something follows has been answered."""
+        """Leave a trigger out that is followed by something, since it was answered."""
         return item if index == len(self._entries) - 1 else None
 
     def program(self, item: UnknownItem, index: int) -> AnyItem:

@@ -1,4 +1,4 @@
-"""Media types of files by their names, for APIs that ask for them."""
+"""The media types of files by their names, for APIs that require them."""
 
 from __future__ import annotations
 
@@ -29,11 +29,12 @@ MEDIA_TYPES: Final[Mapping[str, str]] = {
     "mov": "video/quicktime",
     "webm": "video/webm",
 }
-"""By the end of a file's name."""
+"""The media types by the extensions of files."""
 
 
 def media_type_of(name: str, known: Mapping[str, str] = MEDIA_TYPES) -> str | None:
-    """Return the media type of the file with this name; None if its end is not among the `known` ones."""
+    """Return the media type of the file with this name; None if its extension is not among the `known`
+    ones."""
     return known.get(name.rpartition(".")[2].lower()) if "." in name else None
 
 

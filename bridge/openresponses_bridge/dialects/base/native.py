@@ -1,8 +1,9 @@
 """Fields of an upstream that only clients of its own API know, on their way to them (law N1).
 
 Requests carry such fields in `CreateResponse.native`, answers in `Response.native` and errors in
-`ErrorPayload.native`: there an inbound puts them, of answers with `ResponseStream.native`, in the form of its
-API, and the outbound of the same dialect takes them out. To any other they are losses.
+`ErrorPayload.native`: an inbound puts them there in the form of its API (those of answers with
+`ResponseStream.native`), and the outbound of the same dialect takes them out. For any other outbound they are
+losses.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ Said = Response | ResponseError | ErrorPayload | BridgeError | Item
 
 
 def native_of(said: Said, dialect: str) -> dict[str, Any]:
-    """Return what an upstream of this dialect said besides; {} if there is nothing. It may be anything that
-    is JSON."""
+    """Return the further fields of an upstream of this dialect; {} if there are none. They may be any
+    JSON."""
     found = _native(said).get(dialect)
     return found if isinstance(found, dict) else {}
 
@@ -50,14 +51,14 @@ def dialect_of(request: CreateResponse) -> str:
 
 
 def object_in(fields: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """The object of this name; {} if it is not one."""
+    """Return the object with this name; {} if it is not an object."""
     found = fields.get(name)
     return found if isinstance(found, dict) else {}
 
 
 def report_native(said: Response, dialect: str, diagnostics: Diagnostics) -> None:
-    """Report what upstreams of other dialects said besides, in the answer or its error, for a client of this
-    one: each a loss."""
+    """Report the further fields of upstreams of other dialects, in the answer or its error, each as a loss
+    for a client of this dialect."""
     for where in _foreign(said, dialect):
         diagnostics.loss(where, "is not known to the client")
     for where in _foreign(said.error, dialect) if said.error is not None else ():
@@ -82,22 +83,22 @@ def _names(fields: dict[str, Any]) -> Iterator[str]:
 
 
 def other_fields(received: Mapping[str, Any], read: Collection[str]) -> dict[str, Any]:
-    """The fields of an upstream's object that say something and that are not among those that were read."""
+    """Return the non-null fields of an upstream's object that were not read."""
     return {name: value for name, value in received.items() if value is not None and name not in read}
 
 
 TIER: Final = "service_tier"
-"""Where `Response.native` has the service tier as the upstream called it; `Response.service_tier` has the
-protocol's name for it, for all other clients."""
+"""The field of `Response.native` with the service tier in the upstream's own word; for all other clients,
+`Response.service_tier` has the protocol's name."""
 _NOT_TOLD: Final = frozenset({"auto", "default"})
 
 
 def tier_for(
     said: Response, dialect: str, diagnostics: Diagnostics, names: Mapping[str, str] | None = None
 ) -> Any:
-    """The service tier in the names of a client's dialect, by the protocol's: without `names` it has the
-    same. As an upstream of this dialect called it, whatever that was. None where none but the default is
-    known, or the dialect has no name for it, which is a loss."""
+    """Return the service tier for a client of this dialect: the upstream's own word if it is of this dialect;
+    else the protocol's name, translated by `names` if they are given. None if the tier is the default or not
+    known, or if the dialect has no name for it, which is a loss."""
     own = native_of(said, dialect).get(TIER)
     tier = said.service_tier
     if own is not None or tier in _NOT_TOLD:
@@ -109,8 +110,8 @@ def tier_for(
 
 
 def asked_tier(request: CreateResponse, names: Mapping[str, str], diagnostics: Diagnostics) -> str | None:
-    """The service tier that a request asks for, in the names of an upstream's dialect by the protocol's. None
-    where it asks for none, or the dialect has no name for it, which is a loss."""
+    """Return the service tier that a request asks for, translated by `names` from the protocol's names to an
+    upstream's. None if it asks for none, or if the dialect has no name for it, which is a loss."""
     tier = request.service_tier
     if tier in (None, "auto") or tier in names:
         return names.get(tier or "")
@@ -123,6 +124,7 @@ ERROR_FIELDS: Final = frozenset({"type", "code", "message", "param"})
 
 
 def native_error(dialect: str, fields: Mapping[str, Any], read: Collection[str] = ERROR_FIELDS) -> Native:
-    """The value of `ErrorPayload.native` for an upstream's error, of which these fields were read."""
+    """Return the value of `ErrorPayload.native` for an upstream's error: its `fields` without those that were
+    `read`."""
     kept, _ = bounded_fields(with_whole_characters(other_fields(fields, read)))
     return {dialect: kept} if kept else UNSET

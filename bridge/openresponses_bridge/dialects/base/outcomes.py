@@ -20,7 +20,7 @@ from openresponses_bridge.protocol.request import RESTART, CreateResponse, Forei
 
 OutcomeKind = Literal["sent", "honoured", "refused", "loss"]
 OTHER: Final = "any other field"
-"""The row of what no struct here has a field for."""
+"""The row of all fields that no struct here has."""
 STORE_OF_CHAT: Final = "store, from a Chat client"
 METADATA_OF_CHAT: Final = "metadata, from a Chat client"
 NATIVE_OF_MESSAGES: Final = "what only Anthropic has, from its client"
@@ -32,7 +32,7 @@ CHAT: Final = "chat"
 """The `Native.dialect` of a client of Chat Completions."""
 
 INEXPRESSIBLE: Final = "can't be expressed"
-# what asks for nothing, wherever it can't be said
+# values that ask for nothing, so that they are never losses
 _NEUTRAL: Final[Mapping[str, Any]] = {
     "truncation": "disabled",
     "presence_penalty": 0,
@@ -50,7 +50,7 @@ _NATIVE_ROWS: Final = {
     "interactions": NATIVE_OF_INTERACTIONS,
     "bedrock": NATIVE_OF_CONVERSE,
 }
-"""The row of what a client of each dialect has brought of its own."""
+"""The rows of the further fields of clients of each dialect."""
 _CARRIED: Final = ("beyond", "native")
 _NESTED: Final = ("reasoning", "text", "stream_options")
 _SPOKEN: Final = {
@@ -65,8 +65,9 @@ _values_of: Final = attrgetter(*_SPOKEN)
 
 
 class Outcome(NamedTuple):
-    """`sent` under the name `what`, `honoured` by whom or how, `refused` or a `loss` and why. `built`: the
-    dialect's request function makes something of it, and says itself what it can't keep of a value."""
+    """What becomes of a field: `sent` under the name `what`, `honoured` by whom or how, `refused` or a `loss`
+    and why. With `built`, the dialect's request function translates the value, and reports itself what it
+    can't keep of it."""
 
     kind: OutcomeKind
     what: str
@@ -77,12 +78,12 @@ Outcomes = Mapping[str, Outcome]
 
 
 def sent(name: str) -> Outcome:
-    """The value goes out as it is."""
+    """Return the outcome of a field that is sent unchanged."""
     return Outcome("sent", name)
 
 
 def built(name: str) -> Outcome:
-    """Return the outcome of a field that goes out in the dialect's own words."""
+    """Return the outcome of a field that is sent in the dialect's own terms."""
     return Outcome("sent", name, built=True)
 
 
@@ -92,16 +93,16 @@ def honoured(how: str) -> Outcome:
 
 
 def refused(why: str) -> Outcome:
-    """Answering without it would be an answer to something else."""
+    """Return the outcome of a field that is refused: an answer without it would answer something else."""
     return Outcome("refused", why)
 
 
 def loss(why: str = INEXPRESSIBLE) -> Outcome:
-    """Return the outcome of a field that is not kept, which is reported."""
+    """Return the outcome of a field that is left out and reported."""
     return Outcome("loss", why)
 
 
-# What this side of the upstream keeps, whichever it is.
+# What the bridge itself does for any upstream.
 OURS: Final[Outcomes] = {
     "previous_response_id": honoured("the earlier turns are sent along"),
     "background": honoured("the bridge makes it in the background"),
@@ -126,18 +127,18 @@ OURS: Final[Outcomes] = {
 }
 
 
-# Fields by which a client of Chat Completions asks its own upstream to keep an answer: the bridge keeps none
-# for it. They come in `beyond`; these are their rows.
+# The rows of fields in `beyond` by which a client of Chat Completions asks its own upstream to keep an
+# answer: the bridge itself keeps none for it.
 _KEPT_THERE: Final = {"store": STORE_OF_CHAT, "metadata": METADATA_OF_CHAT}
 LEVELS: Final = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
-"""The levels of `reasoning.effort` in their order."""
+"""The levels of `reasoning.effort`, in order."""
 EFFORTS: Final = frozenset(LEVELS)
 """The levels of `reasoning.effort` that are known."""
 
 
 def effort_of(request: CreateResponse, known: Collection[str] = EFFORTS) -> str | None:
-    """The requested effort. Raises InvalidRequestError for an unknown level, since its effect at the upstream
-    would be unknown."""
+    """Return the requested effort; None if there is none. Raises InvalidRequestError for an unknown level,
+    since its effect at the upstream would be unknown."""
     effort = (request.reasoning.effort or None) if request.reasoning is not None else None
     if effort is not None and effort not in known:
         levels = [level for level in sorted(EFFORTS | set(known)) if level in known]
@@ -146,9 +147,9 @@ def effort_of(request: CreateResponse, known: Collection[str] = EFFORTS) -> str 
 
 
 def accepted_efforts(of_server: Collection[str] | None, of_model: Collection[str] | None) -> Collection[str]:
-    """The levels that a server takes for a model; either is None if it is not known. The model's have `none`
-    among them if its reasoning can be turned off. A server may have words of its own, and its word goes
-    before the model's where they have no level in common."""
+    """Return the levels that a server accepts for a model; either argument is None if it is not known. The
+    model's levels include `none` if its reasoning can be turned off. A server may have levels of its own, and
+    those take precedence if they have none in common with the model's."""
     if of_server is None:
         return EFFORTS if of_model is None else of_model
     if of_model is None:
@@ -157,8 +158,8 @@ def accepted_efforts(of_server: Collection[str] | None, of_model: Collection[str
 
 
 def nearest_effort(effort: str, accepted: Collection[str]) -> str | None:
-    """The accepted level that is nearest to this one, of two the stronger; one that thinks, unless `none` is
-    accepted itself. None when there is none."""
+    """Return the accepted level that is nearest to this one, the higher of two; None if there is none. `none`
+    is returned only for itself."""
     if effort in accepted or effort not in EFFORTS:
         return effort if effort in accepted else None
     at = LEVELS.index(effort)
@@ -170,7 +171,7 @@ def nearest_effort(effort: str, accepted: Collection[str]) -> str | None:
 
 
 def fitted_effort(effort: str, accepted: Collection[str], diagnostics: Diagnostics) -> str | None:
-    """Return the level that `nearest_effort` finds; another one than was requested is a loss."""
+    """Return the level that `nearest_effort` finds; it is a loss if it is not the requested one."""
     level = nearest_effort(effort, accepted)
     if level != effort:
         said = "left out, the model has no levels" if level is None else f"sent as {level!r}"
@@ -179,7 +180,8 @@ def fitted_effort(effort: str, accepted: Collection[str], diagnostics: Diagnosti
 
 
 def kept_there(request: CreateResponse) -> dict[str, Any]:
-    """Return what a Chat client says about storing the answer, which is for an upstream of its dialect."""
+    """Return the fields by which a Chat client asks for the answer to be stored, which are for an upstream of
+    its dialect."""
     if not request.beyond:
         return {}
     given = next((found.fields for found in request.beyond if not found.place), {})
@@ -187,16 +189,16 @@ def kept_there(request: CreateResponse) -> dict[str, Any]:
 
 
 def may_pass(name: str, passes: Collection[str]) -> bool:
-    """Return True if a field may go out by its own name: if the option `passes` has it, or "*"."""
+    """Return True if a field may be passed under its own name: if the option `passes` has it, or "*"."""
     return "*" in passes or name in passes
 
 
 def passed_on(
     request: CreateResponse, passes: Collection[str], made: Collection[str], merged: Collection[str] = ()
 ) -> tuple[CreateResponse, dict[str, Any]]:
-    """Return (the request without the fields that go out by their own names, these fields): the unknown ones
-    of the request itself that `passes` names, but for what a Chat client wants kept, for those that the
-    bridge has `made`, and for values under a name in `merged` that are not objects."""
+    """Return (the request without the fields that are passed under their own names, these fields): the
+    unknown fields of the request itself that `passes` names, except those by which a Chat client asks for
+    storage, those that the bridge has `made`, and values under a name in `merged` that are not objects."""
     if not passes:
         return request, {}
 
@@ -217,7 +219,7 @@ def passed_on(
 
 
 def add_missing(fields: dict[str, Any], given: Mapping[str, Any], merged: Collection[str] = ()) -> None:
-    """Add what is given and not there yet. Of two objects under a name in `merged` the inner fields are added
+    """Add the given fields that are missing. For objects under a name in `merged`, the inner fields are added
     one by one."""
     for name, value in given.items():
         there = fields.get(name)
@@ -248,7 +250,8 @@ def check_include(included: Iterable[str], known: Collection[str], diagnostics: 
 
 
 def asked(request: CreateResponse) -> list[tuple[str, Any]]:
-    """The fields that say something, `reasoning.effort` within `reasoning`, and their values."""
+    """Return the fields that ask for something, and their values; `reasoning.effort` is one of
+    `reasoning`."""
     said: list[tuple[str, Any]] = []
     for name, value in zip(_NAMES, _values_of(request), strict=True):
         if value is None or value is UNSET:
@@ -262,10 +265,10 @@ def asked(request: CreateResponse) -> list[tuple[str, Any]]:
 
 
 CACHE_OF_PARTS: Final = "content.cache_control"
-"""The name in `Native.names` of cache breakpoints on parts, which the parts have in their `extra` too."""
+"""The name in `Native.names` of cache breakpoints on parts, which are also in the `extra` of the parts."""
 BREAKPOINT: Final = "prompt_cache_breakpoint"
 EXPLICIT: Final = {BREAKPOINT: {"mode": "explicit"}}
-"""The unknown fields of a part behind which a prompt's cache ends, as OpenAI spells it."""
+"""The unknown field of a part after which the cache of a prompt ends, as OpenAI spells it."""
 
 
 def is_breakpoint(fields: Any) -> bool:
@@ -274,7 +277,8 @@ def is_breakpoint(fields: Any) -> bool:
 
 
 def without_breakpoints(request: CreateResponse) -> CreateResponse:
-    """The request for an upstream that is sent the cache breakpoints of parts, so that none is reported."""
+    """Return the request without the cache breakpoints of parts, for an upstream that gets them otherwise, so
+    that none is reported."""
     native = request.native
     if native is not UNSET and CACHE_OF_PARTS in native.names:
         request = replace(
@@ -293,11 +297,11 @@ def _without_breakpoint(found: ForeignFields) -> ForeignFields:
 
 
 def apply(request: CreateResponse, table: Outcomes, diagnostics: Diagnostics) -> dict[str, Any]:
-    """The fields that go out as they are, by the names of this dialect (`a.b` stands within `a`); losses are
-    reported.
+    """Return the fields that are sent unchanged, by the names of this dialect (`a.b` is within `a`); losses
+    are reported.
 
-    Raises InvalidRequestError with `param` for a field that is refused, and for one of the client's API
-    that only an upstream of it can honour and that changes what the rest means (law N3).
+    Raises InvalidRequestError with `param` for a field that is refused, and for a field of the client's API
+    that only its own upstreams can honour and that changes the meaning of the rest (law N3).
     """
     body: dict[str, Any] = {}
     for name, value in asked(request):

@@ -1,7 +1,7 @@
 """The table of refusals: the codes and words by which servers refuse a request, and what each is about.
 
-Failover, retries, the learning of limits and the codes that clients read all ask this table. A row is data:
-who says it, how, and where that was seen. In its words `…` stands for a few others, `{limit}` and `{given}`
+Failover, retries, the learning of limits and the codes that clients read all ask this table. A row has the
+server, its words and where they were seen. In its words `…` stands for a few others, `{limit}` and `{given}`
 for numbers of tokens, `{field}` for the name of a field. `docs/upstreams.md` is drawn from it.
 """
 
@@ -22,31 +22,31 @@ class Cause(StrEnum):
     TOO_LONG = "too long"
     """The model has no room for the input."""
     ASKS_TOO_MUCH = "asks too much"
-    """The request alone exceeds what its key may ask for, whatever else it asks."""
+    """The request alone asks for more than its key allows."""
     OUTPUT = "too much output"
-    """It asks for more tokens of an answer than there is room for."""
+    """The request asks for more tokens of an answer than there is room for."""
     KEY = "key"
     MONEY = "money"
     RATE = "rate"
     OVERLOAD = "overload"
     MODEL = "model"
-    """The server does not have the model, or not any more."""
+    """The server does not have the model, or no longer has it."""
     REGION = "region"
-    """The server is not for this place, or this plan."""
+    """The server does not serve this place, or this plan."""
     FIELD = "field"
-    """It does not take a field, which it names."""
+    """The server does not accept a field, which it names."""
     FORCED_CALL = "forced call"
-    """It does not force a call of a tool while the model thinks."""
+    """The server does not force a call of a tool while the model thinks."""
     IMAGES = "images"
     FORMAT = "format"
-    """It can't keep to the format of the answer."""
+    """The server can't enforce the format of the answer."""
     REASONING = "reasoning"
-    """It has not encrypted or signed the reasoning of earlier turns."""
+    """The server has not encrypted or signed the reasoning of earlier turns."""
 
 
 class Row(NamedTuple):
-    """One way of refusing. A refusal is of this row if it has one of the `codes` as its code or type, or the
-    `words`, under one of the `statuses`: where there are none, those of its cause."""
+    """One way of refusing. A refusal matches the row if it has one of the `codes` as its code or type, or the
+    `words`, and one of the `statuses`; if there are none, those of its cause."""
 
     cause: Cause
     provider: str
@@ -61,14 +61,14 @@ class Refusal(NamedTuple):
 
     cause: Cause
     limit: int | None = None
-    """The most tokens, if it names them."""
+    """The most tokens, if the refusal names the number."""
     given: int | None = None
-    """The tokens that it was sent, if it names them."""
+    """The number of tokens that were sent, if the refusal names it."""
     fields: tuple[str, ...] = ()
-    """The names of the fields that it is about, as the server writes them."""
+    """The names of the fields that are refused, as the server writes them."""
     is_certain: bool = False
-    """The server says so by a code, or in these words and no others: they are not those of the request, which
-    a server may repeat."""
+    """True if the refusal has a code, or exactly these words: then they are not words of the request, which a
+    server may repeat."""
 
 
 STATUSES: Final[Mapping[Cause, tuple[int, ...]]] = MappingProxyType(
@@ -85,7 +85,7 @@ STATUSES: Final[Mapping[Cause, tuple[int, ...]]] = MappingProxyType(
         Cause.MODEL: (400, 403, 404, 410, 422),
     }
 )
-"""The statuses under which a cause is looked for; any status for another cause."""
+"""The statuses of refusals for a cause; any status for causes that are not here."""
 
 _LONG, _MUCH, _KEY, _MONEY = Cause.TOO_LONG, Cause.ASKS_TOO_MUCH, Cause.KEY, Cause.MONEY
 _RATE, _LOAD, _MODEL, _REGION = Cause.RATE, Cause.OVERLOAD, Cause.MODEL, Cause.REGION
@@ -103,7 +103,7 @@ TABLE: Final[tuple[Row, ...]] = (
         "any",
         "OpenAI's reference of errors",
         codes=("context_length_exceeded",),
-        statuses=(400, 413, 422, 429, 500, 503),  # whatever a gateway makes of it
+        statuses=(400, 413, 422, 429, 500, 503),  # whatever a gateway makes of the status
     ),
     Row(
         _LONG,
@@ -542,7 +542,7 @@ TABLE: Final[tuple[Row, ...]] = (
 )
 
 LONGEST_READ: Final = 4000
-"""Characters of a message that are looked at."""
+"""The characters of a message that are read."""
 _SPECIAL: Final = re.compile(r"…|\{limit\}|\{given\}|\{field\}")
 _NUMBER: Final = r"\d{1,3}(?:,\d{3}){1,3}(?!\d)|\d{1,9}(?!\d)"
 _PATTERNS: Final = {
@@ -568,7 +568,7 @@ _BY_WORDS: Final[Mapping[Cause, tuple[Row, ...]]] = MappingProxyType(
 
 @cache
 def _pattern(words: str) -> re.Pattern[str]:
-    """The words as a pattern: each `…` and name stands for a bounded number of characters."""
+    """Return the words as a pattern: each `…` and each name stands for a limited number of characters."""
     pattern, end = "", 0
     for special in _SPECIAL.finditer(words):
         pattern += re.escape(words[end : special.start()]) + _PATTERNS[special[0]]
@@ -578,7 +578,7 @@ def _pattern(words: str) -> re.Pattern[str]:
 
 @cache
 def _literal(words: str) -> str:
-    """The longest part of the words that stands for itself, in lower case."""
+    """Return the longest part of the words without placeholders, in lower case."""
     return max(_SPECIAL.split(words), key=len).lower()
 
 
@@ -588,7 +588,7 @@ def _holds(row: Row, status: int | None) -> bool:
 
 
 def _means_so(row: Row, status: int | None) -> bool:
-    """Return whether the row's words are looked for: words that only a status of their own makes plain say
+    """Return whether the row's words apply: words that are unambiguous only with a status of their own mean
     nothing within a stream, which has none."""
     return _holds(row, status) and (status is not None or not row.statuses)
 
@@ -608,8 +608,8 @@ def refusal_for(
     message: str,
     facts: Mapping[str, object] = MappingProxyType({}),
 ) -> Refusal | None:
-    """Return what a refusal says about this cause, None if it is not about it. `status` is None within a
-    stream, `codes` are its code and type, `facts` the fields of its error."""
+    """Return what a refusal says about this cause; None if it is not about it. `status` is None within a
+    stream, `codes` are the refusal's code and type, `facts` the fields of its error."""
     row = _by_code(cause, status, (code for code in codes if code))
     text = message[:LONGEST_READ]
     lowered = text.lower()
@@ -631,8 +631,8 @@ def refusal_for(
 
 
 def cause_of(status: int | None, codes: tuple[str | None, ...], message: str) -> Refusal | None:
-    """Return what a refusal is about, of the causes that stand for all of it: the request, by its words too,
-    else the one that its code names, else that of its words; None if it is not known."""
+    """Return the main cause of a refusal; None if it is not known. The causes in the request come first, by
+    code or words, then the cause of its code, then that of its words."""
     for cause in _OF_THE_REQUEST:
         if (found := refusal_for(cause, status, codes, message)) is not None:
             return found
@@ -664,7 +664,7 @@ STATUS_OF: Final[Mapping[Cause, int]] = MappingProxyType(
         Cause.OVERLOAD: 503,
     }
 )
-"""The status that a refusal means where the answer's own is that of success."""
+"""The status for a refusal whose answer has the status of a success."""
 CODE_OF: Final[Mapping[Cause, str]] = MappingProxyType(
     {
         Cause.TOO_LONG: "context_length_exceeded",
@@ -677,12 +677,12 @@ CODE_OF: Final[Mapping[Cause, str]] = MappingProxyType(
         Cause.OVERLOAD: "service_unavailable",
     }
 )
-"""The code that clients know for it."""
+"""The code that clients know for a cause."""
 
 
 def code_for(code: str | None, found: Refusal | None) -> str | None:
-    """The code of a refusal as clients read it: the server's own, but where that is missing or a number, and
-    for an input that is too long, for which clients know one code alone."""
+    """Return the code of a refusal for clients. It is the server's own, unless that is missing or a number,
+    or the input is too long: for that, clients know only one code."""
     if found is None:
         return code
     says_nothing = code is None or code.lstrip("-").isdecimal()
@@ -694,7 +694,7 @@ def _count(text: str | None) -> int | None:
 
 
 def _fields_in(pattern: re.Pattern[str], text: str) -> tuple[str, ...]:
-    """All fields that are named in these words."""
+    """Return all fields that are named in these words."""
     names = (match["field"].rstrip(".") for match in islice(pattern.finditer(text), _MOST_FIELDS))
     return tuple(dict.fromkeys(names))
 

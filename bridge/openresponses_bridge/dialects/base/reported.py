@@ -1,8 +1,8 @@
-"""An upstream's error in whatever form it comes: one reading for refusals and for frames, of every dialect.
+"""Reads an upstream's error in any form, for refusals and for frames of every dialect.
 
-Servers and gateways put what went wrong under many names and into each other: an error around an error, JSON
-within a text, a list of what is wrong with each field. The innermost words and codes count, since what
-surrounds them says only that something went wrong.
+Servers and gateways report errors under many names and nested in each other: an error around an error, JSON
+within a text, a list with an entry for each field. The innermost words and codes count, since those around
+them say only that something went wrong.
 """
 
 from __future__ import annotations
@@ -31,25 +31,25 @@ from openresponses_bridge.text import repair_surrogates
 
 
 class ReportedError(NamedTuple):
-    """The facts in an upstream's failure. A fact that it does not give is None."""
+    """The facts in an upstream's failure. A fact that is not in it is None."""
 
     message: str | None = None
     type: str | None = None
     code: str | None = None
     param: str | None = None
     fields: Mapping[str, Any] = {}
-    """The object with the innermost words."""
+    """The object that has the innermost words."""
 
     @property
     def codes(self) -> tuple[str | None, ...]:
-        """Its codes, which programs read."""
+        """The error's codes, which programs read."""
         return (self.code, self.type, *_reasons(self.fields))
 
 
 LONGEST_MESSAGE: Final = 4000
-"""Characters of a message that are kept."""
+"""The characters of a message that are kept."""
 _DEEPEST: Final = 16  # errors within errors
-_MOST_ENTRIES: Final = 8  # of a list of what is wrong
+_MOST_ENTRIES: Final = 8  # of a list of errors
 _MOST_STEPS: Final = 16  # of the path to a field
 _LONGEST_STEP: Final = 100
 _MOST_FRAMES: Final = 100
@@ -72,7 +72,7 @@ _MESSAGES: Final = (
     "title",
 )
 _CODES: Final = ("code", "error_code", "errorCode", "errcode", "errCode", "status_code")
-_STATUS: Final = "status"  # a status of HTTP or Google's, or whether a response has failed
+_STATUS: Final = "status"  # a status of HTTP or Google, or whether a response has failed
 _NUMBERED: Final = frozenset({*_CODES, _STATUS})
 _FRAMES: Final = frozenset({"error", "response.failed", "response.error"})  # types of frames, not of errors
 _TYPES: Final = ("type", "error_type", "__type")
@@ -82,23 +82,23 @@ _SAYS_SO: Final = frozenset(
         *("errmsg", "errMsg", "errcode", "errCode", "fault", "__type"),
     }
 )
-"""Fields that only an error has."""
+"""The fields that only an error has."""
 _KEEPALIVES: Final = frozenset({"ping", "keepalive", "keep-alive", "heartbeat"})
 _BEGINS_JSON: Final = ("{", "[")
 _SSE_FIELDS: Final = (b"data:", b"event:", b"error:", b":", b"id:")
-_RAW: Final = "raw"  # OpenRouter: what the provider has answered, as text
+_RAW: Final = "raw"  # OpenRouter: the text of the provider's answer
 
 
 def reported_error(value: Any) -> ReportedError | None:
-    """Return the error in the value of some JSON, the body of a refusal or of a failed answer; None if it
+    """Return the error in a JSON value, which is the body of a refusal or of a failed answer; None if it
     reports none."""
     found = _read(value, _DEEPEST)
     return found if found is not None and (found.message or found.code or found.type) else None
 
 
 def reported_in(body: bytes, *, within_answer: bool = False) -> ReportedError | None:
-    """Return the error that these bytes report, JSON or server-sent events; None if they report none.
-    `within_answer`: they may be no error at all."""
+    """Return the error that these bytes report, as JSON or server-sent events; None if they report none.
+    `within_answer` is True if they may be something other than an error."""
     try:
         value = decode_json(body)
         found = reported_error(value)
@@ -125,8 +125,8 @@ def reported_in(body: bytes, *, within_answer: bool = False) -> ReportedError | 
 
 
 def error_in_frame(value: Any, event: str = "") -> ReportedError | None:
-    """The error that a frame of a stream reports, in the form of any dialect; None if it is another frame.
-    `event` is the name of its SSE event."""
+    """Return the error that a frame of a stream reports, in the form of any dialect; None if it is another
+    frame. `event` is the name of its SSE event."""
     if isinstance(value, list) and value:
         value = value[0]
     if not isinstance(value, dict):
@@ -145,8 +145,9 @@ def error_in_frame(value: Any, event: str = "") -> ReportedError | None:
 
 
 def payload_of(error: Any, dialect: str = "") -> ErrorPayload:
-    """An error that an upstream reported, in any form, as the failure of its response: with the code that
-    clients know for an input that is too long. Clients of the `dialect` get its other fields, too."""
+    """Return an error that an upstream reported, in any form, as the failure of its response. An input that
+    is too long gets the code that clients know for that. Clients of the `dialect` also get its other
+    fields."""
     found = reported_error(error) or ReportedError()
     message = found.message or NO_MESSAGE
     known = cause_of(None, found.codes, message)
@@ -164,8 +165,8 @@ def payload_of(error: Any, dialect: str = "") -> ErrorPayload:
 def unread(
     frame: int, error: BridgeError, data: bytes, event: str, diagnostics: Diagnostics
 ) -> ErrorPayload | None:
-    """The failure of a stream whose frame of this number can't be decoded: of an event called `error` its
-    words. None for a frame that is there to keep the connection open."""
+    """Return the failure of a stream whose frame of this number can't be decoded; an event called `error`
+    becomes the message. None for a frame that only keeps the connection open."""
     text = data.decode("utf-8", "replace").strip(' \t\r\n"')
     if event in _KEEPALIVES or text in _KEEPALIVES:
         diagnostics.ignored("frame", "keeps the connection open")
@@ -199,7 +200,7 @@ def _read(value: Any, left: int) -> ReportedError | None:
 
 
 def _within(value: Mapping[str, Any], left: int) -> ReportedError | None:
-    """Return what the object says, by the first of its fields that says something."""
+    """Return the error in the first of the object's fields that has one."""
     metadata = value.get("metadata")
     raw = _read(metadata.get(_RAW), left - 1) if isinstance(metadata, dict) else None
     if raw is not None and raw.message:
@@ -210,7 +211,7 @@ def _within(value: Mapping[str, Any], left: int) -> ReportedError | None:
         if name == "base_resp" and not has_failed(inner):
             continue
         if name == "response" and not isinstance(inner, dict):
-            continue  # a text that is an answer
+            continue  # a text is an answer
         found = (
             _fields(inner, left - 1)
             if name == "errors" and isinstance(inner, dict)
@@ -230,7 +231,8 @@ def _within(value: Mapping[str, Any], left: int) -> ReportedError | None:
 
 
 def _more_told(found: ReportedError, value: Mapping[str, Any]) -> ReportedError:
-    """The longest of the texts beside an error that is one: it may be the name of a status only."""
+    """Return the error with the longest of the texts beside it, since its own may be only the name of a
+    status."""
     beside = [each for name in _MESSAGES if isinstance(each := value.get(name), str)]
     longest = max(beside, key=len, default="")
     told = len(longest) >= len(found.message or "")
@@ -238,7 +240,7 @@ def _more_told(found: ReportedError, value: Mapping[str, Any]) -> ReportedError:
 
 
 def _fields(errors: dict[str, Any], left: int) -> ReportedError | None:
-    """Errors by the names of their fields (.NET, Rails), or one error under that name."""
+    """Return errors by the names of their fields (.NET, Rails), or one error under that name."""
     texts = []
     for name, given in [*errors.items()][:_MOST_ENTRIES]:
         words = [each for each in (given if isinstance(given, list) else ()) if isinstance(each, str)]
@@ -249,7 +251,7 @@ def _fields(errors: dict[str, Any], left: int) -> ReportedError | None:
 
 
 def _said(text: str, left: int) -> ReportedError | None:
-    """A text, or the error in it where it is JSON."""
+    """Return a text as an error, or the error in it if it is JSON."""
     given = text.strip()
     if given.startswith(_BEGINS_JSON) and left > 1:
         try:
@@ -262,7 +264,8 @@ def _said(text: str, left: int) -> ReportedError | None:
 
 
 def _listed(values: list[Any], left: int) -> ReportedError | None:
-    """A list of errors: those of fields (FastAPI, Mistral) become one text, of others the first counts."""
+    """Return a list of errors as one: those of fields (FastAPI, Mistral) become one text, of others the first
+    counts."""
     first = next((each for each in values[:_MOST_ENTRIES] if isinstance(each, dict | list | str)), None)
     if not (isinstance(first, dict) and isinstance(first.get("loc"), list)):
         return None if first is None else _read(first, left - 1)
@@ -279,7 +282,7 @@ def _listed(values: list[Any], left: int) -> ReportedError | None:
 
 
 def _path(loc: Any) -> str:
-    """The place of a field, without the part of the request that it is in."""
+    """Return the path of a field, without the part of the request that it is in."""
     steps = [str(each)[:_LONGEST_STEP] for each in loc[:_MOST_STEPS]] if isinstance(loc, list) else []
     if steps[:1] == ["body"]:
         del steps[0]
@@ -287,7 +290,8 @@ def _path(loc: Any) -> str:
 
 
 def _code_of(value: Mapping[str, Any]) -> str | None:
-    """Return the error's code: a word rather than a number, as `status` says more than `code` at Google."""
+    """Return the error's code: a word rather than a number, since Google's `status` says more than its
+    `code`."""
     given = [name for each in _CODES if (name := _name(value, (each,))) is not None]
     status = _name(value, (_STATUS,))
     if status is not None and status.upper() == status:
@@ -305,12 +309,12 @@ def _name(value: Mapping[str, Any], names: tuple[str, ...]) -> str | None:
 
 
 def has_failed(base_resp: Any) -> bool:
-    """Return whether MiniMax's status, which every answer of it has, is that of a failure."""
+    """Return whether MiniMax's status, which each of its answers has, is that of a failure."""
     return isinstance(base_resp, dict) and base_resp.get("status_code") not in (None, 0, "0", "")
 
 
 def _reasons(fields: Mapping[str, Any]) -> tuple[str, ...]:
-    """The reasons that Google gives in the details."""
+    """Return the reasons that Google gives in the details."""
     details = fields.get("details")
     if not isinstance(details, list):
         return ()

@@ -1,4 +1,4 @@
-"""Code that the upstream runs in a place of its own: the tool in OpenAI's words, and what was run."""
+"""Code that the upstream runs in a container: the tool in OpenAI's terms, and what was run."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ RUN_OUTPUTS: Final = f"{RUN_CALL}.outputs"
 
 
 def run_tool() -> UnknownTool:
-    """Return the tool with which a model runs code in a container that is made for it."""
+    """Return the tool with which a model runs code in a new container."""
     return UnknownTool({"type": "code_interpreter", "container": {"type": "auto"}})
 
 
 class RunCode(NamedTuple):
-    """A piece of code and what it printed. `others`: the number of its outputs without text; `container`: the
-    id of where it ran, "" if it has none."""
+    """A piece of code and what it printed. `others` is the number of its outputs without text; `container` is
+    the id of its container, "" if it has none."""
 
     code: str
     output: str
@@ -31,7 +31,7 @@ class RunCode(NamedTuple):
 
 
 def code_run(item: Item) -> RunCode | None:
-    """The code that such an item ran; None for any other item."""
+    """Return the code that such an item ran; None for any other item."""
     call = view(item) if isinstance(item, UnknownItem) else None
     if not isinstance(call, CodeInterpreterCall):
         return None

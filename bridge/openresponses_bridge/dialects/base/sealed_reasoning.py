@@ -1,9 +1,9 @@
 """The reasoning of other upstreams in a signature of Google's, or in bytes of Amazon's, which clients send
 back without reading it.
 
-Clients decode such fields from base64 and encode them again, some with the alphabet for URLs: the envelope, a
-text, is in base64 as a whole, and is found again by its first bytes. What clients send back of thoughts may
-be their signatures alone, so the envelope has all of the reasoning.
+Clients decode such fields from base64 and encode them again, some with the alphabet for URLs. So the
+envelope, a text, is in base64 as a whole, and is recognised by its first bytes. Clients may send back only
+the signatures of thoughts, so the envelope has all of the reasoning.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ _STANDARD: Final = str.maketrans("-_", "+/")
 
 
 def standard_base64(text: str) -> str:
-    """Base64 in the usual alphabet, with its padding, whichever alphabet it came in."""
+    """Return base64 in the usual alphabet, with its padding, from either alphabet."""
     bare = text.translate(_STANDARD).rstrip("=")
     return bare + "=" * (-len(bare) % 4)
 
 
 def seal_reasoning(sealer: Sealer, items: list[dict[str, Any]]) -> str:
-    """Reasoning items, as `{id, summary, encrypted_content}`, as a signature."""
+    """Seal reasoning items, as `{id, summary, encrypted_content}`, in a signature."""
     return b64encode(sealer.seal(encode(items), KIND).encode()).decode()
 
 
 def envelope_in(signature: str) -> str | None:
-    """The envelope that a signature is; None for Google's own signatures."""
+    """Return the envelope in a signature; None for Google's own signatures."""
     try:
         text = b64decode(standard_base64(signature), validate=True).decode("ascii")
     except (Error, ValueError):
@@ -43,7 +43,7 @@ def envelope_in(signature: str) -> str | None:
 
 
 def open_reasoning(sealer: Sealer, envelope: str) -> list[ReasoningParam]:
-    """The items in an envelope. Raises SealError for one that can't be opened here."""
+    """Return the items in an envelope. Raises SealError for one that can't be opened here."""
     kind, payload = sealer.open(envelope)
     if kind != KIND:
         raise SealError(SealError.FOREIGN, "the envelope does not hold reasoning")

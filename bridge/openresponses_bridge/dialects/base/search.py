@@ -1,8 +1,8 @@
-"""Searches of the web that an upstream runs itself: what a client wants of them, and what was found.
+"""Searches of the web that an upstream runs itself: what a client asks for, and what was found.
 
-Both are in OpenAI's words in the middle, the tool `web_search` and the item `web_search_call`, and each
-dialect translates to its own and back. A tool for which an upstream has no form is a loss: whoever runs
-searches in its place has to take the tool out of the request before it is translated.
+Between the dialects, both are in OpenAI's terms, the tool `web_search` and the item `web_search_call`; each
+dialect translates them to its own and back. A tool that can't be expressed for an upstream is a loss. A
+server that runs searches itself has to remove the tool from the request before it is translated.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ SEARCH_SOURCES: Final = "web_search_call.action.sources"
 _TOOL: Final = "web_search"
 _TOOLS: Final = (_TOOL, "web_search_preview")
 SEARCH_TOOLS: Final = frozenset(_TOOLS)
-"""The types of OpenAI's search, without their versions."""
+"""The types of OpenAI's search, without versions."""
 _SLUG: Final = "openai:"
 _PLACE: Final = ("country", "region", "city", "timezone")
 _MOST_SHOWN: Final = 20  # sources in a text
 _LONGEST: Final = 500  # characters of a query, a title or an address in a text
-# settings by the attribute that has them → their places in the tool
+# attributes with settings → their places in the tool
 SETTINGS: Final = {
     "allowed_domains": "filters.allowed_domains",
     "blocked_domains": "filters.blocked_domains",
@@ -43,20 +43,20 @@ class WebSearch(Struct, frozen=True, kw_only=True):
     """The search that a client asks for."""
 
     allowed_domains: list[str] = []
-    """Only these, with their subdomains."""
+    """The domains, with their subdomains, to which the search is limited."""
     blocked_domains: list[str] = []
-    """None of these."""
+    """The domains that are left out of the search."""
     location: dict[str, str] = {}
-    """Of the user: `country`, `region`, `city`, `timezone`, as far as they are known."""
+    """The user's `country`, `region`, `city` and `timezone`, as far as they are known."""
     context_size: str | None = None
-    """How much of what is found the model reads: low, medium or high."""
+    """How much of the results the model reads: low, medium or high."""
     max_uses: int | None = None
-    """How many searches an answer may take."""
+    """The most searches for one answer."""
     others: tuple[str, ...] = ()
-    """Names of further settings, which OpenAI alone has."""
+    """The names of further settings, which only OpenAI has."""
 
     def tool(self) -> UnknownTool:
-        """Return the tool in OpenAI's spelling, but `max_uses`, which is not OpenAI's."""
+        """Return the tool in OpenAI's spelling, except for `max_uses`, which is not OpenAI's."""
         filters = {
             name: value for name in ("allowed_domains", "blocked_domains") if (value := getattr(self, name))
         }
@@ -70,9 +70,9 @@ class WebSearch(Struct, frozen=True, kw_only=True):
 
 
 class SearchForm(NamedTuple):
-    """The form in which one kind of server is asked for a search. `make` gives what is sent, `kept` are the
-    attributes of `WebSearch` that it can say; with `either` domains are allowed or blocked, and the allowed
-    count."""
+    """The form of a search for one kind of server. `make` returns what is sent; `kept` are the attributes of
+    `WebSearch` that it can express. With `either`, domains are allowed or blocked but not both, and the
+    allowed ones count."""
 
     make: Callable[[WebSearch], dict[str, Any]]
     kept: frozenset[str] = frozenset()
@@ -90,13 +90,13 @@ class SearchForm(NamedTuple):
 
 
 def is_search(kind: str) -> bool:
-    """Return True if a type of a tool is that of OpenAI's search, in any version of it."""
+    """Return True if the type of a tool is that of OpenAI's search, in any version."""
     return kind.removeprefix(_SLUG).partition("_20")[0] in _TOOLS
 
 
 def search_of(tool: Any, where: str) -> WebSearch | None:
-    """The wish of a tool at this path; None for another tool. Raises InvalidRequestError with the path of a
-    setting that can't be read."""
+    """Return the search of a tool at this path; None for another tool. Raises InvalidRequestError with the
+    path of a setting that can't be read."""
     if not isinstance(tool, UnknownTool) or not is_search(tool.type):
         return None
     given = Fields(tool.raw, where)
@@ -118,7 +118,7 @@ def search_of(tool: Any, where: str) -> WebSearch | None:
 
 
 def location_of(place: Fields) -> dict[str, str]:
-    """A user's approximate place, as OpenAI's Responses and Anthropic have it."""
+    """Return a user's approximate place, in the form of OpenAI's Responses and of Anthropic."""
     place.skip("type")
     found = {name: place.get(name, str) for name in _PLACE}
     return {name: value for name, value in found.items() if value}
@@ -139,8 +139,8 @@ class Source(NamedTuple):
 
 
 class Searched(NamedTuple):
-    """A `web_search_call` as far as it can be read: `kind` is search, open_page or find_in_page, `failed`
-    that nothing came of it, `sealed` what only one upstream can read of it."""
+    """A `web_search_call` as far as it can be read: `kind` is search, open_page or find_in_page; `failed` is
+    True if it had no result; `sealed` can be read by one upstream only."""
 
     kind: str
     query: str
@@ -171,8 +171,7 @@ class Searched(NamedTuple):
 
 
 def searched(item: Any) -> Searched | None:
-    """Return what an item of a search says; None for another item. Fields of other types than theirs are left
-    out."""
+    """Return what an item of a search says; None for another item. Fields of the wrong types are left out."""
     if not isinstance(item, UnknownItem) or item.type.removeprefix(_SLUG) != SEARCH_CALL:
         return None
     raw = item.raw
@@ -200,7 +199,7 @@ def search_call(
     status: str = "completed",
     sealed: str = "",
 ) -> UnknownItem:
-    """The item of a search, or of several with one list of what they found. A page that is found twice is
+    """Return the item of a search, or of several with one list of results. A page that was found twice is
     listed once."""
     found: dict[str, dict[str, str]] = {}
     for each in sources:
@@ -214,8 +213,8 @@ def search_call(
 
 
 def sources_of(given: Any, url: str = "url") -> Iterable[Source]:
-    """The web pages in a list of objects, or of addresses, that a server gave. `url` is the name of the field
-    with the address."""
+    """Yield the web pages in a list of objects, or of addresses, from a server. `url` is the name of the
+    field with the address."""
     for each in given if isinstance(given, list) else ():
         found = {url: each} if isinstance(each, str) else each if isinstance(each, dict) else {}
         address = found.get(url)

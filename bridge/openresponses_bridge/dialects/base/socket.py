@@ -1,5 +1,5 @@
-"""How a dialect is spoken over a WebSocket, which it has for several requests in order: what of a request is
-sent, and what a received message means for it. The connection is the caller's."""
+"""The use of a WebSocket, which some dialects have for several requests in order: which parts of a request
+are sent, and what a received message means for it. The connection is the caller's."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from msgspec import Struct
 
 
 class SocketRequest(Struct, frozen=True):
-    """A request as it would be sent over HTTP, read for a WebSocket."""
+    """A request for HTTP, read in order to send it over a WebSocket."""
 
     fields: Mapping[str, Any]
-    """Its fields, without the input and without those that a WebSocket does not have."""
+    """The fields of the request, without its input and without those that a WebSocket does not have."""
     input: Sequence[Any]
-    """The items of its input, each as JSON."""
+    """The items of the request's input, each as JSON."""
     digests: Sequence[bytes] | None
-    """A digest of what each item says; None if the request can't continue another and can't be continued."""
+    """A digest of each item; None if the request can't continue another and can't be continued."""
     conversation: str = ""
-    """What the request calls its conversation, or "": a new connection for each is not needed then."""
+    """The request's name for its conversation, or "". Differently named conversations share no connection."""
 
 
 class Meaning(Enum):
     """What a received message means for the request that was sent last."""
 
     SKIPPED = auto()
-    """Nothing: it belongs to the connection."""
+    """It belongs to the connection and means nothing for the request."""
     EVENT = auto()
     """A part of the answer."""
     LAST = auto()
@@ -36,38 +36,39 @@ class Meaning(Enum):
     REFUSED = auto()
     """The request is refused, before any part of an answer."""
     NOT_CONTINUED = auto()
-    """The request is refused because what it continues is not known; sent whole it may be accepted."""
+    """The request is refused because the answer that it continues is not known; sent in full it may be
+    accepted."""
     EXPIRED = auto()
-    """The request is refused because of the connection; on another one it may be accepted."""
+    """The request is refused because of the connection; on another connection it may be accepted."""
 
 
 class SocketRefusal(Struct, frozen=True):
-    """A refusal, as an answer over HTTP."""
+    """A refusal, in the form of an answer over HTTP."""
 
     status: int
     headers: Mapping[str, str]
-    """With names in lower case."""
+    """The headers, with names in lower case."""
     body: bytes
-    """JSON."""
+    """The body, as JSON."""
 
 
 class SocketSession(Protocol):
-    """What one connection knows. It has one request at a time."""
+    """The state of one connection, which has one request at a time."""
 
     refusal: SocketRefusal | None
-    """That of the last request, if its meaning was a refusal."""
+    """The refusal of the last request, if it was refused."""
 
     def known(self, request: SocketRequest) -> int:
-        """The number of items at the beginning of the request's input that the connection has already; 0 if
-        the request does not continue the last answer."""
+        """Return the number of items at the beginning of the request's input that the connection already has;
+        0 if the request does not continue the last answer."""
         ...
 
     def message(self, request: SocketRequest, known: int) -> bytes:
-        """The message for this request, without the `known` first items of its input."""
+        """Return the message for this request, without the `known` first items of its input."""
         ...
 
     def read(self, message: bytes) -> Meaning:
-        """Read a received message."""
+        """Read a received message. Returns what it means."""
         ...
 
 
@@ -77,6 +78,6 @@ class SocketFraming(Struct, frozen=True):
     read: Callable[[bytes], SocketRequest | None]
     """Reads the body of a request; None if it can't be sent over a WebSocket."""
     session: Callable[[], SocketSession]
-    """Makes that of a new connection."""
+    """Makes the state of a new connection."""
     headers: Mapping[str, str] = MappingProxyType({})
-    """Sent with the handshake."""
+    """The headers of the handshake."""

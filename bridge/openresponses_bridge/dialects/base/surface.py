@@ -1,8 +1,8 @@
-"""A client's API over HTTP: its paths, the places of its clients' keys, how requests are read and answers and
-errors are encoded.
+"""A client's API over HTTP: its paths, the places of its clients' keys, the reading of requests, and the
+encoding of answers and errors.
 
-It is said once, in the folder of its dialect (`Dialect.surface`). The server and a backend of one's own read
-it there and add the I/O.
+It is described once, in the folder of its dialect (`Dialect.surface`). The server and custom backends read it
+there and add the I/O.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from openresponses_bridge.sse import encode_comment
 SSE_TYPE: Final = b"text/event-stream; charset=utf-8"
 KEEP_ALIVE: Final = encode_comment("keep-alive")
 KEEP_ALIVE_EVENT: Final = "openresponses-bridge:keepalive"
-"""The type of the event for clients of the protocol that drop comments."""
+"""The type of the event that keeps streams alive for clients of the protocol that drop comments."""
 _EMPTY: Final[Mapping[str, str]] = MappingProxyType({})
 _PARAMETER: Final = re.compile(r"\{(\w+)\}")
 
@@ -47,11 +47,11 @@ class Asks(StrEnum):
     MODELS = "models"
     MODEL = "model"
     STORED = "stored answer"
-    """An answer that is stored, whole or its stream again."""
+    """A stored answer, as a whole or as its stream."""
     CANCEL = "cancellation"
-    """The end of an answer that is being made."""
+    """The end of an answer that is in progress."""
     DELETE = "deletion"
-    """That a stored answer is deleted."""
+    """The deletion of a stored answer."""
 
 
 _METHODS: Final = {
@@ -81,15 +81,15 @@ class Description(Struct, frozen=True, kw_only=True):
     summary: str
     request: type[Any] | None = None
     answer: type[Any] | None = None
-    """The JSON answer."""
+    """The type of the JSON answer."""
     many: bool = False
-    """It is an array of these."""
+    """True if the answer is an array of these."""
     text: str = ""
     """The content type of an answer that is not JSON."""
     events: str = ""
     """The description of a streamed answer."""
     parameters: tuple[Parameter, ...] = ()
-    """Of the query."""
+    """The parameters of the query."""
     examples: dict[str, Any] = {}
 
 
@@ -97,11 +97,11 @@ class SurfacePath(Struct, frozen=True, kw_only=True, dict=True):
     """One path of an API."""
 
     path: str
-    """With parameters, such as `{model}`, whose value may have slashes; `{id}` is the id of a stored
-    answer."""
+    """The path, with parameters such as `{model}`, whose values may have slashes; `{id}` is the id of a
+    stored answer."""
     asks: Asks = Asks.ANSWER
     stream: bool | None = None
-    """Answers are streamed, or never are; None: the body says it."""
+    """True if answers are streamed, False if they never are; None if the body says which."""
     description: Description | None = None
 
     @property
@@ -110,15 +110,15 @@ class SurfacePath(Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def pattern(self) -> re.Pattern[str]:
-        """Matches a path of it, with a group for each parameter."""
+        """A pattern for the path, with a group for each parameter."""
         pieces = _PARAMETER.split(self.path)
         named = [f"(?P<{piece}>.*)" if at % 2 else re.escape(piece) for at, piece in enumerate(pieces)]
         return re.compile("".join(named), re.DOTALL)
 
 
 class KeyPlace(NamedTuple):
-    """A place of a client's key: a header in lower case, what comes before the key there, and a parameter of
-    the address, "" if there is none."""
+    """A place of a client's key: a header in lower case, the prefix of the key there, and a parameter of the
+    query, "" if there is none."""
 
     header: str
     prefix: str = ""
@@ -126,42 +126,42 @@ class KeyPlace(NamedTuple):
 
 
 class RequestHead(Struct, frozen=True, kw_only=True):
-    """A request without its body, and the knowledge of the server that it reached."""
+    """A request without its body, and what its server knows."""
 
     stream: bool | None = None
-    """As in `SurfacePath`."""
+    """As `stream` in `SurfacePath`."""
     fields: Mapping[str, str] = _EMPTY
-    """The parameters of its path."""
+    """The parameters in the path."""
     query: Mapping[str, str] = _EMPTY
     headers: Mapping[str, str] = _EMPTY
-    """By their names in lower case."""
+    """The headers, by their names in lower case."""
     sealer: Sealer
-    """Opens what clients were given sealed."""
+    """Opens what clients were given in sealed form."""
     is_model: Callable[[str], bool] = lambda _name: False
     """Return whether there is a model of exactly this name."""
     check_json: Callable[[bytes], None] = lambda _text: None
-    """Raises InvalidRequestError for a JSON text that is beyond the server's limits: for one that is in a
-    body as a text of its own. The body itself was checked."""
+    """Raises InvalidRequestError for a JSON text that exceeds the server's limits. It is for texts within a
+    body, which was itself checked before."""
 
 
 class FormContext(Struct, frozen=True, kw_only=True):
-    """The facts about an answer, besides its request, that its form depends on. They are known when the
-    answer begins: an upstream has accepted then."""
+    """The facts about an answer, besides its request, on which its form depends. They are known when the
+    answer begins, since an upstream has accepted the request then."""
 
     so_far: Callable[[], Response]
-    """Return the response so far, of several choices the first one's."""
+    """Return the response so far; of several choices, the first one's."""
     sealer: Sealer
     """Seals what clients carry between turns."""
     identities: ToolIdentityMap | None = None
-    """Restores the names of tools, where the events do not have the client's."""
+    """Restores the client's names of tools, if the events do not have them."""
     text_after_tools: bool = True
-    """Text that comes after a tool call is for clients of Chat Completions too."""
+    """True if clients of Chat Completions also get text that comes after a tool call."""
     input_tokens: Callable[[], int] = lambda: 0
     """Return an estimate of the input's tokens."""
     usage_at_start: Callable[[], Usage | None] = lambda: None
     """Return the usage that was reported before the answer began."""
     trace: Callable[[str], None] | None = None
-    """Takes a line about each event, without content."""
+    """Called with a line about each event, without content."""
 
 
 EncodeEvents = Callable[[Sequence[Event]], bytes]
@@ -175,64 +175,66 @@ class AnswerForm(Protocol):
     stream_type: bytes
     """The content type of a stream."""
     is_protocol: bool
-    """A stream has the events as they are, server-sent: where they were encoded before, that is sent."""
+    """True if a stream consists of the server-sent events themselves, so that frames that are encoded already
+    are sent."""
     single_reasoning_form: bool
-    """There is one field for reasoning: `whole` is given the first of its forms only."""
+    """True if there is one field for reasoning, so that `whole` gets only the first form of it."""
 
     @property
     def encoders(self) -> Sequence[EncodeEvents]:
-        """One for the events of each choice."""
+        """One encoder for the events of each choice."""
         ...
 
     def end(self) -> bytes:
-        """Return the end of a stream, behind the events of all choices."""
+        """Return the end of a stream, after the events of all choices."""
         ...
 
     @property
     def whole(self) -> EncodeResponses:
-        """Encodes an answer that is not streamed."""
+        """The encoder of an answer that is not streamed."""
         ...
 
 
 class Continuation(NamedTuple):
-    """The rest of a conversation, after the last part that a stored response has answered."""
+    """The rest of a conversation after the last part that a stored response has answered."""
 
     request: CreateResponse
-    """With that response's id."""
+    """The request, with the id of that response."""
     losses: Diagnostics
     before: str
-    """The digest of the conversation before."""
+    """The digest of the conversation before it."""
     digest: Callable[[Sequence[Any]], str]
     """Return the digest of items."""
 
 
 class Asked(Struct, frozen=True, kw_only=True):
-    """A client's request, read."""
+    """A client's request, decoded."""
 
     request: CreateResponse
     form: Callable[[FormContext], AnswerForm]
     losses: Diagnostics | None = None
-    """Losses of the translation; None for the protocol's own API, which needs none."""
+    """The losses of the translation; None for the protocol's own API, which is not translated."""
     choices: int = 1
     input_param: str = "input"
     """The path of the input in the client's own request."""
     schema_param: str = "text.format.schema"
-    """The path of the output's schema there."""
+    """The path of the output's schema in the client's own request."""
     continuation: Continuation | None = None
-    """The same request as the continuation of a stored response, which is tried first."""
+    """The same request as the continuation of a stored response, which is tried first; None if there is
+    none."""
     headers: Mapping[str, str] = _EMPTY
-    """Headers that its body has, in the place of those of the same names."""
+    """Headers in the body, which replace the request's headers of the same names."""
 
 
 class TokenCount(Struct, frozen=True, kw_only=True):
-    """The counting of a request's tokens."""
+    """The way to count a request's tokens."""
 
     read: Callable[[bytes, RequestHead], tuple[CreateResponse, Diagnostics]]
     """Return the request and its losses. Raises InvalidRequestError with `param`."""
     answer: Callable[[int], Any]
-    """Return the number in the form of the API."""
+    """Return the number of tokens in the form of the API."""
     input_param: str
-    """As in `Asked`."""
+    """As `input_param` in `Asked`."""
 
 
 class ModelList(Struct, frozen=True, kw_only=True):
@@ -241,30 +243,30 @@ class ModelList(Struct, frozen=True, kw_only=True):
     page: Callable[[Sequence[EnrichedModelData], RequestHead], Any]
     """Return the models that the query asks for. Raises InvalidRequestError with `param`."""
     model: Callable[[EnrichedModelData, str], Any]
-    """Return one model, for a client that calls it so."""
+    """Return one model, under the name that the client uses for it."""
     named: Callable[[str, RequestHead], str] = lambda name, _head: name
-    """Return the name here of the model that this client calls so."""
+    """Return our name of the model that has this name for the client."""
 
 
 class ResumedStream(Struct, frozen=True, kw_only=True):
-    """The stream of a stored response, again."""
+    """The stream of a stored response, from some event on."""
 
     after: int
     """The number of the last event that the client has seen; -1 if it has seen none."""
     param: str
-    """The parameter that says so."""
+    """The name of the parameter with that number."""
     form: Callable[[FormContext], AnswerForm]
-    """The form is fed all events, and encodes those that the client has not seen."""
+    """Makes the form, which is fed all events and encodes those that the client has not seen."""
 
 
 class StoredAnswers(Struct, frozen=True, kw_only=True):
-    """The stored responses of an API, which are also made in the background."""
+    """The stored responses of an API, which can also be made in the background."""
 
     resumed: Callable[[RequestHead], ResumedStream | None]
-    """Return the stream that is asked for; None if a response is asked for whole. Raises InvalidRequestError
-    with `param`."""
+    """Return the requested stream; None if a whole response is requested. Raises InvalidRequestError with
+    `param`."""
     whole: Callable[[Response, FormContext], bytes]
-    """Encode a response as it ended or so far, also one that failed."""
+    """Encode a response that has ended or is in progress, also one that failed."""
     deleted: Callable[[str], bytes]
     """Encode the answer to the deletion of the response with this id."""
 
@@ -275,15 +277,15 @@ class LimitState(Struct, frozen=True):
     name: str
     """`requests` or `tokens`."""
     limit: int
-    """How many a minute."""
+    """The limit per minute."""
     left: int
-    """How many are left."""
+    """The number that is left."""
     reset: float
-    """Seconds until all are left again."""
+    """Seconds until all of the limit is left again."""
 
 
 def openai_limit_headers(state: LimitState, _now: float) -> Iterator[tuple[str, str]]:
-    """`x-ratelimit-…`; `reset` is a duration as `1m3s`, to milliseconds below a minute."""
+    """Yield `x-ratelimit-…` headers; `reset` is a duration such as `1m3s`, in milliseconds below a minute."""
     yield f"x-ratelimit-limit-{state.name}", str(state.limit)
     yield f"x-ratelimit-remaining-{state.name}", str(state.left)
     yield f"x-ratelimit-reset-{state.name}", _duration(state.reset)
@@ -297,7 +299,7 @@ def _duration(seconds: float) -> str:
 
 
 def protocol_error(error: BridgeError, dialect: str) -> bytes:
-    """Encode a refusal in the protocol's form, with what an upstream of this dialect said besides."""
+    """Encode a refusal in the protocol's form, with the further fields of an upstream of this dialect."""
     body = ErrorBody(ErrorPayload(error.error_type, error.code, error.message, error.param))
     given = native_of(error, dialect)
     return encode(plain(body) | {"error": given | plain(body.error)} if given else body)
@@ -308,25 +310,26 @@ class Surface(Struct, frozen=True, kw_only=True):
 
     paths: Sequence[SurfacePath]
     prefixes: Sequence[str] = ()
-    """All paths that begin so are of this API, for the form of errors, whether they are served or not."""
+    """The prefixes of paths of this API, which decide the form of errors, whether the paths are served or
+    not."""
     keys: Sequence[KeyPlace]
     """The places of its clients' keys, the usual one first."""
     why_refused: Callable[[Mapping[str, str]], str] = lambda _headers: ""
-    """Return why the credentials of its clients in these headers are not a key, and what to send instead; ""
-    if there are none."""
+    """Return why the credentials in these headers are not a key, and what to send instead; "" if there are
+    none."""
     recognises: Callable[[Mapping[str, str]], bool] = lambda _headers: False
-    """Return whether headers are those of its clients, at a path that several APIs have."""
+    """Return whether these headers are of a client of this API, at a path that several APIs have."""
     read: Callable[[bytes, RequestHead], Asked]
     """Decode a request. Raises InvalidRequestError with `param`."""
     takes_any_type: Callable[[Mapping[str, str]], bool] = lambda _headers: False
-    """Return whether a request with these headers is JSON whatever content type they name: they have what no
-    web page can send without asking first (CORS)."""
+    """Return whether a request with these headers is JSON whatever content type it names: it has a header
+    that no web page can send without a preflight request (CORS)."""
     error: Callable[[BridgeError], bytes]
     """Encode the body of a refusal."""
     error_headers: Callable[[BridgeError], Mapping[str, str]] = lambda _error: _EMPTY
-    """Return the headers that a refusal has besides."""
+    """Return the further headers of a refusal."""
     error_type: type[Any] = ErrorBody
-    """That body, for the OpenAPI document."""
+    """The type of that body, for the OpenAPI document."""
     count: TokenCount | None = None
     models: ModelList | None = None
     stored: StoredAnswers | None = None
@@ -336,13 +339,14 @@ class Surface(Struct, frozen=True, kw_only=True):
     limit_headers: Callable[[LimitState, float], Iterator[tuple[str, str]]] = openai_limit_headers
     """Return the headers that name one limit of a key; the second argument is the time (Unix seconds)."""
     request_id_header: str | None = None
-    """Has the id of a request too, besides `x-request-id`."""
+    """The name of a second header for the id of a request, besides `x-request-id`."""
     needs_client: bool = False
-    """A stored response is cancelled when its client leaves; one that nothing can refer to is not stored."""
+    """True if a stored response is cancelled when its client disconnects; one that nothing can refer to is
+    not stored."""
     stores_if_possible: bool = False
-    """Responses are stored unless the request says not to; without a store that works they are not."""
+    """True if responses are stored unless the request says not to; without a working store they are not."""
     leaving_cancels: bool = False
-    """Clients cancel by disconnecting, even a response that is stored."""
+    """True if clients cancel by disconnecting, even a stored response."""
     cannot_continue: Callable[[str, Mapping[str, str]], HttpError] | None = None
-    """Return the refusal, with this message and to a client with these headers, over which clients send the
-    whole conversation instead of continuing a stored response."""
+    """Return the refusal after which clients send the whole conversation instead of continuing a stored
+    response; with this message, for a client with these headers."""

@@ -1,4 +1,5 @@
-"""Think tags in a text → reasoning apart from text, however it is cut."""
+"""Separates reasoning between think tags from the text of an answer, however the text is divided into
+fragments."""
 
 from __future__ import annotations
 
@@ -13,23 +14,23 @@ from openresponses_bridge.text import overlap
 
 THINK_TAGS: Final = (("<think>", "</think>"),)
 NO_TAGS: Final = "think_tags: pairs of an opening and a closing tag are expected"
-"""Of an option without a pair, or with an empty tag."""
+"""The message for an option without a pair, or with an empty tag."""
 
 # Models without a reasoning parser before them open their answer with a tag. Only there does it mean
-# reasoning, unless the options say more: later it is text. White space beside the tags is theirs, not the
-# answer's, so an empty `<think></think>` leaves nothing behind (field case 16).
+# reasoning, unless the options say otherwise; later it is text. White space beside the tags belongs to them,
+# not to the answer, so an empty `<think></think>` leaves nothing (field case 16).
 
 Piece = tuple[bool, str]
-"""Whether it is reasoning, and its text."""
+"""True if it is reasoning, and its text."""
 
 _SPACE: Final = re.compile(r"\s*")
 
 
 class _At(Enum):
     HEAD = auto()  # nothing but white space and perhaps the beginning of the tag so far
-    OPENED = auto()  # behind the tag, before the first letter of the reasoning
+    OPENED = auto()  # after the tag, before the first letter of the reasoning
     THINKING = auto()
-    CLOSED = auto()  # behind the closing tag, before the first letter of the answer
+    CLOSED = auto()  # after the closing tag, before the first letter of the answer
     TEXT = auto()
 
 
@@ -39,8 +40,8 @@ _WITHIN: Final = (_At.OPENED, _At.THINKING)
 
 @lru_cache(maxsize=64)
 def _known(tags: tuple[tuple[str, str], ...]) -> tuple[dict[str, str], re.Pattern[str], int, str, str]:
-    """Return (opening → closing, what matches an opening, the longest one's length, the characters that they
-    begin with, the first closing one)."""
+    """Return (opening → closing, the pattern of opening tags, the length of the longest, the characters with
+    which they begin, the first closing tag)."""
     closing = dict(tags)
     openings = re.compile("|".join(map(re.escape, closing)))
     return (
@@ -53,11 +54,11 @@ def _known(tags: tuple[tuple[str, str], ...]) -> tuple[dict[str, str], re.Patter
 
 
 class ThinkTags:
-    """Splits fragments into pieces of reasoning and of text. `tags` are pairs, an opening and a closing one.
-    `opened`: the model's template has opened the first, so that the text begins within it. `later`: tags
-    behind the first letter of the answer count too.
+    """Splits fragments into pieces of reasoning and of text. `tags` are pairs of an opening and a closing
+    tag. `opened` is True if the model's template has opened the first, so that the text begins within it;
+    `later` if tags after the first letter of the answer count too.
 
-    `is_flushed` while nothing is held back and no tag is open.
+    `is_flushed` is True while nothing is held back and no tag is open.
     """
 
     __slots__ = (
@@ -80,23 +81,23 @@ class ThinkTags:
         self._tags, self._openings, self._longest, begins, self._close = _known(tuple(tags))
         self._opened = opened
         self._later = later
-        # how tags begin, until the text has begun, where only one at its head counts
+        # the first characters of tags, until the text has begun, if only a tag at its beginning counts
         self._begins = "" if opened or later else begins
         self._at = _At.HEAD
         self._held = ""
-        self._blank: list[str] = []  # white space at the head, before what is held
+        self._blank: list[str] = []  # white space at the beginning, before the held text
         self.is_flushed = True
 
     @property
     def decided(self) -> bool:
-        """No tag can come any more: the caller may pass text by."""
+        """True if no tag can come any more: the caller need not feed text."""
         return self._at is _At.TEXT and not self._later
 
     def feed(self, text: str) -> list[Piece]:
-        """The next fragment → what is known of it by now, in order."""
+        """Feed the next fragment. Returns what is known by now, in order."""
         first = text[:1]
         if self._begins and first > " " and first not in self._begins and first.isascii():
-            self._begins, self._at = "", _At.TEXT  # it begins as answers mostly do
+            self._begins, self._at = "", _At.TEXT  # as most answers begin
             return [(False, text)]
         text, self._held = self._held + text, ""
         self._begins = self._begins if not text else ""
@@ -108,7 +109,7 @@ class ThinkTags:
         return _joined(found)
 
     def close(self) -> list[Piece]:
-        """Return what was held, since something else follows. What comes then is text."""
+        """Return what was held back, since something else follows. What comes then is text."""
         held, self._held = "".join(self._blank) + self._held, ""
         self._blank.clear()
         thinking, self._at = self._at in _WITHIN, _At.TEXT
@@ -116,7 +117,7 @@ class ThinkTags:
         return [(thinking, held)] if held else []
 
     def _step(self, text: str, position: int, found: list[Piece]) -> int:
-        """Read on from this position, up to the next one."""
+        """Read from this position on. Returns the next position."""
         if self._at is _At.THINKING:
             return self._think(text, position, found)
         if self._at is _At.TEXT:
@@ -124,7 +125,7 @@ class ThinkTags:
         start = _end_of_space(text, position)
         if self._at is _At.HEAD:
             return self._head(text, position, start, found)
-        if start < len(text):  # white space beside a tag is the tag's
+        if start < len(text):  # white space beside a tag belongs to the tag
             self._at = _At.THINKING if self._at is _At.OPENED else _At.TEXT
         return start
 
@@ -183,7 +184,7 @@ def _end_of_space(text: str, position: int) -> int:
 
 
 def _joined(pieces: list[Piece]) -> list[Piece]:
-    """Neighbours of one kind as one piece, without empty ones."""
+    """Return the pieces with neighbours of one kind joined, without empty ones."""
     found: list[tuple[bool, list[str]]] = []
     for thinking, text in pieces:
         if text and found and found[-1][0] == thinking:

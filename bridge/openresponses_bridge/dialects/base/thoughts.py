@@ -1,4 +1,4 @@
-"""Reasoning as one text, for clients whose API does not separate summaries from content."""
+"""Converts reasoning to one text, for clients whose API does not separate summaries from content."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ _PARAGRAPH: Final = "\n\n"
 
 
 class ShownThoughts:
-    """Of each reasoning item the form that comes first, content or summary. The other one is a loss."""
+    """Shows one form of each reasoning item: content or summary, whichever comes first. The other one is a
+    loss."""
 
     def __init__(self, diagnostics: Diagnostics) -> None:
         self._diagnostics = diagnostics
-        self._form: tuple[int, str] = (-1, "")  # the reasoning item, and the form of it that is shown
+        self._form: tuple[int, str] = (-1, "")  # the reasoning item, and its form that is shown
         self._part = (-1, -1)  # of a summary
 
     def content(self, event: ev.ReasoningDelta | ev.ReasoningTextDelta) -> str:

@@ -1,4 +1,4 @@
-"""The turns of items, for APIs whose blocks come one after another, while several items of the protocol may
+"""Puts items in order, for APIs whose blocks come one after another, while several items of the protocol may
 be open at once."""
 
 from __future__ import annotations
@@ -18,14 +18,15 @@ class ItemTurns:
     def __init__(self, diagnostics: Diagnostics) -> None:
         self._diagnostics = diagnostics
         self._done: set[int] = set()
-        self._in_line: list[int] = []  # a heap of the indexes that wait
+        self._in_line: list[int] = []  # a heap of the indexes of waiting items
         self.current: int | None = None
-        """The index of the item whose turn it is; None between two."""
+        """The index of the item whose turn it is; None between two items."""
         self.waiting: dict[int, list[Event]] = {}
-        """Index of an item → its events, which wait."""
+        """Index of an item → its waiting events."""
 
     def waits(self, event: Any) -> bool:
-        """Keep an event of another item than the current one. Return False if it is the turn of its item."""
+        """Buffer an event, if it is of another item than the current one. Returns False if it is the turn of
+        its item."""
         index: int = event.output_index
         if index in self._done:
             self._diagnostics.ignored(event.type, "came after its item")
@@ -40,14 +41,14 @@ class ItemTurns:
         return True
 
     def end(self) -> None:
-        """The current item has ended."""
+        """End the current item."""
         if self.current is not None:
             self._done.add(self.current)
             self.current = None
 
     def following(self) -> list[Event]:
-        """Return the events of the next item that waits, whose turn it is now; [] while another item has its
-        turn, or if none waits."""
+        """Return the events of the next waiting item, whose turn begins; [] while another item has its turn,
+        or if none waits."""
         if self.current is not None or not self.waiting:
             return []
         self.current = heappop(self._in_line)
