@@ -58,7 +58,7 @@ class Write(Struct, frozen=True):
 
 def execute(connection: Connection, write: Write) -> bool:
     """Write in the open transaction. Returns whether the row was found: False if the id of a new response is
-    in use, or if this worker holds no such run."""
+    in use, or if this worker does not hold such a run."""
     if connection.dialect.name == "sqlite":
         return execute_on_sqlite(connection.connection.driver_connection, write)
     return connection.exec_driver_sql(*postgres_statement([write])).first() is not None
