@@ -43,12 +43,12 @@ def _generation(**fields: Any) -> Json:
 _LOOK: Final = [{"functionDeclarations": [{"name": "look", "parameters": {"type": "OBJECT"}}]}]
 SAMPLES: Final[dict[str, Json]] = {
     "`inlineData`, an image": _data("image/png"),
-    "`inlineData`, a sound": _data("audio/wav"),
-    "`inlineData`, a film": _data("video/mp4"),
+    "`inlineData`, audio": _data("audio/wav"),
+    "`inlineData`, a video": _data("video/mp4"),
     "`inlineData`, a document": _data("application/pdf", displayName="a.pdf"),
     "`fileData`, an image by address": _file("https://a.example/a.png", "image/png"),
     "`fileData`, a document by address": _file("https://a.example/a.pdf", "application/pdf"),
-    "`fileData`, a film of YouTube": _file("https://youtu.be/a", "video/mp4"),
+    "`fileData`, a YouTube video": _file("https://youtu.be/a", "video/mp4"),
     "`fileData`, a file that Google keeps": _file("gs://bucket/a.pdf", "application/pdf"),
     "`videoMetadata`, `mediaResolution` of a part": _part(
         {"inlineData": {"mimeType": "video/mp4", "data": "AAAA"}, "videoMetadata": {"fps": 2}}

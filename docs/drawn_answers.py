@@ -134,7 +134,7 @@ _IMAGE, _SIGNATURE = "aW1hZ2U=", "c2lnbmVk"
 _CATEGORY, _EXPLAINED = "frontier_llm", "Explained by the API."
 FEATURES: Final = (
     Feature(
-        "a citation of a page",
+        "a citation of a web page",
         _PAGE,
         {
             "responses": _part(annotations=[
@@ -175,7 +175,7 @@ FEATURES: Final = (
         },
     ),
     Feature(
-        "a thought",
+        "reasoning",
         "Thought of.",
         {
             "responses": {"output": [
@@ -213,7 +213,7 @@ FEATURES: Final = (
         {"chat": f"data:image/png;base64,{_IMAGE}"},
     ),
     Feature(
-        "a sound",
+        "audio",
         _IMAGE,
         {
             "chat": _message(content=None, audio={
@@ -249,7 +249,7 @@ FEATURES: Final = (
         },
     ),
     Feature(
-        "a refusal in the model's words",
+        "a refusal, in the model's words",
         "No.",
         {
             "responses": {"output": [{"content": [{"type": "refusal", "refusal": "No."}]}]},
@@ -275,7 +275,7 @@ FEATURES: Final = (
         },
     ),
     Feature(
-        "an end at the limit of tokens",
+        "an end at the token limit",
         "max_output_tokens",
         {
             "responses": {
@@ -292,7 +292,7 @@ FEATURES: Final = (
         | {"interactions": "incomplete", "bedrock": "max_tokens"},
     ),
     Feature(
-        "an end by a filter",
+        "an end by a content filter",
         "content_filter",
         {
             "responses": {
@@ -307,30 +307,30 @@ FEATURES: Final = (
         {"anthropic": "refusal", "gemini": "SAFETY", "bedrock": "content_filtered"},
     ),
     Feature(
-        "an end in Anthropic's own words",
+        "a stop reason of Anthropic's own",
         "pause_turn",
         {
             "anthropic": {"stop_reason": "pause_turn"},
         },
     ),
     Feature(
-        "an end in Google's own words",
+        "a finish reason of Google's own",
         "RECITATION",
         {"gemini": {"candidates": [{"finishReason": "RECITATION"}]}},
     ),
     Feature(
-        "an end in a server's own words",
+        "a finish reason of a server's own",
         "eos",
         {"chat": {"choices": [{"finish_reason": "eos"}]}},
-        ours=dict.fromkeys(CLIENTS, "the word of the client's API"),
+        ours=dict.fromkeys(CLIENTS, "the reason that the client's API has for it"),
     ),
     Feature(
-        "the stop sequence that was met",
+        "the stop sequence that ended the answer",
         "ENOUGH",
         {"anthropic": {"stop_reason": "stop_sequence", "stop_sequence": "ENOUGH"}},
     ),
     Feature(
-        "ratings of safety",
+        "safety ratings",
         _RATED,
         {
             "responses": {"moderation": {"output": {"type": _RATED}}},
@@ -354,7 +354,7 @@ FEATURES: Final = (
         },
     ),
     Feature(
-        "input read from the cache",
+        "input tokens read from the cache",
         1234,
         {
             "responses": {"usage": {"input_tokens_details": {"cached_tokens": 1234}}},
@@ -366,7 +366,7 @@ FEATURES: Final = (
         },
     ),
     Feature(
-        "input written to the cache",
+        "input tokens written to the cache",
         1234,
         {
             "responses": {"usage": {"input_tokens_details": {"cache_write_tokens": 1234}}},
@@ -376,7 +376,7 @@ FEATURES: Final = (
         },
     ),
     Feature(
-        "input written, by its time to live",
+        "input tokens written to the cache, by time to live",
         1234,
         {"anthropic": {"usage": {
             "cache_creation_input_tokens": 1300,
@@ -384,7 +384,7 @@ FEATURES: Final = (
         }}},
     ),
     Feature(
-        "tokens of reasoning",
+        "reasoning tokens",
         1234,
         {
             "responses": {"usage": {"output_tokens_details": {"reasoning_tokens": 1234}}},
@@ -395,7 +395,7 @@ FEATURES: Final = (
         },
     ),
     Feature(
-        "other details of the counts",
+        "other token counts",
         1234,
         {
             "responses": {"usage": {"input_tokens_details": {"audio_tokens": 1234}}},
@@ -419,7 +419,7 @@ FEATURES: Final = (
         ours=dict.fromkeys(CLIENTS, "the response's own"),
     ),
     Feature(
-        "the time of its beginning",
+        "the time at which it began",
         1_600_000_000,
         {
             "responses": {"created_at": 1_600_000_000},
@@ -427,12 +427,12 @@ FEATURES: Final = (
             "gemini": {"createTime": "2020-09-13T12:26:40Z"},
         },
         {"gemini": "2020-09-13T12:26:40Z"},
-        ours=dict.fromkeys(("openai", "openresponses", "chat"), "when it began here")
-        | dict.fromkeys(("anthropic", "gemini", "bedrock"), "nothing, as by the API itself")
-        | {"interactions": "when it began here"},
+        ours=dict.fromkeys(("openai", "openresponses", "chat"), "the time at which it began here")
+        | dict.fromkeys(("anthropic", "gemini", "bedrock"), "nothing, as the API itself does")
+        | {"interactions": "the time at which it began here"},
     ),
     Feature(
-        "the upstream's name of its model",
+        "the upstream's name for the model",
         "m-2026",
         {
             "responses": {"model": "m-2026"},
@@ -441,11 +441,11 @@ FEATURES: Final = (
             "gemini": {"modelVersion": "m-2026"},
             "interactions": {"model": "m-2026"},
         },
-        ours=dict.fromkeys(("chat", "anthropic"), "the name that was asked for")
-        | {"bedrock": "nothing, as by the API itself"},
+        ours=dict.fromkeys(("chat", "anthropic"), "the requested name")
+        | {"bedrock": "nothing, as the API itself does"},
     ),
     Feature(
-        "the version of what made it",
+        "the version of the upstream's system",
         "fp_1",
         {
             "chat": {"system_fingerprint": "fp_1"},

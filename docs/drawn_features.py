@@ -81,7 +81,7 @@ FEATURES = (
         },
     ),
     Feature(
-        "a point of the cache",
+        "a cache breakpoint",
         r"cache_control|prompt_cache_breakpoint|cachePoint",
         {
             "responses": _user(
@@ -131,7 +131,7 @@ FEATURES = (
         },
     ),
     Feature(
-        "who asks, for safety",
+        "the end user's id, for safety",
         "user-1",
         {
             "responses": {"safety_identifier": "user-1"},
@@ -140,7 +140,7 @@ FEATURES = (
         },
     ),
     Feature(
-        "a schema of the answer",
+        "a schema for the answer",
         "answer_field",
         {
             "responses": {

@@ -133,17 +133,17 @@ _VARIABLES = {
     "XDG_DATA_HOME": "The folder above the data folder on Linux, `~/.local/share` without it; on macOS that "
     "is `~/Library/Application Support`. The SQLite file, the key for `encrypted_content` and the folders of "
     "agents that `run` has started are kept in the data folder.",
-    "LOCALAPPDATA": "The same on Windows.",
+    "LOCALAPPDATA": "The folder above the data folder on Windows.",
     "OPENRESPONSES_BRIDGE_SERVER": "The server that `run` uses (`--server`).",
-    "AWS_REGION": "The region of requests that are signed, where neither settings nor address have it.",
+    "AWS_REGION": "The region of signed requests, if neither the settings nor the address have one.",
     "HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY`, `NO_PROXY`, `SSL_CERT_FILE`, `SSL_CERT_DIR": "How upstreams "
     "are reached: [proxies and certificates](routing.md#proxies-certificates-sockets).",
-    "PROMETHEUS_MULTIPROC_DIR": "A folder in which several `serve` on one host "
+    "PROMETHEUS_MULTIPROC_DIR": "The folder in which several `serve` on one host "
     "[add up their metrics](observing.md#metrics).",
     "NO_COLOR`, `FORCE_COLOR": "With `NO_COLOR` no command has colours, nor has the log in a terminal; with "
-    "`FORCE_COLOR` commands have them in a pipe too. `TERM=dumb` and `NO_COLOR` count first; an empty "
-    "variable says nothing.",
-    WORKER_SETTINGS: "Set by `serve` for its worker processes; not for use.",
+    "`FORCE_COLOR` commands have them in a pipe too. `TERM=dumb` and `NO_COLOR` take precedence; an empty "
+    "variable has no effect.",
+    WORKER_SETTINGS: "Set by `serve` for its worker processes; do not set it.",
 }
 
 

@@ -264,7 +264,7 @@ def fields_page() -> str:
             ("of the response (`moderation`, `tool_usage`, `conversation`)", "", "", "kept", "loss"),
             ("of its usage, and how it reasoned (`reasoning.context`)", "", "", "kept", "loss"),
             ("the real `service_tier`, the effort that was used", "", "", "kept", "kept"),
-            ("the upstream's name of its model", "", "", *["`openresponses-bridge:upstream_model`"] * 2),
+            ("the upstream's name for the model", "", "", *["`openresponses-bridge:upstream_model`"] * 2),
             (
                 "what else an answer or its error says in the upstream's own API",
                 "",

@@ -221,7 +221,7 @@ class InputItems:
                 InvalidRequestError.INVALID_VALUE, f"item {item.id[:64]!r} is not known here", param=where
             )
         if _is_of_dialect(item):
-            self._diagnostics.loss(where, f"an item of type {item.type[:64]!r} is not known there")
+            self._diagnostics.loss(where, f"an item of type {item.type[:64]!r} is not known to the upstream")
             return None
         if not self._options.supersets:
             item = without_extra(item, [])  # they were reported with the request's other fields
@@ -235,7 +235,9 @@ class InputItems:
                 text = _text_part("assistant", found.text())
                 return {"type": "message", "role": "assistant", "content": [text]}
             if found is None and item.type not in PUBLISHED and not _is_extension(item):
-                self._diagnostics.loss(where, f"an item of type {item.type[:64]!r} is not known there")
+                self._diagnostics.loss(
+                    where, f"an item of type {item.type[:64]!r} is not known to the upstream"
+                )
                 return None
         made: _Plain = published(item)
         if view is not None and made.get("call_id"):
@@ -394,7 +396,7 @@ FIELDS: Final[Outcomes] = {
 PUBLISHED_FIELDS: Final[Outcomes] = {
     **OURS,
     **_EVERYWHERE,
-    **{name: loss("is not known there") for name in _OPENAI},
+    **{name: loss("is not known to the upstream") for name in _OPENAI},
     "context_management": OURS["context_management"],
     "prompt": OURS["prompt"],
 }
@@ -601,7 +603,7 @@ def _tools(
     for tool, where in others:
         made = [] if form is None else _searching(tool, where, form, diagnostics)
         if not made:
-            diagnostics.loss("tools", f"a tool of type {tool.type[:64]!r} is not known there")
+            diagnostics.loss("tools", f"a tool of type {tool.type[:64]!r} is not known to the upstream")
         searches += made
     tools: list[Any] = [
         {
@@ -622,7 +624,7 @@ def _superset(tool: Any, where: str, options: ResponsesOptions, diagnostics: Dia
     that stands alone is refused there with alternatives at the root of its schema. None for a tool that is
     not sent."""
     if _is_of_dialect(tool):
-        diagnostics.loss(where, f"a tool of type {tool.type[:64]!r} is not known there")
+        diagnostics.loss(where, f"a tool of type {tool.type[:64]!r} is not known to the upstream")
         return None
     if isinstance(tool, FunctionToolParam) and tool.parameters:
         parameters = object_root(tool.parameters)

@@ -16,7 +16,7 @@ OF_GEMINI_ALONE = {
 LOST = {
     "chat": {"`fileData`, a document by address", "`googleSearch`", "`codeExecution`", "`topK`"},
     "anthropic": {
-        *("`inlineData`, a sound", "`inlineData`, a film", "`fileData`, a film of YouTube", "`serviceTier`"),
+        *("`inlineData`, audio", "`inlineData`, a video", "`fileData`, a YouTube video", "`serviceTier`"),
         *("`responseLogprobs`, `logprobs`", "`seed`", "`presencePenalty`, `frequencyPenalty`"),
         *("`temperature`", "`codeExecution`"),
     },
@@ -24,7 +24,7 @@ LOST = {
     "interactions": {"`responseLogprobs`, `logprobs`", "`topK`", "`presencePenalty`, `frequencyPenalty`"},
     "bedrock": {
         *("`fileData`, an image by address", "`fileData`, a document by address"),
-        *("`fileData`, a film of YouTube", "`googleSearch`", "`codeExecution`", "`seed`"),
+        *("`fileData`, a YouTube video", "`googleSearch`", "`codeExecution`", "`seed`"),
         *("`responseLogprobs`, `logprobs`", "`presencePenalty`, `frequencyPenalty`"),
     },
 }

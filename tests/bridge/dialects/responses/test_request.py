@@ -113,7 +113,10 @@ def test_what_the_upstream_refuses_is_left_out_and_reported() -> None:
 def test_fields_of_openais_own_are_a_loss_elsewhere() -> None:
     made, diagnostics = sent({"user": "u", "client_metadata": {"c": 1}}, supersets=False)
     assert not made.keys() & {"user", "client_metadata"}
-    assert losses(diagnostics) == ["user: is not known there", "client_metadata: is not known there"]
+    assert losses(diagnostics) == [
+        "user: is not known to the upstream",
+        "client_metadata: is not known to the upstream",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -233,7 +236,9 @@ def test_elsewhere_calls_of_any_kind_are_functions() -> None:
         {**ANSWER, "call_id": "c3"},
         {"type": "acme:note", "id": "n", "text": "x"},
     ]
-    assert losses(diagnostics) == ["input[7]: an item of type 'file_search_call' is not known there"]
+    assert losses(diagnostics) == [
+        "input[7]: an item of type 'file_search_call' is not known to the upstream"
+    ]
     assert [tool["name"] for tool in made["tools"]] == ["files__look", "look"]
 
 
@@ -334,7 +339,7 @@ def test_elsewhere_tools_are_functions_and_hosted_ones_a_loss() -> None:
     identity = identities.resolve("sql")
     assert identity is not None
     assert identity.kind is ToolKind.CUSTOM
-    assert losses(diagnostics) == ["tools: a tool of type 'web_search' is not known there"]
+    assert losses(diagnostics) == ["tools: a tool of type 'web_search' is not known to the upstream"]
 
 
 @pytest.mark.parametrize(

@@ -84,7 +84,7 @@ _UNSAID: Final = (
 FIELDS: Final[Outcomes] = {
     **OURS,
     **{name: loss() for name in _UNSAID},
-    "model": honoured("the path has it"),
+    "model": honoured("it is in the path of the request"),
     "input": built("messages"),
     "instructions": built("system"),
     "include": honoured("encrypted reasoning is always included, anything else is a loss"),
@@ -99,7 +99,7 @@ FIELDS: Final[Outcomes] = {
     "service_tier": built("serviceTier"),
     "reasoning.effort": built(ADDITIONAL),
     "reasoning.summary": honoured("reasoning is shown whenever it is requested"),
-    "stream": honoured("the path says it"),
+    "stream": honoured("it is in the path of the request"),
     "stream_options.include_obfuscation": loss("the server decides whether answers are padded"),
     NATIVE_OF_CONVERSE: built("its own name"),
     "truncation": loss("a conversation that is too long is not shortened"),

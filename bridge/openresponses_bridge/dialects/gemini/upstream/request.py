@@ -64,7 +64,7 @@ _UNSAID: Final = (
 FIELDS: Final[Outcomes] = {
     **OURS,
     **{name: loss() for name in _UNSAID},
-    "model": honoured("the path has it"),
+    "model": honoured("it is in the path of the request"),
     "input": built("contents"),
     "instructions": built("systemInstruction"),
     "include": built(f"{_GENERATION}.responseLogprobs"),
@@ -83,7 +83,7 @@ FIELDS: Final[Outcomes] = {
     "service_tier": built("serviceTier"),
     "reasoning.effort": built(f"{_GENERATION}.thinkingConfig"),
     "reasoning.summary": honoured("thoughts are summarised whenever reasoning is requested"),
-    "stream": honoured("the path says it"),
+    "stream": honoured("it is in the path of the request"),
     "stream_options.include_obfuscation": loss("answers are not padded"),
     NATIVE_OF_GEMINI: built("its own name"),
     "truncation": loss("a conversation that is too long is not shortened"),

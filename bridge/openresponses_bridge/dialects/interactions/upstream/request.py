@@ -60,7 +60,7 @@ FIELDS: Final[Outcomes] = {
     "model": built("model"),
     "input": built("input"),
     "instructions": built("system_instruction"),
-    "include": honoured("the answer has it"),
+    "include": honoured("the answer always has it"),
     "tools": built("tools"),
     "tool_choice": built(f"{_GENERATION}.tool_choice"),
     "text.format": built("response_format"),
