@@ -1,8 +1,8 @@
-"""What only Chat Completions has, on its way between its clients and its servers; and what a server wants
-back as it came, sealed in `encrypted_content` on its way through a client.
+"""Fields that only Chat Completions has, on the way between its clients and its servers; and data that a
+server wants back unchanged, sealed in `encrypted_content` on the way through a client.
 
-Google puts thought signatures into `extra_content` of a call, or of the message; OpenRouter gives its
-`reasoning_details` whole, LiteLLM Anthropic's `thinking_blocks`. All are kept verbatim and in order.
+Google puts thought signatures into `extra_content` of a call, or of the message; OpenRouter sends whole
+`reasoning_details`, LiteLLM Anthropic's `thinking_blocks`. All are kept verbatim and in order.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from openresponses_bridge.seal import Sealer, SealError
 USAGE: Final = "usage"
 CHOICE: Final = "choice"
 FINISH_REASON: Final = "finish_reason"
-"""Where `Response.native` has what an answer says of its counts and of its choice; beside them are fields of
-the body by their own names."""
+"""The field of `Response.native` with what an answer says of its counts and its choice; beside it are fields
+of the body by their own names."""
 MESSAGE: Final = "message"
-"""Where it has the fields of the message by their own names."""
+"""The field within that with the fields of the message, by their own names."""
 REFUSED_TOKENS: Final = "refusal_logprobs"
-"""Where the former has the log probabilities of a refusal."""
+"""The field within `finish_reason` with the log probabilities of a refusal."""
 AUDIO: Final = "chat:audio"
-"""The type of items that are an answer's sound, and of messages that name one by its id."""
+"""The type of items with an answer's sound, and of messages that refer to one by its id."""
 AUDIO_DELTA: Final = "chat:audio.delta"
-"""The type of events with a piece of it."""
+"""The type of events with a piece of sound."""
 
 
 class CarriedFields(Struct):
@@ -38,17 +38,17 @@ class CarriedFields(Struct):
     body: dict[str, Any] = field(default_factory=dict)
     """Fields of the body."""
     messages: dict[int, dict[str, Any]] = field(default_factory=dict)
-    """Index of an item of the input → fields of its message."""
+    """Index of an item in the input → fields of its message."""
     parts: dict[tuple[int, int], dict[str, Any]] = field(default_factory=dict)
     """Indexes of an item and of a part of its content → fields of the part."""
     items: int = 0
-    """Number of items in the input. Indexes are useless when the input has another number."""
+    """The number of items in the input. Indexes are invalid if an input has another number."""
     cached: bool = False
-    """A part has `cache_control`, which OpenAI's API has not."""
+    """True if a part has `cache_control`, which OpenAI's API does not have."""
 
     @property
     def placed(self) -> list[str]:
-        """The names in reports of the fields that have places."""
+        """The names, in reports, of the fields that belong to messages and parts."""
         of_messages = dict.fromkeys(name for said in self.messages.values() for name in said)
         of_parts = dict.fromkeys(name for said in self.parts.values() for name in said)
         return [f"messages.{name}" for name in of_messages] + [f"content.{name}" for name in of_parts]
@@ -58,7 +58,7 @@ NOTHING: Final = CarriedFields()
 
 
 def carried_by(request: CreateResponse) -> CarriedFields:
-    """The fields that a request carries for this API."""
+    """Return the fields for this API that a request carries."""
     return carried_in(request, NOTHING)
 
 
@@ -68,8 +68,8 @@ DetailsField = Literal["reasoning_details", "thinking_blocks"]
 
 
 class Carried(Struct, frozen=True, omit_defaults=True):
-    """One sealed thing: the reasoning details of a message, which stood in this field of it, or the extra
-    content of the message or of the call with this id; an id that is empty means the call that follows."""
+    """Sealed data: the reasoning details of a message, which were in this field of it, or the extra content
+    of the message or of the call with this id. An empty id stands for the next call."""
 
     details: list[dict[str, Any]] | None = None
     field: DetailsField = "reasoning_details"
@@ -81,12 +81,12 @@ _decode: Final = msgspec.json.Decoder(Carried).decode
 
 
 def seal_carried(sealer: Sealer, carried: Carried) -> str:
-    """Seal it as `encrypted_content`."""
+    """Seal the data as `encrypted_content`."""
     return sealer.seal(encode(carried), KIND)
 
 
 def open_carried(sealer: Sealer, encrypted: object) -> Carried | None:
-    """Return what was sealed; None for any other text, and for what can't be opened here."""
+    """Return what was sealed; None for any other text, and for one that can't be opened here."""
     if not isinstance(encrypted, str) or encrypted.split(".", 3)[2:3] != [KIND]:
         return None
     try:
@@ -96,28 +96,28 @@ def open_carried(sealer: Sealer, encrypted: object) -> Carried | None:
 
 
 def placeholder(signature: str) -> dict[str, Any]:
-    """The extra content of a call with this thought signature."""
+    """Return the extra content of a call with this thought signature."""
     return {"google": {"thought_signature": signature}}
 
 
 class KeptDetails:
-    """The reasoning details of a stream. Fragments of one text are joined; all else stays as it came."""
+    """The reasoning details of a stream. Fragments of one text are joined; everything else is unchanged."""
 
     __slots__ = ("_details", "_opaque", "_texts", "field")
 
     def __init__(self, field: DetailsField) -> None:
         self.field = field
         self._details: list[dict[str, Any]] = []
-        self._texts: list[dict[str, list[str]]] = []  # of each detail, by field
+        self._texts: list[dict[str, list[str]]] = []  # for each detail: the pieces of its texts, by field
         self._opaque = False
 
     @property
     def opaque(self) -> bool:
-        """True if there is more than text, which has a place of its own."""
+        """True if there is more than text, which has a field of its own."""
         return self._opaque
 
     def add(self, detail: dict[str, Any]) -> None:
-        """The next detail, or the next fragment of the last one."""
+        """Add the next detail, or the next fragment of the last one."""
         self._opaque = self._opaque or bool(detail.get("signature") or detail.get("data"))
         texts = {name: detail[name] for name in _TEXTS if isinstance(detail.get(name), str)}
         last = self._details[-1] if self._details else None
@@ -133,7 +133,7 @@ class KeptDetails:
             self._texts.append({name: [text] for name, text in texts.items()})
 
     def whole(self) -> list[dict[str, Any]]:
-        """All details, each as one."""
+        """Return all details, each as one object."""
         return [
             {**detail, **{name: "".join(pieces) for name, pieces in texts.items()}}
             for detail, texts in zip(self._details, self._texts, strict=True)
@@ -141,7 +141,7 @@ class KeptDetails:
 
 
 class KeptAudio:
-    """The sound of an answer: data and transcript may come in pieces, other fields in any of them."""
+    """The sound of an answer: data and transcript may come in pieces, other fields in any of the pieces."""
 
     __slots__ = ("_fields", "_pieces")
 
@@ -150,7 +150,7 @@ class KeptAudio:
         self._pieces: dict[str, list[str]] = {}
 
     def add(self, audio: dict[str, Any]) -> None:
-        """The next piece, or all of it."""
+        """Add the next piece, or the whole sound."""
         for name, value in audio.items():
             if name in _PIECES and isinstance(value, str):
                 self._pieces.setdefault(name, []).append(value)

@@ -78,7 +78,8 @@ def _begins(value: Mapping[str, Any], before: Mapping[str, Any] | None) -> bool:
     choice = _first_choice(value)
     if not choice or before is None or "message" in choice:
         return bool(choice)
-    # no `[DONE]` between them; some servers give each chunk an id of its own, so that alone says little
+    # there is no `[DONE]` between them; some servers give each chunk an id of its own, so the id alone does
+    # not decide
     delta = choice.get("delta")
     return value.get("id") != before.get("id") and isinstance(delta, dict) and "role" in delta
 

@@ -1,8 +1,8 @@
 """The Chat Completions wire as structs, for both directions.
 
-Read side: everything is optional, null is the same as absent, unknown fields are skipped; what has
-another type than here goes through `decoding`. Write side: what has its default is left out.
-Counts are tokens, `created` is Unix seconds, log probabilities are natural logarithms.
+When read, everything is optional, null means absent, and unknown fields are skipped; a field of another type
+than here is read by `decoding`. When written, defaults are left out. Counts are tokens, `created` is Unix
+seconds, log probabilities are natural logarithms.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from openresponses_bridge.protocol.unknown import EXTRA, Extra
 
 
 class ChatFunction(Struct, omit_defaults=True, gc=False):
-    """A function call or a fragment of one. Some servers send `arguments` parsed already, or under the name
-    that another API has for them."""
+    """A function call or a fragment of one. Some servers send `arguments` as an object, or under another
+    API's name."""
 
     name: str | None = None
     arguments: str | dict[str, Any] | list[Any] | None = None
@@ -33,7 +33,7 @@ class ChatCustom(Struct, omit_defaults=True, gc=False):
 
 
 class ChatToolCall(Struct, omit_defaults=True, gc=False):
-    """A tool call: a fragment of one in a stream, a whole one (without `index`) in a message."""
+    """A tool call: in a stream, a fragment; in a message, a whole one (without `index`)."""
 
     index: int | None = None
     id: str | None = None
@@ -52,7 +52,7 @@ class ChatTopLogProb(Struct, omit_defaults=True, gc=False):
 
 
 class ChatLogProb(Struct, omit_defaults=True, gc=False):
-    """A sampled token; `bytes` are its UTF-8 bytes, null where they are the token's own."""
+    """A sampled token; `bytes` are its UTF-8 bytes, null if they are those of `token`."""
 
     token: str | None = None
     logprob: float | None = None
@@ -77,7 +77,7 @@ class ChatUrlCitation(Struct, omit_defaults=True, gc=False):
 
 
 class ChatAnnotation(Struct, omit_defaults=True, gc=False):
-    """A citation; OpenAI nests its facts, others put them beside `type`."""
+    """A citation; OpenAI nests its fields, others put them beside `type`."""
 
     type: str | None = None
     url_citation: ChatUrlCitation | None = None
@@ -129,8 +129,8 @@ class CompletionTokensDetails(Struct, omit_defaults=True, gc=False):
 
 
 class ChatUsage(Struct, omit_defaults=True, gc=False):
-    """Token counts, with DeepSeek's, Moonshot's and Perplexity's places for the details, and under the names
-    of other dialects, which gateways pass on; `estimated` is ours (see `Usage`)."""
+    """Token counts, also in the fields where DeepSeek, Moonshot and Perplexity put details, and under the
+    names of other dialects, which gateways pass on; `estimated` is ours (see `Usage`)."""
 
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
@@ -151,8 +151,8 @@ class ChatUsage(Struct, omit_defaults=True, gc=False):
 
 
 class ChatChoice(Struct, omit_defaults=True, gc=False):
-    """One of n answers: `delta` in a chunk, `message` in a completion, `text` in one of the API before Chat.
-    Some put `usage` here too."""
+    """One of n answers: `delta` in a chunk, `message` in a completion, `text` in a completion of the API
+    before Chat. Some servers also put `usage` here."""
 
     index: int | None = None
     delta: ChatDelta | None = None
@@ -165,7 +165,7 @@ class ChatChoice(Struct, omit_defaults=True, gc=False):
 
 
 class GroqExtras(Struct, omit_defaults=True, gc=False):
-    """Groq's envelope: the usage of a stream stands in its last chunk's."""
+    """Groq's envelope: the usage of a stream is in that of its last chunk."""
 
     usage: ChatUsage | None = None
     error: Any = None
@@ -182,7 +182,7 @@ class ChatOutput(Struct, omit_defaults=True, gc=False):
     web_search: list[Any] | None = None
     x_groq: GroqExtras | None = None
     base_resp: Any = None
-    """The status that MiniMax has in each answer, that of a failure too."""
+    """The status in every answer of MiniMax, also for a failure."""
 
 
 class ChatChunk(Struct, omit_defaults=True, gc=False, kw_only=True):
@@ -200,7 +200,7 @@ class ChatChunk(Struct, omit_defaults=True, gc=False, kw_only=True):
 
 
 class ChatMessage(Struct, omit_defaults=True, kw_only=True):
-    """A message of a request; `content` is text or a list of parts as they stand on the wire."""
+    """A message of a request; `content` is text or a list of parts in the form of the wire."""
 
     role: str
     content: str | list[dict[str, Any]] | UnsetType | None = UNSET
@@ -233,8 +233,8 @@ class ChatTool(Struct, tag="function", tag_field="type"):
 
 
 class ChatRequest(Struct, omit_defaults=True, kw_only=True):
-    """The body of a request. Null stands for "not given"; limits are tokens. `extra` are further fields of
-    the body, which override none of these."""
+    """The body of a request. None stands for "not given"; limits are in tokens. `extra` has further fields of
+    the body, which never replace these."""
 
     model: str
     messages: list[ChatMessage]

@@ -43,38 +43,38 @@ _TERMINAL = (ResponseCompleted, ResponseIncomplete, ResponseFailed)
 
 
 class Choices:
-    """One stream: `feed(choice, event)` takes the events of each machine, in any mixture.
+    """One stream: `feed(choice, event)` is called with the events of all machines, in any mixture.
 
-    Options are those of `Outbound`, but for `choice`. Usage is sent once, as the sum of what is known.
+    Options are those of `Outbound`, except `choice`. Usage is sent once, as the sum of what is known.
     """
 
     def __init__(self, n: int, *, id: str, created: int, **options: Unpack[ChoicesOptions]) -> None:
         self._outbounds = [Outbound(choice=choice, id=id, created=created, **options) for choice in range(n)]
-        # all choices begin before the first one goes on, in their order: OpenAI's SDK counts on it
+        # all choices begin, in order, before the first one continues, because OpenAI's SDK relies on it
         self._heads = [outbound.open() for outbound in self._outbounds]
         self._wants_usage = options.get("include_usage", False)
         self._usage: list[ChatUsage] = []
-        self._said: list[dict[str, Any]] = []  # of the usage, by the upstream
+        self._said: list[dict[str, Any]] = []  # the upstream's further fields of the usage
         self._errors: dict[int, ChatError] = {}
 
     @property
     def diagnostics(self) -> Diagnostics:
-        """All that was lost, of every choice."""
+        """All losses, of every choice."""
         found = Diagnostics()
         for outbound in self._outbounds:
             found.extend(outbound.diagnostics)
         return found
 
     def feed(self, choice: int, event: Event) -> list[Chunk]:
-        """The chunks that one event of one choice gives."""
+        """Return the chunks of one event of one choice."""
         if isinstance(event, _TERMINAL) and event.response.usage is not None:
             self._usage.append(usage_out(event.response.usage))
             self._said.append(said_of_usage(event.response))
         return self._forward(choice, self._outbounds[choice].feed(event))
 
     def close(self) -> list[Chunk]:
-        """Ends for choices that have none, the usage if it was asked for, an error if no choice has an
-        answer, then `[DONE]`."""
+        """Return the ends of choices that have none, the usage if it was asked for, an error if no choice has
+        an answer, and `[DONE]`."""
         chunks: list[Chunk] = []
         for choice, outbound in enumerate(self._outbounds):
             chunks += self._forward(choice, outbound.close()[:-1])
@@ -108,9 +108,9 @@ def completions(
     diagnostics: Diagnostics | None = None,
     **options: Unpack[OutboundOptions],
 ) -> ChatCompletion | ErrorBody:
-    """The body that answers a request for several choices without `stream`; an error body when all of them
-    failed or were cancelled. Arguments are those of `Choices`. Raises KeyError for a response that has not
-    ended."""
+    """Return the body that answers a request for several choices without `stream`; an error body if all of
+    them failed or were cancelled. Arguments are those of `Choices`. Raises KeyError for a response that has
+    not ended."""
     choices: list[AnswerChoice] = []
     said: Extra = UNSET
     errors: list[ChatError] = []

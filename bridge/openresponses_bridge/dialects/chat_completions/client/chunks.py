@@ -1,6 +1,6 @@
 """The structs of a Chat Completions stream as we send it, and their encoding.
 
-`types` has the structs for reading any server; these hold what a client may rely on, such as `finish_reason`
+`types` has the structs for reading any server; these have what a client may rely on, such as `finish_reason`
 on every choice, null until it is known.
 """
 
@@ -38,15 +38,15 @@ class ChatError(Extensible, frozen=True):
 
 
 def chat_error(error: ErrorPayload) -> ChatError:
-    """The error as clients of this API read it."""
+    """Return the error in the form for clients of this API."""
     return ChatError(
         error.type, error.code, error.message, error.param, extra=native_of(error, CHAT) or UNSET
     )
 
 
 class ChunkChoice(Extensible, frozen=True, gc=False):
-    """The addition to one of n answers; a dictionary has what clients of this API alone know. `error`: why
-    this one failed, where others go on; its finish reason is then `error`."""
+    """The addition to one of n answers; dictionaries have further fields that only clients of this API know.
+    `error` is the reason why this choice failed while others continue; its finish reason is then `error`."""
 
     index: int
     delta: ChatDelta | dict[str, Any]
@@ -56,8 +56,8 @@ class ChunkChoice(Extensible, frozen=True, gc=False):
 
 
 class StreamChunk(Extensible, frozen=True, gc=False):
-    """One chunk. `created` is Unix seconds. Where usage was asked for it is null on all but the last,
-    which has no choices. Where a choice or its error has `extra`, so has the chunk."""
+    """One chunk. `created` is in Unix seconds. If usage was asked for, it is null in all chunks but the last,
+    which has no choices. If a choice or its error has `extra`, so has the chunk."""
 
     id: str
     object: str
@@ -100,7 +100,7 @@ class AnswerMessage(Extensible, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class AnswerChoice(Extensible, frozen=True):
-    """One of n answers. `error`: why this one failed, with a message of what it had said."""
+    """One of n answers. `error` is the reason why it failed; its message is then the output so far."""
 
     index: int
     message: AnswerMessage
@@ -124,8 +124,8 @@ _encode = msgspec.json.Encoder().encode
 
 
 def encode(chunks: Iterable[Chunk]) -> bytes:
-    """Chunks → SSE frames, which here have data only. Half a surrogate pair goes out as an escape, as it
-    came."""
+    """Encode chunks as SSE frames, which have only data in this API. Half a surrogate pair is sent as an
+    escape, as it was received."""
     pieces: list[bytes] = []
     for chunk in chunks:
         try:

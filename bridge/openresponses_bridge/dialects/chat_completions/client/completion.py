@@ -1,4 +1,4 @@
-"""The answer that is not streamed: the stream it would have been, folded."""
+"""The answer that is not streamed: its chunks, folded."""
 
 from __future__ import annotations
 
@@ -37,9 +37,10 @@ _TEXTS = ("content", "refusal", "reasoning_content", "reasoning")
 def completion(
     response: Response, *, diagnostics: Diagnostics | None = None, **options: Unpack[CompletionOptions]
 ) -> ChatCompletion | ErrorBody:
-    """The body that answers a request without `stream`; an error body for a failed or cancelled
-    response. Options are those of `Outbound`. A call that was cut is left out, with a loss: whole
-    messages are run as they are. Raises KeyError for a response that has not ended."""
+    """Return the body that answers a request without `stream`; an error body for a failed or cancelled
+    response. Options are those of `Outbound`. A call that was cut off is left out, with a loss, since clients
+    run the calls of whole messages without checking them. Raises KeyError for a response that has not
+    ended."""
     outbound = Outbound(**options, include_usage=True)
     folding, error = folded(response, outbound)
     if error is not None:
@@ -50,7 +51,7 @@ def completion(
 
 
 def folded(response: Response, outbound: Outbound) -> tuple[Folding, ChatError | None]:
-    """The chunks of a finished response, folded into one choice, and the error that ended it."""
+    """Return the chunks of a finished response, folded into one choice, and the error that ended it."""
     folding = Folding()
     if any(map(is_cut_call, response.output)):
         outbound.diagnostics.loss("tool_calls", "a call that was cut is left out")
@@ -135,7 +136,7 @@ class Folding:
         return self._said or UNSET
 
     def choice(self, index: int, error: ChatError | None = None) -> AnswerChoice:
-        """The choice so far, which failed when there is an error."""
+        """Return the choice so far, which failed if there is an error."""
         texts: dict[str, Any] = {name: "".join(pieces) for name, pieces in self._texts.items()}
         message = AnswerMessage(
             role="assistant",

@@ -1,7 +1,7 @@
-"""Chat messages → input items.
+"""Converts Chat messages to input items.
 
-A call and its answer are joined by id, in the old form by the function's name; what is not joined is
-refused here, where its place in the client's own request is known (field case 45).
+A call and its answer are joined by id, in the old form by the function's name. Answers without a call are
+refused here, where their place in the client's own request is known (field case 45).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from openresponses_bridge.protocol import input_items as ii
 from openresponses_bridge.protocol.unknown import Extensible, UnknownItem, UnknownPart
 from openresponses_bridge.seal import Sealer
 
-_CACHE = "cache_control"  # OpenRouter's and others'
+_CACHE = "cache_control"  # of OpenRouter and others
 _DETAILS = ("low", "high", "auto", "original")
 
 
@@ -36,7 +36,7 @@ def _text(part: Fields) -> Any:
 
 
 def _image(part: Fields) -> Any:
-    # some clients put the address where OpenAI has an object
+    # some clients send the address instead of OpenAI's object
     given = part.either("image_url", dict, str)
     if given is None:
         raise invalid(part.at("image_url"), "is required")
@@ -84,14 +84,15 @@ ASKED: dict[str, _Reader] = {
 }
 INSTRUCTED: dict[str, _Reader] = {"text": _text}
 ANSWERED: dict[str, _Reader] = {"text": _output_text, "refusal": _refusal}
-# what a tool may bring back; images are more than Chat's document allows, and clients send them
+# the contents of a tool's answer; images exceed Chat's documentation, but clients send them
 BROUGHT: dict[str, _Reader] = {"text": _text, "image_url": _image, "file": _file, "video_url": _video}
 
 
 def content_of(
     message: Fields, readers: dict[str, _Reader], item: int, carried: CarriedFields
 ) -> str | list[Any] | None:
-    """Text as it is, or parts; None when the message has no content. `item` is its index in the input."""
+    """Return a text unchanged, or parts; None if the message has no content. `item` is its index in the
+    input."""
     given = message.either("content", str, list)
     if not isinstance(given, list):
         return given  # type: ignore[no-any-return]
@@ -106,7 +107,8 @@ def content_of(
 
 
 def _citation(given: Any, text: str) -> ct.UrlCitation | None:
-    """The citation of a web address, its facts within it or beside its type; None for any other."""
+    """Return the citation of a web address, whose fields are nested or beside its type; None for any other
+    citation."""
     inner = given.get("url_citation", given) if isinstance(given, dict) else None
     if not isinstance(inner, dict) or given.get("type") != "url_citation":
         return None
@@ -124,7 +126,8 @@ _ORIGINAL = "original"
 
 
 def _carry_part(part: Fields, at: tuple[int, int], made: Any, carried: CarriedFields) -> Any:
-    """Keep what only a server of this API reads in a part; the part, with its cache breakpoint."""
+    """Keep the fields of a part that only servers of this API read. Returns the part, with its cache
+    breakpoint."""
     given = {name: each for name in _NATIVE_OF_PARTS if (each := part.raw(name)) is not None}
     if getattr(made, "detail", None) == _ORIGINAL:
         given["image_url"] = {"detail": _ORIGINAL}
@@ -140,22 +143,22 @@ def _carry_part(part: Fields, at: tuple[int, int], made: Any, carried: CarriedFi
 
 
 class MessageReader:
-    """Takes messages in order; `items` is the input, `carried` what only servers of this API read of it, and
-    `needed` what others refuse. Calls without answers are left to the upstream's
-    dialect, whose option says what becomes of them."""
+    """Reads messages in order. `items` is the input, `carried` what only servers of this API read of it, and
+    `needed` what other upstreams refuse. Calls without answers are left to the upstream's dialect, whose
+    option decides about them."""
 
     def __init__(self, diagnostics: Diagnostics, sealer: Sealer) -> None:
         self._diagnostics = diagnostics
         self._sealer = sealer
-        self._expected: dict[str, list[type[Any]]] = {}  # id → kinds of its outputs
-        self._legacy: dict[str, list[str]] = {}  # function's name → ids made for its calls
+        self._expected: dict[str, list[type[Any]]] = {}  # id → the types of its expected outputs
+        self._legacy: dict[str, list[str]] = {}  # function's name → ids that were made for its calls
         self._count = 0
         self.items: list[Any] = []
         self.carried = CarriedFields()
         self.needed: dict[str, str] = {}
 
     def message(self, message: Fields) -> None:
-        """The next message. Raises InvalidRequestError with its place."""
+        """Read the next message. Raises InvalidRequestError with its place."""
         role = message.need("role", str)
         reader = _ROLES.get(role)
         if reader is None:
@@ -166,10 +169,10 @@ class MessageReader:
             self._carry_name(before, name)
 
     def _carry_name(self, begun: int, name: str) -> None:
-        """Keep the name of who speaks in a message, whose items begin there."""
+        """Keep the name of the author of a message, whose first item is at `begun`."""
         for at, item in enumerate(self.items[begun:], begun):
             if isinstance(item, ii.FunctionCallOutputParam | ii.CustomToolCallOutputParam):
-                return  # it is the tool's
+                return  # the name is the tool's
             if not isinstance(item, ii.ReasoningParam):
                 self.carried.messages[at] = {"name": name}
                 return
@@ -196,7 +199,7 @@ class MessageReader:
             said = [ct.OutputTextParam(content)] if isinstance(content, str) and content else content
             content = [*(said or []), ct.RefusalContent(refusal)]
         content = self._cited(message, content)
-        if content:  # an answer may have none, and clients send it back
+        if content:  # an answer may have none, and clients send it back like that
             self.items.append(ii.MessageParam("assistant", content))
         self._spoken(message)
         for call in message.each("tool_calls"):
@@ -206,8 +209,8 @@ class MessageReader:
             self._legacy_call(function)
 
     def _cited(self, message: Fields, content: str | list[Any] | None) -> str | list[Any] | None:
-        """The content with the citations of web addresses in it. They count in all of the text, so that there
-        has to be one text; others are losses."""
+        """Return the content with the citations of web addresses in it. Their indexes count in the whole
+        text, so they need a single text; others are losses."""
         given = message.raw("annotations")
         if not given:
             return content
@@ -224,14 +227,14 @@ class MessageReader:
         return [replace(part, annotations=cited) if part is texts[0] else part for part in parts]
 
     def _spoken(self, message: Fields) -> None:
-        """The sound of an earlier answer, which its server knows by an id."""
+        """Keep the sound of an earlier answer, which its server knows by an id."""
         audio = message.get("audio", dict)
         if audio:
             self.needed[message.at("audio")] = "the server that made this sound alone knows it"
             self.items.append(UnknownItem({"type": AUDIO, "audio": audio}))
 
     def _reasoning(self, message: Fields) -> None:
-        """Read reasoning, which goes by several names; under more than one it is the same text."""
+        """Read reasoning, which has several names; under more than one it is the same text."""
         texts = [message.get(name, str) for name in ("reasoning_content", "reasoning", "reasoning_text")]
         text = next(filter(None, texts), None)
         given = {name: [each.whole() for each in message.each(name)] for name in get_args(DetailsField)}
@@ -244,7 +247,7 @@ class MessageReader:
         self._extra_content(message, None)
 
     def _extra_content(self, of: Fields, call_id: str | None) -> None:
-        """Keep the extra content of a message or a call that Google wants back."""
+        """Keep the extra content of a message or a call, which Google requires back."""
         extra = of.get("extra_content", dict)
         if extra:
             kept = seal_carried(self._sealer, Carried(extra=extra, call_id=call_id))

@@ -1,7 +1,7 @@
-"""OpenResponses events → Chat Completions chunks.
+"""Converts OpenResponses events to Chat Completions chunks.
 
-One answer is one message there: texts of several messages follow each other in `content`, all calls
-stand beside them. What has no place in it is a loss, reported in the diagnostics.
+One answer is one message in Chat: texts of several messages follow each other in `content`, and all calls are
+beside them. What can't be expressed is a loss, reported in the diagnostics.
 """
 
 from __future__ import annotations
@@ -80,22 +80,22 @@ from openresponses_bridge.protocol.unknown import UnknownEvent, UnknownItem
 from openresponses_bridge.protocol.usage import Usage
 from openresponses_bridge.seal import Sealer
 
-# A client gets tool calls with dense indexes, id and name first, then fragments; it has one field for
+# A client gets tool calls with consecutive indexes, id and name first, then fragments. It has one field for
 # reasoning, or none.
 
 AnyCall = FunctionCall | CustomToolCall
 
 
 class _OpenCall(NamedTuple):
-    """A call that was begun: its index there, and what its fragments are."""
+    """A call that has begun: its index in the answer, and the kind of its fragments."""
 
     at: int
     form: Literal["function", "custom", "wrapped"]
 
 
 class OutgoingCalls:
-    """The calls of one answer as Chat's fragments. `custom`: free-text calls leave as Chat's `custom` calls,
-    or as functions with the argument `{"input": "…"}` for clients that know functions only."""
+    """The calls of one answer as Chat's fragments. With `custom`, free-text calls become Chat's `custom`
+    calls; otherwise functions with the argument `{"input": "…"}`, for clients that know only functions."""
 
     __slots__ = ("_custom", "_known", "whole")
 
@@ -103,13 +103,13 @@ class OutgoingCalls:
         self._custom = custom
         self._known: dict[int, _OpenCall] = {}
         self.whole = 0
-        """How many were complete."""
+        """The number of complete calls."""
 
     def __len__(self) -> int:
         return len(self._known)
 
     def begin(self, output_index: int, item: AnyCall) -> ChatToolCall:
-        """Id and name."""
+        """Return the fragment with the id and name of a call."""
         index = len(self._known)
         if isinstance(item, FunctionCall):
             self._known[output_index] = _OpenCall(index, "function")
@@ -122,7 +122,7 @@ class OutgoingCalls:
         return ChatToolCall(index, item.call_id, "function", ChatFunction(item.name, ""))
 
     def append(self, output_index: int, delta: str) -> ChatToolCall | None:
-        """The next fragment; None for a call nobody announced."""
+        """Return the next fragment; None for a call that was not announced."""
         known = self._known.get(output_index)
         if known is None:
             return None
@@ -133,8 +133,8 @@ class OutgoingCalls:
         return ChatToolCall(known.at, function=ChatFunction(None, delta))
 
     def end(self, output_index: int, item: AnyCall) -> ChatToolCall | None:
-        """End an item; returns the fragment that is still missing. A call that was cut is not closed, since
-        it must not look whole (field case 25)."""
+        """End an item. Returns the fragment that is still missing. A call that was cut off is not closed,
+        since it must not look complete (field case 25)."""
         known = self._known.get(output_index)
         if known is None or item.status == "incomplete":
             return None
@@ -145,15 +145,15 @@ class OutgoingCalls:
 
 
 class OutgoingReasoning:
-    """Reasoning and summaries, both in the reasoning field. Of an item that has both, the form that comes
-    first is sent."""
+    """Reasoning and summaries, both in the reasoning field. If an item has both, the form that comes first is
+    sent."""
 
     __slots__ = ("_diagnostics", "_field", "_shown", "_summary")
 
     def __init__(self, field: ReasoningField, diagnostics: Diagnostics) -> None:
         self._field = field
         self._diagnostics = diagnostics
-        self._shown = (-1, "")  # the item, and the form of it that is sent
+        self._shown = (-1, "")  # the item, and its form that is sent
         self._summary: tuple[int, int] | None = None
 
     def raw(self, event: ev.ReasoningDelta | ev.ReasoningTextDelta) -> ChatDelta | None:
@@ -163,7 +163,7 @@ class OutgoingReasoning:
         return self._delta(event.delta)
 
     def summary(self, event: ev.ReasoningSummaryTextDelta) -> ChatDelta | None:
-        """Separate the parts of summaries by a blank line."""
+        """Return a summary's delta, with a blank line between parts."""
         if not self._is_sent(event.output_index, "summary"):
             self._diagnostics.loss("reasoning.summary", "left out beside the reasoning itself")
             return None
@@ -189,7 +189,7 @@ class OutgoingReasoning:
 
 
 FAILED_CHOICE = "error"
-"""The finish reason of a choice that failed where others go on."""
+"""The finish reason of a choice that failed while others continue."""
 
 _INCOMPLETE = {"max_output_tokens": "length", "content_filter": "content_filter"}
 _FAILED = failure("server_error", "the response failed")
@@ -198,8 +198,8 @@ _FAILED = failure("server_error", "the response failed")
 def finish_reason(
     response: Response, calls: int, diagnostics: Diagnostics, called: str = "tool_calls"
 ) -> tuple[str | None, ErrorPayload | None]:
-    """Return (finish_reason, None), or the error that stands for it. `calls`: how many were complete;
-    `called`: the reason that says so."""
+    """Return (finish_reason, None), or the error instead of it. `calls` is the number of complete calls;
+    `called` is the finish reason for them."""
     if response.status == "failed":
         error = response.error
         said = _FAILED if error is None else failure(error.code, error.message)
@@ -211,14 +211,14 @@ def finish_reason(
         return None, CANCELLED
     own = object_in(native_of(response, CHAT), CHOICE).get(FINISH_REASON)
     if isinstance(own, str) and outcome(own)[0] == reason:
-        return own, None  # a word of the upstream's own, which speaks this API too
+        return own, None  # the own word of an upstream that also speaks this API
     if reason not in _INCOMPLETE:
         diagnostics.loss("finish_reason", f"incomplete for {reason[:64] or 'no reason'}, reported as length")
     return _INCOMPLETE.get(reason, "length"), None
 
 
 def usage_out(usage: Usage) -> ChatUsage:
-    """Token counts in Chat's names."""
+    """Return token counts in Chat's names."""
     return ChatUsage(
         usage.input_tokens,
         usage.output_tokens,
@@ -230,7 +230,7 @@ def usage_out(usage: Usage) -> ChatUsage:
 
 
 def summed(usages: Iterable[ChatUsage]) -> ChatUsage:
-    """The cost of several choices: the prompt was paid for each."""
+    """Return the usage of several choices: the prompt was paid for each."""
     sums = [0, 0, 0, 0, 0, 0]
     estimated = False
     for usage in usages:
@@ -257,14 +257,14 @@ def summed(usages: Iterable[ChatUsage]) -> ChatUsage:
 
 
 def said_of_usage(response: Response) -> dict[str, Any]:
-    """Return the further fields of the usage from an upstream of this dialect; of several answers in one it
-    said that of the last."""
+    """Return the further fields of the usage from an upstream of this dialect. If a response has several
+    answers, they are of the last one."""
     of_many = response.usage is not None and response.usage.rounds
     return {} if of_many else object_in(native_of(response, CHAT), USAGE)
 
 
 def with_said(usage: ChatUsage, *said: Mapping[str, Any]) -> ChatUsage | dict[str, Any]:
-    """The counts with what upstreams said of them besides, counts added up."""
+    """Return the counts with the upstreams' further fields of them; those that are counts are added up."""
     if not any(said):
         return usage
     whole: dict[str, Any] = msgspec.to_builtins(usage)
@@ -286,7 +286,7 @@ def _add(whole: dict[str, Any], said: Mapping[str, Any], known: Mapping[str, set
 
 
 def logprobs_out(tokens: list[LogProb]) -> ChatLogProbs:
-    """Log probabilities of new tokens of the content."""
+    """Return log probabilities of new tokens of the content."""
     return ChatLogProbs(
         [
             ChatLogProb(
@@ -307,12 +307,12 @@ _NOBODY = ToolIdentityMap()
 class Outbound:
     """One choice of one answer.
 
-    `choice` is its number, `id` and `created` (Unix seconds) are shared by all of an answer's choices
-    and else come from the response. `include_usage` asks for the usage chunk. `reasoning_field` is
-    where reasoning goes. `text_after_tool_call="drop"` ends the text where a tool call begins, for
-    clients that can't take more. `custom_tools` is how free-text calls leave. `legacy_functions` gives the
-    first call as `function_call`, for clients that sent `functions`: they have no place for another one.
-    `sealer` opens what an upstream of this dialect wants back; without it that is a loss.
+    `choice` is its number; `id` and `created` (Unix seconds) are shared by all of an answer's choices, and by
+    default those of the response. `include_usage` asks for the usage chunk. `reasoning_field` is the field
+    for reasoning. `text_after_tool_call="drop"` ends the text where a tool call begins, for clients that
+    accept no more. `custom_tools` is the form of free-text calls. `legacy_functions` sends the first call as
+    `function_call`, for clients that sent `functions`; they can't have a second one. `sealer` opens data that
+    an upstream of this dialect wants back; without it they are losses.
     """
 
     def __init__(
@@ -330,7 +330,7 @@ class Outbound:
         sealer: Sealer | None = None,
     ) -> None:
         self._sealer = sealer
-        self._extra: dict[str, Any] | None = None  # of the call that comes next
+        self._extra: dict[str, Any] | None = None  # of the next call
         self.diagnostics = Diagnostics()
         self._choice = choice
         self._id = id or ""
@@ -349,21 +349,21 @@ class Outbound:
         self._cited: set[str] = set()
         self._length = 0  # of the content so far, in code points
         self._starts: dict[tuple[int, int], int] = {}
-        self._said: dict[str, Any] = {}  # by an upstream of this dialect, of the whole answer
-        self._heard = False  # its sound came in pieces
+        self._said: dict[str, Any] = {}  # of the whole answer, from an upstream of this dialect
+        self._heard = False  # True if its sound came in pieces
 
     def feed(self, event: Event) -> list[Chunk]:
-        """The chunks of one event; none for events that repeat others."""
+        """Return the chunks of one event; none for events that repeat others."""
         handler = _HANDLERS.get(type(event))
         return [] if handler is None or self._ended else handler(self, event)
 
     def close(self) -> list[Chunk]:
-        """`[DONE]`, behind an error when the response had not ended."""
+        """Return `[DONE]`, after an error if the response had not ended."""
         error = self._error or failure(CUT, "the response ended before it was complete")
         return [*([] if self._ended else self._fail(error)), DONE]
 
     def open(self) -> StreamChunk:
-        """The role alone, for an answer whose choices begin together."""
+        """Return the chunk with the role only, for an answer whose choices begin together."""
         self._begun = True
         return self._chunk(ChatDelta("assistant"))
 
@@ -372,7 +372,7 @@ class Outbound:
         return replace(self._chunk(ChatDelta()), choices=[], usage=usage, extra=self._said or UNSET)
 
     def fail_alone(self, error: ChatError) -> StreamChunk:
-        """The end of this choice in an answer whose other choices go on."""
+        """Return the end of this choice in an answer whose other choices continue."""
         chunk = self._chunk(ChatDelta(), FAILED_CHOICE)
         return replace(
             chunk, choices=[replace(chunk.choices[0], error=error)], extra={} if error.extra else UNSET
@@ -385,13 +385,13 @@ class Outbound:
         return StreamChunk(self._id, CHUNK, self._created or 0, self._model, [choice], self._usage)
 
     def _content(self, delta: ChatDelta, logprobs: ChatLogProbs | None = None) -> list[Chunk]:
-        """A piece of the answer, behind the role when it is the first one."""
+        """Return the chunks of a piece of the answer, after the role if it is the first one."""
         chunk = self._chunk(delta, None, logprobs)
         return [chunk] if self._begun else [*self._begin(delta), chunk]
 
     def _begin(self, first: ChatDelta) -> list[Chunk]:
         self._begun = True
-        # an answer that begins with a call may have no text at all
+        # an answer that begins with a call may have no text
         silent = first.tool_calls or first.function_call or first.audio
         head = self._chunk(ChatDelta("assistant", None if silent else ""))
         return [replace(head, extra=self._said) if self._said else head]
@@ -416,7 +416,7 @@ class Outbound:
         if not isinstance(cited, UrlCitation):
             self.diagnostics.loss(f"annotation.{cited.type if cited else None}", "has no form in a chunk")
             return []
-        # indexes count in the whole content there
+        # in Chat, indexes count in the whole content
         start = self._starts.get((event.output_index, event.content_index), self._length)
         self._cited.add(cited.url)
         there = ChatUrlCitation(cited.url, cited.title, start + cited.start_index, start + cited.end_index)
@@ -489,14 +489,14 @@ class Outbound:
         return []
 
     def _other(self, output_index: int, item: it.Item) -> list[Chunk]:
-        """A shell or patch call is a function call to a client of Chat; the rest has no form there."""
+        """Send a shell or patch call as a function call. All other items can't be expressed."""
         image = _image_of(item)
         if image is not None:
             return self._content(ChatDelta(images=[image]))
         if isinstance(item, UnknownItem) and item.type == AUDIO:
             return [] if self._heard else self._content(ChatDelta(audio=object_in(item.raw, "audio")))
         if (found := searched(item)) is not None:
-            self._found += found.sources  # which the citations show
+            self._found += found.sources  # the citations show them
             return []
         view = call_view(item, _NOBODY)
         if view is None or getattr(item, "status", None) == "incomplete":
@@ -510,7 +510,7 @@ class Outbound:
 
     def _on_unknown(self, event: UnknownEvent) -> list[Chunk]:
         if SEARCH_CALL in event.type:
-            return []  # its progress
+            return []  # of the call's progress
         if event.type == AUDIO_DELTA:
             self._heard = True
             return self._content(ChatDelta(audio=object_in(event.raw, "audio")))
@@ -532,7 +532,7 @@ class Outbound:
             self._created = response.created_at
 
     def _on_error(self, event: ev.ErrorEvent) -> list[Chunk]:
-        """`response.failed` follows, has the usage, and ends the answer."""
+        """Ignore the error, since `response.failed` follows, has the usage, and ends the answer."""
         self._error = event.payload
         return []
 
@@ -562,7 +562,7 @@ class Outbound:
         ]
 
     def _finished(self, chunk: StreamChunk, response: Response) -> StreamChunk:
-        """The chunk that ends a choice, with what the upstream says of it besides."""
+        """Return the chunk that ends a choice, with the upstream's further fields."""
         if not response.native:
             return replace(chunk, extra=self._said or UNSET)
         native = native_of(response, CHAT)
@@ -577,7 +577,7 @@ class Outbound:
         return replace(chunk, choices=[replace(choice, extra=said)], extra=self._said)
 
     def _paid(self, response: Response) -> list[Chunk]:
-        """The usage, where it was asked for."""
+        """Return the chunk with the usage, if it was asked for."""
         if not self._include_usage or response.usage is None:
             return []
         usage = usage_out(response.usage)
@@ -607,7 +607,7 @@ _HANDLERS: Final[dict[type[Any], Callable[[Outbound, Any], list[Chunk]]]] = {
 
 
 def _image_of(item: it.Item) -> dict[str, Any] | None:
-    """The image that such an item has, as a data URL (RFC 2397); None for any other item."""
+    """Return the image in an item, as a data URL (RFC 2397); None for any other item."""
     if not isinstance(item, UnknownItem) or item.type.removeprefix("openai:") != "image_generation_call":
         return None
     result, kind = item.raw.get("result"), item.raw.get("output_format") or "png"

@@ -1,4 +1,4 @@
-"""A Chat Completions request → a request of ours, with a report of what that can't say."""
+"""Converts a Chat Completions request to one of ours, and reports what that can't express."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MOST_ALLOWED = 128
 
 
 def tools_of(body: Fields) -> list[Any] | None:
-    """`tools`, the older `functions`, and web search; None when nothing is offered."""
+    """Return `tools`, the older `functions`, and web search; None if nothing is offered."""
     found = [_tool(tool) for tool in body.each("tools")]
     found += [_function(function) for function in body.each("functions")]
     search = body.maybe_inner("web_search_options")
@@ -37,7 +37,7 @@ _PLACE: Final = ("city", "country", "region", "timezone")
 
 
 def _search(search: Fields) -> UnknownTool:
-    """The search as Responses has it: there the place of the user is not nested."""
+    """Return the search in the form of Responses, where the user's place is not nested."""
     place = search.maybe_inner("user_location")
     within = None if place is None else place.maybe_inner("approximate")
     search.get("search_context_size", str)
@@ -60,13 +60,13 @@ def _tool(tool: Fields) -> Any:
 
 
 def _declared(tool: Fields, kind: str) -> Fields:
-    """The object with the name of a tool or of a choice: the one within, or the tool itself in the flat form
-    of Responses."""
+    """Return the object with the name of a tool or of a choice: the nested one, or the tool itself in the
+    flat form of Responses."""
     return tool if "name" in tool and kind not in tool else tool.inner(kind)
 
 
 def _function(function: Fields) -> tl.FunctionToolParam:
-    # absent means false here, and true in the Responses API
+    # if absent, false in this API and true in the Responses API
     return tl.FunctionToolParam(
         _name(function),
         function.get("description", str) or UNSET,
@@ -93,7 +93,7 @@ def _name(tool: Fields) -> str:
 
 
 def choice_of(body: Fields) -> Any:
-    """The ToolChoice of `tool_choice`, or of the older `function_call`; None when there is neither."""
+    """Return the ToolChoice of `tool_choice`, or of the older `function_call`; None if there is neither."""
     if "tool_choice" not in body:
         return _legacy_choice(body)
     given = body.either("tool_choice", str, dict)
@@ -136,7 +136,7 @@ def _allowed(allowed: Fields) -> tl.AllowedToolChoice:
 
 
 def text_of(body: Fields) -> rq.TextParam | None:
-    """`response_format` and `verbosity`."""
+    """Return the text options of `response_format` and `verbosity`."""
     given = body.maybe_inner("response_format")
     verbosity: Any = body.one_of("verbosity", ("low", "medium", "high"))
     if given is None and verbosity is None:
@@ -179,9 +179,9 @@ _SAME = {
 
 
 class AnswerOptions(Struct, frozen=True):
-    """The client's options for the form of the answer: `n` choices, the usage chunk, calls as the older
-    `function_call`. `input_param` is the field with the conversation: `messages`, or `input` in a request
-    with the body of Responses."""
+    """The client's options for the form of the answer: `n` choices, the usage chunk, calls in the form of the
+    older `function_call`. `input_param` is the field with the conversation: `messages`, or `input` in a
+    request with the body of Responses."""
 
     n: int = 1
     include_usage: bool = False
@@ -190,7 +190,8 @@ class AnswerOptions(Struct, frozen=True):
 
 
 def answer_options(body: bytes | str | Mapping[str, Any]) -> AnswerOptions:
-    """Read beside `from_chat`. Raises InvalidRequestError with `param`."""
+    """Return the options in a request, which `from_chat` does not read. Raises InvalidRequestError with
+    `param`."""
     fields = body_of(body)
     n = fields.get("n", int)
     if n is not None and not 1 <= n <= _MOST_CHOICES:
@@ -209,9 +210,9 @@ def _is_legacy(fields: Fields) -> bool:
 def from_chat(
     body: bytes | str | Mapping[str, Any], sealer: Sealer | None = None
 ) -> tuple[rq.CreateResponse, Diagnostics]:
-    """Translate a request: return (request, what was lost on the way). `n` and the form of the answer are
-    `answer_options`'s. `sealer` seals what only an upstream of this dialect can read. A body with `input` and
-    no `messages`, as Cursor sends it, is read as one of Responses.
+    """Translate a request. Returns (request, losses). `answer_options` reads `n` and the form of the answer.
+    `sealer` seals what only an upstream of this dialect can read. A body with `input` and no `messages`, as
+    Cursor sends it, is read as one of Responses.
 
     Raises InvalidRequestError with `param`, as `messages[0].content[1].image_url`: malformed fields,
     and answers without a call (`unpaired_tool_call`).
@@ -229,7 +230,7 @@ def from_chat(
     same: dict[str, Any] = {name: fields.get(name, kind) for name, kind in _SAME.items()}
     logprobs, top = _logprobs(fields)
     if _is_legacy(fields):
-        same["parallel_tool_calls"] = False  # a message has a place for one `function_call`
+        same["parallel_tool_calls"] = False  # a message can have only one `function_call`
     request = rq.CreateResponse(
         model=fields.need("model", str),
         input=reader.items,
@@ -269,7 +270,7 @@ def from_chat(
 
 
 _ELSEWHERE: Final = (f"content.{BREAKPOINT}", "content.image_url")
-"""Fields of parts that other APIs have too: what becomes of them is said of the parts."""
+"""Fields of parts that other APIs have too; they are reported with the parts."""
 _ONLY_CHAT: Final = (
     "max_completion_tokens",
     "max_tokens",
@@ -292,8 +293,8 @@ def _has_responses_body(fields: Fields) -> bool:
 
 
 def _from_responses(fields: Fields, diagnostics: Diagnostics) -> rq.CreateResponse:
-    """A body of Responses, in which fields that only Chat Completions has count where the other form of them
-    is absent."""
+    """Return a body of Responses as a request. Fields that only Chat Completions has count if their other
+    form is absent."""
     fields.need("model", str)
     body = fields.whole()
     chat = Fields({name: body.pop(name) for name in _ONLY_CHAT if name in body})
@@ -339,7 +340,7 @@ def _limit(fields: Fields) -> int | None:
 
 def _reasoning(fields: Fields) -> rq.ReasoningOptions | None:
     effort = fields.get("reasoning_effort", str)
-    given = fields.maybe_inner("reasoning")  # OpenRouter's
+    given = fields.maybe_inner("reasoning")  # of OpenRouter
     if given is not None:
         effort = effort or given.get("effort", str)
     return None if effort is None else rq.ReasoningOptions(effort)
@@ -369,8 +370,8 @@ def _biases(fields: Fields) -> dict[str, float] | None:
 
 
 def _for_its_upstream(fields: Fields) -> list[rq.ForeignFields] | UnsetType:
-    """Return the fields that the client wants its upstream to keep, unchanged; this server keeps none of
-    it."""
+    """Return the unchanged fields by which the client asks its upstream to keep the answer; this server keeps
+    nothing for them."""
     given = {name: fields.raw(name) for name in ("store", "metadata") if name in fields}
     return [rq.ForeignFields((), given)] if given else UNSET
 

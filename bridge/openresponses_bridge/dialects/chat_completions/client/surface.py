@@ -53,7 +53,7 @@ def _form(asked: AnswerOptions, context: FormContext) -> AnswerForm:
         return OutboundForm(
             outbound, Encoding(encode), lambda response: _body(completion(response, **options))
         )
-    first = context.so_far()  # choices have one id and one time
+    first = context.so_far()  # all choices have one id and one time
     answer_id, created = "chatcmpl-" + first.id.removeprefix("resp_"), first.created_at
     choices = Choices(asked.n, id=answer_id, created=created, include_usage=asked.include_usage, **options)
 
@@ -95,7 +95,7 @@ SURFACE: Final = Surface(
             ),
         ),
     ),
-    keys=(KeyPlace("authorization", "Bearer "), KeyPlace("api-key")),  # the second is Azure's
+    keys=(KeyPlace("authorization", "Bearer "), KeyPlace("api-key")),  # the second is of Azure
     read=_read,
     error=lambda error: protocol_error(error, "chat"),
 )

@@ -1,11 +1,11 @@
-"""Bytes → chunks. Before this stands `FrameTemplate`, for a chunk like the one before it.
+"""Decodes bytes to chunks. Before this, `FrameTemplate` handles chunks that are like the one before.
 
-Strict: a chunk from the middle of a stream, a piece of text, of reasoning or of one call, and nothing else.
-Nearly every chunk is one, and decoding it is all the checking that it needs.
+Strict: a chunk from the middle of a stream, with a piece of text, of reasoning or of one call, and nothing
+else. Nearly every chunk is one, and needs no check besides its decoding.
 
-Lenient: all else → `ChatOutput`, whatever a chunk or a completion may hold. What msgspec refuses of it is
-read field by field, keeping what can be read: numbers as strings, null among list elements, half a surrogate
-pair, a field of another type. What can't be read is left out, with a diagnostic.
+Lenient: all others, as `ChatOutput`, with everything that a chunk or a completion may contain. What msgspec
+refuses is read field by field, keeping what can be read: numbers as strings, null among list elements, half a
+surrogate pair, a field of another type. What can't be read is left out, with a diagnostic.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from openresponses_bridge.protocol.usage import Usage
 S = TypeVar("S", bound=Struct)
 
 
-# Each names every field of the struct that it is a strict reading of: one that is left out here would be
-# skipped unread where it stands beside text.
+# Each struct has every field of the struct that it is a strict reading of: a field that was missing here
+# would be skipped unread beside text.
 class StrictDelta(Struct, gc=False):
-    """The fields that such a chunk may have; all else that an inbound reads is absent or null."""
+    """The fields that such a chunk may have; all others that an inbound reads are absent or null."""
 
     role: str | None = None
     content: str | None = None
@@ -57,7 +57,7 @@ class StrictDelta(Struct, gc=False):
 
 
 class StrictChoice(Struct, gc=False):
-    """A choice that goes on."""
+    """A choice that continues."""
 
     delta: StrictDelta
     index: int = 0
@@ -70,13 +70,13 @@ class StrictChoice(Struct, gc=False):
 
 
 class StrictStatus(Struct, gc=False):
-    """MiniMax's status of an answer that goes on well."""
+    """MiniMax's status of an answer without a failure."""
 
     status_code: Literal[0] = 0
 
 
 class StrictChunk(Struct, gc=False):
-    """A chunk with that choice alone, and with the counts so far where a server sends them each time."""
+    """A chunk with only that choice, and with the counts so far if a server sends them each time."""
 
     choices: tuple[StrictChoice]
     usage: ChatUsage | None = None
@@ -94,18 +94,19 @@ UNDECODABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 def content_of(data: bytes) -> str | None:
-    """The text of a chunk that is decoded strictly. Raises one of UNDECODABLE for any other chunk."""
+    """Return the text of a chunk that is decoded strictly. Raises one of UNDECODABLE for any other chunk."""
     return decode_strict(data).choices[0].delta.content
 
 
 def arguments_of(data: bytes) -> object:
-    """The arguments of such a chunk's fragment, None where it has none. Raises as `content_of` does."""
+    """Return the arguments of such a chunk's fragment; None if it has none. Raises as `content_of` does."""
     calls = decode_strict(data).choices[0].delta.tool_calls
     return None if calls is None or calls[0].function is None else calls[0].function.arguments
 
 
 class _Field(NamedTuple):
-    """The types a field may have as they are, the struct it may hold, and the type of its elements."""
+    """The types that a field may have unchanged, the struct that it may have, and the type of its
+    elements."""
 
     kinds: frozenset[Any]
     struct: type[Struct] | None
@@ -114,7 +115,7 @@ class _Field(NamedTuple):
 
 _FIELDS: dict[type[Struct], dict[str, _Field]] = {}
 
-# (what came, what was meant) → the value it stands for; raises ValueError when it stands for none
+# (received type, expected type) → the converted value; raises ValueError if there is none
 _CONVERSIONS: dict[tuple[type, type], Callable[[Any], Any]] = {
     (str, int): int,
     (str, float): float,
@@ -126,7 +127,7 @@ _CONVERSIONS: dict[tuple[type, type], Callable[[Any], Any]] = {
 
 
 def read_lenient(struct: type[S], value: dict[str, Any], diagnostics: Diagnostics, where: str = "chunk") -> S:
-    """`struct` out of `value`, with whatever of it can be read."""
+    """Return `value` as a `struct`, with everything that can be read of it."""
     known: dict[str, Any] = {}
     for name, field in _fields(struct).items():
         raw = value.get(name)
@@ -209,7 +210,7 @@ _NO_COMPLETION_DETAILS = CompletionTokensDetails()
 
 
 def usage_of(usage: ChatUsage, diagnostics: Diagnostics) -> Usage:
-    """Counts in the schema's names; what is missing is 0."""
+    """Return counts in the schema's names; missing ones are 0."""
     details = usage.prompt_tokens_details or usage.input_tokens_details
     prompt = details or _NO_PROMPT_DETAILS
     completion = usage.completion_tokens_details or usage.output_tokens_details or _NO_COMPLETION_DETAILS
@@ -229,10 +230,10 @@ def usage_of(usage: ChatUsage, diagnostics: Diagnostics) -> Usage:
     total = usage.total_tokens
     if not sent:
         sent = usage.input_tokens or 0
-        if details is None and sent:  # Anthropic's, which counts cached input beside it
+        if details is None and sent:  # Anthropic's, which counts cached input separately
             sent += (usage.cache_read_input_tokens or 0) + (usage.cache_creation_input_tokens or 0)
     if reasoning and total == sent + made + reasoning:
-        # xAI counts reasoning beside the completion, the schema within the output
+        # xAI counts reasoning separately, the schema within the output
         diagnostics.repair("usage.completion_tokens", "did not include the reasoning tokens, added")
         made += reasoning
     return Usage.of(
@@ -247,7 +248,8 @@ def usage_of(usage: ChatUsage, diagnostics: Diagnostics) -> Usage:
 
 
 def logprobs_of(tokens: list[ChatLogProb], diagnostics: Diagnostics) -> list[LogProb]:
-    """Schema LogProb, all fields present: `bytes` are the token's own where upstream gave none."""
+    """Return the schema's LogProb with all fields: `bytes` are those of the token if the upstream gave
+    none."""
     found = []
     for each in tokens:
         if each.token is None or each.logprob is None:

@@ -51,13 +51,13 @@ from openresponses_bridge.protocol.events import Event
 from openresponses_bridge.protocol.items import Item
 from openresponses_bridge.seal import Sealer
 
-# Google's, with a text that stands between think tags
+# Google's; the text is between think tags
 _THOUGHT: Final = {"google": {"thought": True}}
-_THOUGHTS: Final = ("thinking", "text", "summary")  # the fields with the reasoning of a part
+_THOUGHTS: Final = ("thinking", "text", "summary")  # the fields with a part's reasoning
 
 
 class TextPrefix:
-    """A text of which pieces may begin with all that came before."""
+    """A text whose pieces may repeat everything before them."""
 
     __slots__ = ("_text",)
 
@@ -65,7 +65,7 @@ class TextPrefix:
         self._text = StringIO()
 
     def add(self, piece: str) -> str:
-        """Return what is new in the next piece."""
+        """Return the new text of the next piece."""
         size = self._text.tell()
         if size and len(piece) >= size and piece.startswith(self._text.getvalue()):
             piece = piece[size:]
@@ -74,7 +74,7 @@ class TextPrefix:
 
 
 class DeltaReader:
-    """Reads one choice. Text goes straight to the machine as soon as no think tag can come and no log
+    """Reads one choice. Text is passed to the machine at once if no think tag can come and no log
     probabilities wait. Raises what the machine raises."""
 
     __slots__ = (
@@ -106,18 +106,18 @@ class DeltaReader:
     ) -> None:
         self._machine = machine
         self.has_output = False
-        """The answer has some content so far, whether or not the machine shows it already."""
+        """True if the answer has some content so far, whether or not the machine has it already."""
         self.has_text = False
         self._sealer = sealer
         self._details: KeptDetails | None = None
         self._extra: dict[str, Any] | None = None  # of the message
-        self._carried: set[int] = set()  # slots of the calls whose extra content was sent
+        self._carried: set[int] = set()  # slots of the calls whose extra content was passed on
         self._diagnostics = machine.diagnostics
         self.sources = None if options.web_search == "none" else FoundSources()
-        """What the chunks say of searches; None where the server is not asked for any."""
+        """What the chunks say about searches; None if the server is not asked for any."""
         self._resolved: ToolCallResolver | None = None
-        self._legacy = ""  # the name of the `function_call`
-        self._mirrored: list[int | None] = []  # the indexes of tool calls that are the same
+        self._legacy = ""  # the name in the `function_call`
+        self._mirrored: list[int | None] = []  # the indexes of tool calls that are the same call
         self._think: ThinkTags | None = None
         if options.think != "off":
             opened = options.think == "opened"
@@ -127,24 +127,24 @@ class DeltaReader:
         )
         self._probabilities: list[LogProb] = []
         self.refused: list[ChatLogProb] = []
-        """The log probabilities of a refusal, which only clients of this API know."""
+        """The log probabilities of a refusal, which only clients of this API use."""
         self.audio: KeptAudio | None = None
         """The sound so far."""
-        # the text and the reasoning so far, where they may come again
+        # the text and the reasoning so far, if they may be repeated
         self._repeated = (TextPrefix(), TextPrefix()) if options.repeated_text else None
         self._first_text = ""
         self.repeated: tuple[str, str] | None = None
-        """The first two pieces of the text, if the second has the first at its beginning."""
+        """The first two pieces of the text, if the second begins with the first."""
         self._buffers = any((self._think, self._text_calls, self._repeated))
 
     @property
     def has_calls(self) -> bool:
-        """The answer has a call."""
+        """True if the answer has a call."""
         return self._resolved is not None
 
     @property
     def _resolver(self) -> ToolCallResolver:
-        """Made when the first call comes."""
+        """The resolver, made when the first call comes."""
         if self._resolved is None:
             self._resolved = ToolCallResolver(self._diagnostics)
         return self._resolved
@@ -183,14 +183,14 @@ class DeltaReader:
     def continue_call(
         self, fragment: ChatToolCall, function: ChatFunction, arguments: object
     ) -> list[Event] | None:
-        """Append the arguments to a call that is known; None, and no change, when the fragment needs a closer
+        """Append the arguments to a known call; None, without a change, if the fragment needs a closer
         look."""
         call = (self._resolved or self._resolver).find_continued(fragment, function, arguments)
         return None if call is None else self._machine.tool_call(call.slot, None, None, call.last)
 
     def string_of(self, delta: StrictDelta) -> FrameString | None:
-        """The string of this delta and how to apply the next one, for chunks that differ in it alone. None
-        while text is buffered."""
+        """Return the string of this delta and a function that applies the next one, for chunks that differ
+        only in it. None while text is buffered."""
         if delta.tool_calls:
             fragment, function = delta.tool_calls[0], delta.tool_calls[0].function
             if function is None or not isinstance(function.arguments, str) or not function.arguments:
@@ -211,7 +211,7 @@ class DeltaReader:
         return FrameString(delta.content, content_of, self._machine.text)
 
     def delta(self, delta: ChatDelta, logprobs: ChatLogProbs | None, events: list[Event]) -> None:
-        """Feed a chunk's delta; the events are appended as they come."""
+        """Feed a chunk's delta. The events are appended to `events`."""
         self._content(delta, logprobs, events)
         for call in delta.tool_calls or ():
             events += self.flush()
@@ -226,7 +226,7 @@ class DeltaReader:
             events += self._call(self._resolver.whole(call), call)
 
     def call(self, call: ChatToolCall) -> list[Event]:
-        """Read one fragment of a tool call. The caller has flushed the text."""
+        """Read one fragment of a tool call. The caller must have flushed the text."""
         if self._legacy and call.index != LEGACY_INDEX and self._mirrors(call):
             return []
         self.has_output = True
@@ -236,7 +236,8 @@ class DeltaReader:
         return [] if fragment is None else self._machine.tool_call(*fragment)
 
     def _call(self, fragment: Fragment | None, call: ChatToolCall) -> list[Event]:
-        """A fragment, or a whole call, behind what has to come back to the upstream with it."""
+        """Handle a fragment, or a whole call, after the data that have to come back to the upstream with
+        it."""
         events: list[Event] = []
         slot = self._resolver.slot_at(call.index) if fragment is None else fragment.slot
         if call.extra_content and slot is not None and slot not in self._carried:
@@ -246,7 +247,7 @@ class DeltaReader:
         return events if fragment is None else events + self._machine.tool_call(*fragment)
 
     def flush(self) -> list[Event]:
-        """Send the buffered text, because something other than text follows."""
+        """Send the buffered text, since something other than text follows."""
         think = self._think
         events = [] if think is None or think.is_flushed else self._split(think.close())
         if self._text_calls is not None and not self._text_calls.is_flushed:
@@ -256,7 +257,7 @@ class DeltaReader:
         return events
 
     def _carry_message(self) -> list[Event]:
-        """Send what has to come back to the upstream with the message."""
+        """Send the data that have to come back to the upstream with the message."""
         events: list[Event] = []
         details, self._details = self._details, None
         extra, self._extra = self._extra, None
@@ -275,14 +276,14 @@ class DeltaReader:
         return self._machine.reasoning_encrypted(sealed)
 
     def end_nameless(self) -> list[Event]:
-        """End the calls that have got no name."""
+        """End the calls that never got a name."""
         if self._resolved is None:
             return []
         slots = self._resolved.nameless()
         return [event for slot in slots for event in self._machine.tool_call_done(slot, cut=True)]
 
     def close(self) -> list[Event]:
-        """End the deltas: nothing more comes."""
+        """Handle the end of the deltas."""
         if not (self._buffers or self._extra):
             return []
         events = self.flush()
@@ -293,7 +294,7 @@ class DeltaReader:
     def _content(self, delta: ChatDelta, logprobs: ChatLogProbs | None, events: list[Event]) -> None:
         if logprobs is not None:
             self._keep_probabilities(delta, logprobs)
-        # servers that know several names say the same under each
+        # servers that know several names send the same text under each
         raw = delta.reasoning_content or delta.reasoning or delta.reasoning_text
         if raw or delta.reasoning_details or delta.thinking_blocks or delta.reasoning_opaque:
             self._reasoning(delta, raw, events)
@@ -308,7 +309,7 @@ class DeltaReader:
         else:
             for part in delta.content or ():
                 self._part(part, events)
-        for annotation in delta.annotations or ():  # they count in the text
+        for annotation in delta.annotations or ():  # their indexes count in the text
             self._annotate(annotation, events)
         if delta.refusal:
             events += self.flush()
@@ -324,19 +325,19 @@ class DeltaReader:
             self._legacy_call(delta.function_call, bool(delta.tool_calls), events)
 
     def _legacy_call(self, call: ChatFunction, has_others: bool, events: list[Event]) -> None:
-        """The one call of servers from before tools. Others send it empty, or with the first tool call in it
-        once more."""
+        """Read the only call of servers from before tools. Others send it empty, or with the first tool call
+        repeated in it."""
         if has_others or (self.has_calls and not self._legacy):
             self._diagnostics.ignored("function_call", "beside tool calls")
         elif any(structs.astuple(call)):
-            named = None if call.name == self._legacy else call.name  # with its arguments it may come again
+            named = None if call.name == self._legacy else call.name  # it may be repeated with its arguments
             self._legacy = self._legacy or call.name or ""
             events += self.flush()
             again = structs.replace(call, name=named)
             events += self.call(ChatToolCall(LEGACY_INDEX, function=again))
 
     def _mirrors(self, call: ChatToolCall) -> bool:
-        """Return whether a tool call is the `function_call` once more, which servers send beside it."""
+        """Return whether a tool call repeats the `function_call`, which servers send beside it."""
         name = (call.function.name if call.function is not None else None) or ""
         if call.index in self._mirrored:
             return name in ("", self._legacy)
@@ -350,7 +351,8 @@ class DeltaReader:
         return self._buffered_text(text) if self._buffers else self._machine.text(text)
 
     def _buffered_text(self, text: str) -> list[Event]:
-        """Text while think tags may come, with log probabilities that wait for it, or that may come again."""
+        """Return the events of a text while think tags may come, while log probabilities wait for it, or if
+        it may be repeated."""
         if self._repeated is not None:
             text = self._repeated[0].add(text)
         return self._split([(False, text)] if self._think is None else self._think.feed(text))
@@ -377,7 +379,7 @@ class DeltaReader:
         return events
 
     def _texts(self, pieces: Sequence[str | TextCall]) -> list[Event]:
-        """Text, and calls that were written as text."""
+        """Return the events of texts, and of calls that were written as text."""
         events: list[Event] = []
         for piece in pieces:
             if isinstance(piece, str):
@@ -405,13 +407,13 @@ class DeltaReader:
             self._diagnostics.loss("content", f"a part of type {kind}")
 
     def _receive_audio(self, audio: dict[str, Any]) -> list[Event]:
-        """A piece of the sound, or all of it."""
+        """Handle a piece of the sound, or all of it."""
         self.audio = self.audio or KeptAudio()
         self.audio.add(audio)
         return self._machine.extension_event(AUDIO_DELTA, {"audio": audio})
 
     def items_behind(self) -> Iterator[dict[str, Any] | Item]:
-        """The items that stand behind all else of a whole answer."""
+        """Yield the items that come after everything else in a whole answer."""
         if self.audio is not None:
             yield {"type": AUDIO, "id": "", "status": "completed", "audio": self.audio.whole()}
         if self.sources is not None:
@@ -443,13 +445,13 @@ class DeltaReader:
             self.sources.run(tools)
 
     def list_sources(self, given: list[Any], where: str, url: str = "url") -> None:
-        """A list of sources beside the choices. `url` is the name of the field with their addresses."""
+        """Read a list of sources beside the choices. `url` is the name of the field with their addresses."""
         if self.sources is None:
             self._diagnostics.loss(where, "a list of sources without their places in the text")
         else:
             self.sources.list(given, url)
 
-    # Log probabilities are kept until their text comes.
+    # Log probabilities are buffered until their text comes.
     def _keep_probabilities(self, delta: ChatDelta, logprobs: ChatLogProbs) -> None:
         self.refused += logprobs.refusal or ()
         self._probabilities += logprobs_of(logprobs.content or [], self._diagnostics)
@@ -460,7 +462,7 @@ class DeltaReader:
             and not delta.content
             and (delta.tool_calls or delta.reasoning_content or delta.reasoning)
         ):
-            self._drop_probabilities()  # tokens of arguments or of reasoning
+            self._drop_probabilities()  # they are of arguments or of reasoning
 
     def _drop_probabilities(self) -> None:
         self._probabilities = []
@@ -483,8 +485,8 @@ class DeltaReader:
             events += self._machine.reasoning_encrypted(delta.reasoning_opaque)
 
     def _detail(self, detail: dict[str, Any], events: list[Event]) -> bool:
-        """True when the detail said in the clear what the plain field repeats. What is opaque is kept for the
-        upstream."""
+        """Read a detail. Returns True if it had readable text, which the plain field repeats. What is opaque
+        is kept for the upstream."""
         text, summary, index = detail.get("text"), detail.get("summary"), detail.get("index")
         text = text or detail.get("thinking")
         if text and isinstance(text, str):
@@ -497,7 +499,7 @@ class DeltaReader:
 
 
 def _text_of(value: Any) -> str:
-    """Text, or the text of a list of parts."""
+    """Return a text, or the text in a list of parts."""
     if isinstance(value, str):
         return value
     texts = (part.get("text") for part in value if isinstance(part, dict)) if isinstance(value, list) else ()
@@ -505,7 +507,7 @@ def _text_of(value: Any) -> str:
 
 
 def _image_call(image: Any) -> dict[str, Any] | None:
-    """The item of an image that stands in the answer itself (a data URL, RFC 2397); None for one that is
+    """Return the item of an image within the answer itself (a data URL, RFC 2397); None for an image
     elsewhere."""
     given = image.get("image_url") if isinstance(image, dict) else None
     url = given.get("url") if isinstance(given, dict) else given

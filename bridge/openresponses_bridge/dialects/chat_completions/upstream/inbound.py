@@ -1,4 +1,4 @@
-"""Chat Completions chunks, or one whole completion → machine calls → events.
+"""Converts Chat Completions chunks, or one whole completion, to calls of the machine, and so to events.
 
 Well-formed input is accepted, input with one plain meaning is repaired, and anything else ends the response
 as failed: an upstream that contradicts itself or is cut never ends as completed.
@@ -62,7 +62,7 @@ from openresponses_bridge.state import TERMINAL_PHASES
 
 _NO_REASON = frozenset({"null", "none"})
 _ENDED = "the upstream ended with an error"
-# finish reasons that stand for a failure → its message; so do others that end in `_error`
+# finish reasons of failures → messages; all others that end in `_error` are failures too
 FAILING_REASONS: dict[str, str] = {
     "error": _ENDED,
     "failed": _ENDED,
@@ -77,7 +77,7 @@ FAILING_REASONS: dict[str, str] = {
 
 
 class FinishState(msgspec.Struct):
-    """The end of the stream: `reason` is its first known finish reason, `failure` its error."""
+    """What is known of a stream's end: `reason` is its first known finish reason, `failure` its error."""
 
     diagnostics: Diagnostics
     reason: str | None = None
@@ -97,8 +97,8 @@ class FinishState(msgspec.Struct):
             self.diagnostics.ignored("finish_reason", "a second one, which differs from the first")
 
     def conclude(self, said_done: bool, frames: int, has_output: bool) -> None:
-        """Decide how a stream without a finish reason ended: it was cut or is empty, or counts as a stop
-        (field case 26). `said_done`: the upstream sent its end marker."""
+        """Decide how a stream without a finish reason ended: it was cut off or is empty, or counts as a stop
+        (field case 26). `said_done` is True if the upstream sent its end marker."""
         if not said_done:
             self.failure = cut_after(frames)
         elif not has_output:
@@ -111,19 +111,19 @@ class FinishState(msgspec.Struct):
 _DONE = b"[DONE]"
 _LONG_PIECE = 8  # characters; shorter texts may well have the same piece twice
 _MOST_OTHERS = 20_000  # pieces of other choices that are kept
-_MOST_CHOICES = 16  # of those
+_MOST_CHOICES = 16  # other choices of which pieces are kept
 REPEATED = "repeats the text before it; the option repeated_text reads such an upstream"
 _LISTS = {"citations": "url", "search_results": "url", "web_search": "link"}
-"""Lists of sources, of Perplexity and Z.AI, and the names of the fields with the addresses in them."""
+"""The lists of sources of Perplexity and Z.AI → the names of the fields with the addresses in them."""
 _CALLS = (FunctionCall, CustomToolCall)
 
 
 class Inbound(OnceBegun):
-    """One upstream stream into one machine. `options` are those of the upstream.
-    `choice`: read this one of several choices, the others by inbounds and machines of their own; the usage of
-    the stream is the first choice's. Without it the first one is read, and any other is a loss. `sealer`: for
-    what has to come back to the upstream as it is. `identities`: the tools of the request, for calls that are
-    written as text.
+    """One upstream stream into one machine. `options` are those of the upstream. `choice` is the one of
+    several choices to read; the others have inbounds and machines of their own, and the usage of the stream
+    is the first choice's. Without it, the first choice is read, and any other is a loss. `sealer` seals data
+    that have to come back to the upstream unchanged. `identities` are the tools of the request, for calls
+    that are written as text.
 
     The terminal event waits for `[DONE]` or `close()`, because usage may follow the finish reason.
     """
@@ -165,18 +165,18 @@ class Inbound(OnceBegun):
         self._usage: ChatUsage | None = None
         self._finish = FinishState(machine.diagnostics)
         self._frames = 0
-        self._last = ""  # the piece of the text that came with the finish reason
-        self._message: ChatDelta | None = None  # the last that came beside deltas or behind them
-        self._said = 0  # the frame of which all was kept that only clients of this API know
+        self._last = ""  # the piece of text in the chunk with the finish reason
+        self._message: ChatDelta | None = None  # the last message beside or after deltas
+        self._said = 0  # the last frame whose further fields, for clients of this API, were kept
         self._tier: Any = None  # the last service tier that was reported
-        self._whole = False  # a complete answer came in one object
-        self._pieces = False  # a message came without an end: others may go on with it
-        # of the choices after this one, where one was asked for; None: too much for parts of an answer
+        self._whole = False  # the whole answer came in one object
+        self._pieces = False  # a message came without an end: others may continue it
+        # pieces of later choices, if one was asked for; None if they are too many to be parts of an answer
         self._others: dict[int, list[ChatChoice]] | None = {}
         self._other_pieces = 0
 
     def feed(self, data: bytes, event: str = "") -> list[Event]:
-        """One frame's payload: a chunk, a whole completion, an error, or `[DONE]`."""
+        """Read one frame's payload: a chunk, a whole completion, an error, or `[DONE]`."""
         template = self.template
         if template.learned:
             if (alike := template.payload.feed(data)) is not None:
@@ -212,11 +212,11 @@ class Inbound(OnceBegun):
             self._keep_said(data)
 
     def close(self) -> list[Event]:
-        """The upstream has ended. Without `[DONE]` or a finish reason before, it was cut."""
+        """Handle the end of the upstream. Without an earlier `[DONE]` or finish reason, it was cut off."""
         return [] if self._ended else [*self._begin(), *self._end(self._whole)]
 
     def _feed_lenient(self, data: bytes, event: str) -> list[Event]:
-        """Feed what is not a chunk from the middle of a stream."""
+        """Feed a payload that is not a chunk from the middle of a stream."""
         try:
             return self._dispatch(decode_output(data), data, event)
         except UNDECODABLE:
@@ -235,7 +235,7 @@ class Inbound(OnceBegun):
             failed = unread(self._position, error, frame, event, self.diagnostics)
             return [] if failed is None else self._fail(failed)
         if isinstance(value, list) and value:
-            value = value[0]  # Gemini puts its error into an array
+            value = value[0]  # Gemini sends its error in an array
         if not isinstance(value, dict):
             no_object = WireError(WireError.INVALID_SHAPE, "not a JSON object")
             failed = unread(self._position, no_object, frame, event, self.diagnostics)
@@ -253,7 +253,7 @@ class Inbound(OnceBegun):
             self._read(output, events)
             choices = output.choices
             ends = not choices or choices[0].finish_reason or choices[-1].finish_reason
-            if ends and self._said != self._frames:  # it may say more than deltas do
+            if ends and self._said != self._frames:  # it may have more fields than deltas do
                 self._said = self._frames
                 self._keep_said(data, value)
             if output.x_groq is not None and output.x_groq.error:
@@ -265,7 +265,7 @@ class Inbound(OnceBegun):
             ):
                 events += self._without_answer(output, decode_frame(data) if value is None else value, event)
         except BridgeError as error:
-            # the machine refused what the frames amount to: that is the upstream's failure
+            # the machine refused what the frames mean, which is the upstream's failure
             events += self._fail(error)
         return events
 
@@ -311,8 +311,8 @@ class Inbound(OnceBegun):
             self._finish.record(choice.finish_reason)
 
     def _read_text(self, text: str, beside: ChatDelta, choice: ChatChoice, events: list[Event]) -> None:
-        """The `text` of completions from before chats, beside a delta or a message: it repeats them, unless
-        they have none."""
+        """Read the `text` of completions from before Chat, beside a delta or a message, which it repeats
+        unless they are empty."""
         if beside.content or (choice.finish_reason and text_of_messages(self.own_output).endswith(text)):
             self.diagnostics.ignored("choices.text", "beside a delta")
         else:
@@ -323,15 +323,15 @@ class Inbound(OnceBegun):
             self._whole, self._pieces = True, not choice.finish_reason
             self._deltas.message(message, choice.logprobs, events)
         elif not self._pieces or self._finish.reason is not None or self._is_repeated(message, choice):
-            self._message = message  # behind deltas it repeats them
+            self._message = message  # after deltas it repeats them
         else:
             self._whole = False
             self.diagnostics.repair("message", "came in the place of a delta")
             self._deltas.delta(message, choice.logprobs, events)
 
     def _look_for_repetition(self) -> None:
-        """The last piece of a text may be all of it once more, and each of its pieces all before it, which
-        only the options can say for sure. Asked once, since reading the text costs its size."""
+        """Report if the last piece of a text may repeat all of it, or each of its pieces all before it; only
+        the options can decide that. Checked once, since reading the text costs its size."""
         first, second = self._deltas.repeated or ("", "")
         if not second and len(self._last) < _LONG_PIECE:
             return
@@ -344,7 +344,8 @@ class Inbound(OnceBegun):
         return bool(choice.finish_reason) and _repeats(message, self.own_output)
 
     def _keep_other(self, choice: ChatChoice, number: int) -> None:
-        """A choice beside the first, though one was asked for: some servers divide one answer among them."""
+        """Keep a choice after the first one, though one was asked for: some servers divide one answer among
+        choices."""
         others = self._others
         known = others is not None and (number in others or len(others) < _MOST_CHOICES)
         if others is not None and known and self._other_pieces < _MOST_OTHERS:
@@ -355,7 +356,7 @@ class Inbound(OnceBegun):
             self.diagnostics.loss("choices", f"choice {number} of n, only the first is kept")
 
     def _join_others(self, others: dict[int, list[ChatChoice]], events: list[Event]) -> None:
-        """Another choice belongs to the answer if it has the text or the calls, and the first has none."""
+        """Add another choice to the answer if it has the text or the calls and the first one has none."""
         has_calls, has_text = self._deltas.has_calls, self._deltas.has_text
         for number, other in sorted(others.items()):
             parts = [part for each in other if (part := each.delta or each.message) is not None]
@@ -378,7 +379,7 @@ class Inbound(OnceBegun):
         events += self._deltas.close()
 
     def _read_deferred_message(self, message: ChatDelta) -> list[Event]:
-        """Read the message that came beside deltas: it repeats them, unless there were none."""
+        """Read the message that came beside deltas; it repeats them, unless there were none."""
         self._message = None
         events: list[Event] = []
         if not self._deltas.has_output:
@@ -390,7 +391,7 @@ class Inbound(OnceBegun):
         return events
 
     def _keep_said(self, data: bytes, value: Any = None) -> None:
-        """Keep what a frame says besides its answer, which only clients of this API know."""
+        """Keep the further fields of a frame, for clients of this API."""
         said: dict[str, Any] = {}
         try:
             head = head_of(data)
@@ -410,7 +411,7 @@ class Inbound(OnceBegun):
             self._machine.native(CHAT, said)
 
     def _without_answer(self, output: ChatOutput, frame: dict[str, Any], event: str) -> list[Event]:
-        """A frame that may be an error, or hold one."""
+        """Read a frame that may be an error, or contain one."""
         if error_in_frame(frame, event) is not None:
             return self._fail(payload_of(frame, CHAT))
         if output.choices is None and output.usage is None and output.x_groq is None:
@@ -442,12 +443,12 @@ class Inbound(OnceBegun):
             events += self._machine.finish(finish.reason)
             self._mark_ended()
         except BridgeError as error:
-            # the machine refused what the frames amount to: that is the upstream's failure
+            # the machine refused what the frames mean, which is the upstream's failure
             events += self._fail(error)
         return events
 
     def _said_at_end(self, reason: str | None) -> dict[str, Any]:
-        """What the end of the choice says that only clients of this API know."""
+        """Return the further fields of the choice's end, for clients of this API."""
         said: dict[str, Any] = {}
         if self._deltas.refused:
             said[REFUSED_TOKENS] = msgspec.to_builtins(self._deltas.refused)
@@ -456,7 +457,7 @@ class Inbound(OnceBegun):
         return said
 
     def _send_behind(self, reason: str | None, events: list[Event]) -> None:
-        """Send what stands behind all else; behind what was cut nothing may stand."""
+        """Send the items that come after everything else; none may come after an answer that was cut off."""
         if outcome(reason)[0] is None:
             for item in self._deltas.items_behind():
                 events += self._machine.item(item)
@@ -491,8 +492,8 @@ class Inbound(OnceBegun):
 
 
 def _repeats(message: ChatDelta, sent: Sequence[Item]) -> bool:
-    """Return True if a message has nothing that was not sent before. Text at its beginning may have been sent
-    as reasoning."""
+    """Return True if a message only repeats what was sent. The beginning of its text may have been sent as
+    reasoning."""
     text = message.content if isinstance(message.content, str) else ""
     said = text_of_messages(sent)
     if text and not (said and text.endswith(said)):

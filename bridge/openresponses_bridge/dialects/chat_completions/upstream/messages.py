@@ -1,8 +1,8 @@
-"""Input items → Chat messages.
+"""Converts input items to Chat messages.
 
-An assistant's turn there is one message: its text, then its calls; the answers to all of them must
-follow at once. So reasoning, a message and the calls behind it are gathered into a turn, and a turn
-brings the outputs of its calls with it wherever they stand in the input.
+In Chat, an assistant's turn is one message: its text, then its calls; the answers to all calls must follow
+directly. So reasoning, a message and the calls after it are gathered into a turn, and the outputs of its
+calls follow the turn, wherever they are in the input.
 """
 
 from __future__ import annotations
@@ -61,8 +61,9 @@ def chat_content(
     breaks: bool = False,
     own: Mapping[int, dict[str, Any]] = _NOTHING_OWN,
 ) -> str | list[ChatPart]:
-    """Text as a string, which every server takes; a list of parts when there is more than text, or with
-    `breaks` a cache breakpoint. `own` are fields of parts by their indexes, from a client of this API."""
+    """Return a text as a string, which every server accepts; a list of parts if there is more than text, or
+    with `breaks` a cache breakpoint. `own` has fields of parts by their indexes, from a client of this
+    API."""
     if isinstance(given, str):
         return given
     if own:
@@ -78,7 +79,7 @@ def chat_content(
             for part, chat in made
             if chat is not None
         ]
-    if _TEXT_KINDS.issuperset(map(type, given)):  # as almost always
+    if _TEXT_KINDS.issuperset(map(type, given)):  # as in almost all messages
         texts: Sequence[Any] = given
         return "\n\n".join([part.text for part in texts])
     parts = [
@@ -92,7 +93,7 @@ def chat_content(
 
 
 def chat_part(part: Any, diagnostics: Diagnostics, where: str) -> ChatPart | None:
-    """One part, None when Chat has can't be expressed (then it is a loss)."""
+    """Return one part; None, with a loss, if it can't be expressed in Chat."""
     made = _PARTS[type(part)](part, diagnostics, where)
     if made is None:
         diagnostics.loss(where, f"{part.type} can't be expressed here")
@@ -102,7 +103,7 @@ def chat_part(part: Any, diagnostics: Diagnostics, where: str) -> ChatPart | Non
 def _own_part(
     part: Any, own: dict[str, Any] | None, diagnostics: Diagnostics, where: str, breaks: bool
 ) -> ChatPart | None:
-    """One part, with the fields that a client of this API gave it."""
+    """Return one part, with the fields that a client of this API gave it."""
     if own is None:
         chat = chat_part(part, diagnostics, where)
         is_marked = chat is not None and breaks and is_breakpoint(getattr(part, "extra", None))
@@ -141,7 +142,7 @@ def _file(part: Any, diagnostics: Diagnostics, where: str) -> ChatPart | None:
 
 
 def _video(part: Any, diagnostics: Diagnostics, where: str) -> ChatPart:
-    # not OpenAI's; vLLM, OpenRouter and others take it, and who does not says so
+    # not OpenAI's; vLLM, OpenRouter and others accept it, and other servers say that they do not
     return {"type": "video_url", "video_url": {"url": part.video_url}}
 
 
@@ -178,7 +179,7 @@ class MessagesBuilder:
         carried: CarriedFields = NOTHING,
     ) -> None:
         self._carried = carried
-        self._before: int | None = None  # entries of earlier turns, where fields have their places
+        self._before: int | None = None  # entries of earlier turns: fields have their places after them
         self._parts: dict[int, dict[int, dict[str, Any]]] = {}  # index of an item → fields of its parts
         self._identities = identities
         self._sealer = sealer
@@ -195,15 +196,15 @@ class MessagesBuilder:
         self._answers: dict[int, int | None] = {}
         self._reasoning: list[str] = []
         self._details: list[dict[str, Any]] = []
-        self._details_field: DetailsField = _DETAILS  # in which they go back
-        self._extra: dict[str, Any] | None = None  # of the message that comes next
-        self._extras: dict[str, dict[str, Any]] = {}  # of calls; under no id that of the next one
-        self._at = self._asked = 0  # the position that is read, and that of the user's last message
+        self._details_field: DetailsField = _DETAILS  # the field in which they are sent back
+        self._extra: dict[str, Any] | None = None  # of the next message
+        self._extras: dict[str, dict[str, Any]] = {}  # of calls, by their ids; "" stands for the next one
+        self._at = self._asked = 0  # the present position, and that of the user's last message
         self._turn: ChatMessage | None = None
         self._calls: list[tuple[CallView, int]] = []  # of the open turn, with the positions of their outputs
 
     def build(self, entries: Sequence[Entry], instructions: str | None) -> list[ChatMessage]:
-        """The whole conversation, `instructions` as its first message."""
+        """Return the messages of the whole conversation, with `instructions` as the first one."""
         self._entries = entries
         self._views = views_of(entries, self._identities)
         if self._carried.messages or self._carried.parts:
@@ -241,7 +242,7 @@ class MessagesBuilder:
         return self._messages
 
     def _alternating(self) -> list[ChatMessage]:
-        """The messages, those of one role joined with their neighbours."""
+        """Return the messages; neighbours of the same role are joined."""
         groups: list[list[ChatMessage]] = []
         for message in self._messages:
             before = groups[-1][-1] if groups else None
@@ -255,7 +256,8 @@ class MessagesBuilder:
         return [group[0] if len(group) == 1 else _one_message(group) for group in groups]
 
     def _acknowledged(self) -> list[ChatMessage]:
-        """The messages, with an assistant's between outputs of calls and what the user says behind them."""
+        """Return the messages, with an assistant's message between outputs of calls and a user's message
+        after them."""
         found: list[ChatMessage] = []
         for message in self._messages:
             if message.role == "user" and found and found[-1].role in _OUTPUTS:
@@ -286,15 +288,15 @@ class MessagesBuilder:
             self._messages.append(ChatMessage(role=role, content=content, name=name))
 
     def _own_parts(self, position: int) -> Mapping[int, dict[str, Any]]:
-        """The fields of an entry's parts that a client of this API gave them."""
+        """Return the fields that a client of this API gave the parts of an entry."""
         return self._parts.get(position - (self._before or 0), _NOTHING_OWN)
 
     def _own_name(self) -> str | None:
-        """The name that a client of this API gave the message of the present entry."""
+        """Return the name that a client of this API gave the message of the present entry."""
         return self._carried.messages.get(self._at - (self._before or 0), {}).get("name")
 
     def _instruct(self, role: str, content: str | list[ChatPart], where: str) -> None:
-        """A message of the system, where only the first message may be one."""
+        """Add a message of the system, for models whose only system message is the first one."""
         first = self._messages[0] if self._messages else None
         if first is None:
             self._messages.append(ChatMessage(role=role, content=content))
@@ -354,7 +356,7 @@ class MessagesBuilder:
                 )
 
     def _return_extra(self, extra: dict[str, Any], call_id: str | None, where: str) -> None:
-        """Extra content of a call, or of the message around it."""
+        """Send back the extra content of a call, or of the message around it."""
         turn = self._turn
         if "extra_content" not in self._options.returned:
             self._diagnostics.loss(where, "extra content can't be expressed")
@@ -368,7 +370,7 @@ class MessagesBuilder:
             self._extras[call_id] = extra
 
     def _made(self, call_id: str) -> ChatToolCall | None:
-        """The call with this id, if it is the last one of the open turn."""
+        """Return the call with this id, if it is the last one of the open turn."""
         last = self._turn.tool_calls[-1] if self._turn is not None and self._turn.tool_calls else None
         return last if last is not None and call_id and last.id == call_id else None
 
@@ -385,7 +387,7 @@ class MessagesBuilder:
         call = call._replace(call_id=call_id, arguments=arguments)
         function = ChatFunction(call.name, call.arguments)
         if self._legacy:
-            if self._calls:  # a message has a place for one `function_call`
+            if self._calls:  # a message can have only one `function_call`
                 self._end_turn(at_output=True)
             self._open_turn().function_call = function
         else:
@@ -404,7 +406,7 @@ class MessagesBuilder:
             self._end_turn(at_output=True)
 
     def _tools(self, entry: Entry) -> None:
-        """Declarations within the input say nothing of their own: the request's tools hold them."""
+        """Ignore declarations within the input, which are already in the request's tools."""
 
     def _reference(self, entry: Entry) -> None:
         reference: Any = entry.item
@@ -454,7 +456,7 @@ class MessagesBuilder:
             setattr(turn, field, text)
 
     def _end_question(self) -> None:
-        """Mark the assistant's text before the user's next message, or the end, as complete."""
+        """Mark the assistant's text as complete, before the user's next message or at the end."""
         if self._turn is not None:
             self._end_turn()
         self._details = []
@@ -485,14 +487,14 @@ class MessagesBuilder:
             self._messages.append(ChatMessage(role="user", content=attachments))
 
     def _sign(self, turn: ChatMessage, signature: str) -> None:
-        """Put a placeholder where the server requires a thought signature."""
+        """Add a placeholder if the server requires a thought signature."""
         first = turn.tool_calls[0] if turn.tool_calls else None
         if first is not None and first.extra_content is None and turn.extra_content is None:
             first.extra_content = placeholder(signature)
             self._diagnostics.repair("tool_calls", "a call without a thought signature, a placeholder sent")
 
     def _answer(self, position: int, call: CallView) -> list[ChatPart]:
-        """Append the tool message; give the parts that have no place in it."""
+        """Append the tool message. Returns the parts that it can't have."""
         entry = self._entries[position]
         content = chat_content(
             self._brought(position),
@@ -521,12 +523,12 @@ class MessagesBuilder:
         assert isinstance(view, OutputView)
         if self._entries[position].item.type != "apply_patch_call_output":
             return view.output
-        # a patch may say nothing, and its failing has no other place
+        # a patch may have no output, and only this can say that it failed
         return f"failed: {view.output}" if view.failed else view.output or "done"
 
 
 def _one_message(messages: Sequence[ChatMessage]) -> ChatMessage:
-    """Return what these say as one: the last of them, which may have calls, with the texts of all."""
+    """Return messages as one: the last of them, which may have calls, with the texts of all."""
     contents = [each.content for each in messages if each.content]
     made = copy(messages[-1])
     made.content = _joined(*contents) if contents else made.content
@@ -539,7 +541,7 @@ def _one_message(messages: Sequence[ChatMessage]) -> ChatMessage:
 
 
 def _joined(*contents: str | list[ChatPart] | UnsetType | None, by: str = "\n\n") -> str | list[ChatPart]:
-    """Contents behind each other: one text, or parts where one of them has more than text."""
+    """Return contents one after the other: as one text, or as parts if one of them has more than text."""
     if all(isinstance(content, str) for content in contents):
         return by.join(map(str, contents))
     parts: list[ChatPart] = []

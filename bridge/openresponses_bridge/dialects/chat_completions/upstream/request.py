@@ -1,4 +1,4 @@
-"""A Responses request → a Chat Completions request, with a report of what it could not say."""
+"""Converts a Responses request to a Chat Completions request, and reports what that can't express."""
 
 from __future__ import annotations
 
@@ -67,11 +67,11 @@ from openresponses_bridge.protocol.unknown import UnknownFormat
 from openresponses_bridge.schemas.rewriting import Schema, rewritten
 from openresponses_bridge.seal import Sealer
 
-# tool_choice, and the tools that it leaves: Chat has auto, none, required and one function.
+# tool_choice, and the tools that it leaves; Chat has auto, none, required and one function.
 
 
 class Chosen(NamedTuple):
-    """The tools and the choice that go out; both None when there is nothing to choose from."""
+    """The tools and the choice that are sent; both None if there is nothing to choose from."""
 
     tools: list[ChatTool] | None
     choice: str | dict[str, Any] | None
@@ -85,8 +85,8 @@ def choose(
     *,
     searches: bool = False,
 ) -> Chosen:
-    """Raises InvalidRequestError (`tool_choice`) when the choice can't be kept. `searches`: the upstream
-    searches the web, which it can't be made to."""
+    """Return the tools and the choice to send. Raises InvalidRequestError (`tool_choice`) if the choice can't
+    be kept. `searches` is True if the upstream searches the web, which it can't be forced to."""
     given = encode_choice(choice)
     if searches and (is_search(named(given)) if given else choice == "required" and not functions):
         diagnostics.loss("tool_choice", "a search can't be required")
@@ -199,7 +199,7 @@ FIELDS: Final[Outcomes] = {
 
 
 _LOGPROBS = "message.output_text.logprobs"
-# what may stand in `include` and is either kept or nothing that an upstream could add
+# values of `include` that are either kept or mean nothing that an upstream could add
 _INCLUDES = frozenset({_LOGPROBS, "reasoning.encrypted_content", SEARCH_SOURCES, RUN_OUTPUTS})
 
 
@@ -214,13 +214,13 @@ def to_chat(
     sealer: Sealer | None = None,
     efforts: frozenset[str] | None = None,
 ) -> tuple[ChatRequest, Diagnostics]:
-    """The request for an upstream, and what was lost on the way.
+    """Return the request for an upstream, and the losses.
 
-    `history` are the items of earlier turns (input and output, in order) that `previous_response_id`
-    stands for. `tool_identities` takes the declared tools, for the machine that restores their calls.
-    `model` is the upstream's name for the model, if it differs. `choices` go out as `n` where the upstream
-    takes it. `sealer` opens what the upstream wants back as it came. `efforts` are the model's levels of
-    effort, as in `accepted_efforts`.
+    `history` has the items of earlier turns (input and output, in order) for `previous_response_id`.
+    `tool_identities` is filled with the declared tools, for the machine that restores their calls. `model` is
+    the upstream's name for the model, if it differs. `choices` is sent as `n` if the upstream accepts that.
+    `sealer` opens data that the upstream wants back unchanged. `efforts` are the model's levels of effort, as
+    in `accepted_efforts`.
 
     Raises InvalidRequestError with `param`: an unpaired call or output, an item that is not known here,
     a tool choice that can't be kept, nothing to answer.
@@ -268,7 +268,7 @@ def _add_options(
     efforts: frozenset[str] | None,
     diagnostics: Diagnostics,
 ) -> None:
-    """Add what the request asks for beside messages, tools and limits, in the form of this upstream."""
+    """Add what the request asks for besides messages, tools and limits, in the form of this upstream."""
     if request.top_logprobs or _LOGPROBS in (request.include or ()):
         fields |= {"logprobs": True, "top_logprobs": request.top_logprobs}
     if request.text is not None:
@@ -291,7 +291,7 @@ def _add_options(
 def _passed(
     request: CreateResponse, options: ChatOptions, diagnostics: Diagnostics
 ) -> tuple[CreateResponse, dict[str, Any]]:
-    """Return (the request without the fields that go out by their own names, these fields)."""
+    """Return (the request without the fields that are passed under their own names, these fields)."""
     extra: dict[str, Any] = {}
     if options.cache_breakpoints:
         request = without_breakpoints(request)
@@ -324,7 +324,7 @@ def _tools(
     search: dict[str, Any] | None = None
     for tool, where in others:
         if form is not None and request.tool_choice == "none" and is_search(tool.type):
-            continue  # as asked
+            continue  # as required
         wish = None if form is None or search is not None else search_of(tool, where)
         if form is not None and wish is not None:
             search = form.made(wish, where, diagnostics)
@@ -349,8 +349,8 @@ _OF_TOOLS: Final = frozenset({"object_root"})
 def _as_taken(
     schema: Schema, options: ChatOptions, where: str, diagnostics: Diagnostics, *, answer: bool = False
 ) -> Schema:
-    """The schema as the server takes it; what is changed in it is a loss. An `answer` that is not an object
-    can't be made one."""
+    """Return the schema in a form that the server accepts; changes in it are losses. An `answer` that is not
+    an object can't be made one."""
     forms = options.schema_forms - _OF_TOOLS if answer else options.schema_forms
     return rewritten(schema, options.schema_omit, forms, where, diagnostics)
 
@@ -416,7 +416,8 @@ _UNFORCED: Final = (None, "auto", "none")
 def _without_thinking(
     fields: dict[str, Any], options: ChatOptions, efforts: frozenset[str] | None, diagnostics: Diagnostics
 ) -> None:
-    """Turn thinking off, so that a call can be forced; where that can't be said, leave it to the model."""
+    """Turn thinking off, so that a call can be forced; if that can't be expressed, leave the choice to the
+    model."""
     off = {} if options.thinking_off is None else asdict(options.thinking_off)
     if off and all(fields.get(name) == value for name, value in off.items()):
         return
@@ -435,7 +436,7 @@ def _reasoning(
     efforts: frozenset[str] | None,
     diagnostics: Diagnostics,
 ) -> dict[str, Any]:
-    """`efforts` are the model's."""
+    """Return the fields for reasoning. `efforts` are the model's."""
     accepted = accepted_efforts(options.efforts, efforts)
     effort = effort_of(request, EFFORTS.union(accepted))
     unthinking = effort is None and request.native is not UNSET and request.native.unthinking

@@ -1,6 +1,6 @@
-"""What a Chat server says in its answers that only clients of its API know (`ResponseStream.native`): fields
+"""The fields of a Chat server's answers that only clients of its API know (`ResponseStream.native`): fields
 of the body by their own names, those of its choice within `choice`, of its message within `message`, of its
-counts within `usage`. Of a stream the first chunk and those that end it are read, not each between them."""
+counts within `usage`. In a stream, they are read from the first chunk and from those that end it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _DETAILS: Final = {
 
 
 def _exactly(name: str, names: Iterable[str], **inner: Any) -> type[Struct]:
-    """A struct that refuses JSON with other fields than these."""
+    """Return a struct that refuses JSON with any other fields."""
     fields: list[tuple[str, Any, Any]] = [(each, inner.get(each, Any), None) for each in sorted(names)]
     return defstruct(name, fields, forbid_unknown_fields=True)
 
@@ -50,13 +50,13 @@ _MESSAGES_ONLY: Final[dict[str, Any]] = dict.fromkeys(_MESSAGES, _exactly(MESSAG
 _CHOICES_ONLY: Final[Any] = list.__class_getitem__(_exactly(CHOICE, _OF_CHOICE, **_MESSAGES_ONLY))
 _BODY_ONLY: Final = _exactly("body", _OF_BODY, choices=_CHOICES_ONLY | None, usage=_USAGE_ONLY)
 head_of: Final[Callable[[bytes], Any]] = msgspec.json.Decoder(_BODY_ONLY).decode
-"""The fields of a chunk or a completion. Raises `msgspec.ValidationError` for one that says something
-besides."""
+"""Returns the fields of a chunk or a completion. Raises `msgspec.ValidationError` for one with further
+fields."""
 
 
 def said_by(frame: dict[str, Any], number: int) -> dict[str, Any]:
-    """Return the other fields of a chunk or a completion, of the choice with this number; the first has the
-    counts."""
+    """Return the further fields of a chunk or a completion, and of its choice with this number; the counts
+    belong to the first choice."""
     found = other_fields(frame, _OF_BODY)
     choice = _choice(frame, number)
     if own := other_fields(choice, _OF_CHOICE):

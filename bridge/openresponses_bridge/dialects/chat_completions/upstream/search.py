@@ -1,5 +1,5 @@
-"""Searches of the web at servers of Chat Completions: each has its own way to be asked, and reports in its
-own place what was found."""
+"""Searches of the web at servers of Chat Completions: each has its own way to request them, and reports the
+results in its own fields."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from openresponses_bridge.protocol.codec import decode_json
 from openresponses_bridge.protocol.content import UrlCitation
 from openresponses_bridge.protocol.unknown import UnknownItem
 
-# ── how a server is asked: fields of the body, `tools` among them ──────────────────────────────────────
+# ── requests: fields of the body, `tools` among them ──────────────────────────────────────────────────
 _DOMAINS: Final = ("allowed_domains", "blocked_domains")
 
 
@@ -54,9 +54,9 @@ def _given(**fields: Any) -> dict[str, Any]:
 
 
 FORMS: Final[dict[str, SearchForm]] = {
-    # OpenAI's reference of Chat Completions, for its models whose names have `search` in them
+    # OpenAI's reference of Chat Completions, for models with `search` in their names
     "openai": SearchForm(_openai, frozenset({"location", "context_size"})),
-    # docs.perplexity.ai, Sonar API, whose models search unasked
+    # docs.perplexity.ai, Sonar API, whose models search without being asked
     "perplexity": SearchForm(_perplexity, frozenset({*_DOMAINS, "location", "context_size"}), either=True),
     # openrouter.ai, Server Tools, which came after the plugin `web`
     "openrouter": SearchForm(_openrouter, frozenset({*_DOMAINS, "location", "context_size"}), either=True),
@@ -73,13 +73,13 @@ FORMS: Final[dict[str, SearchForm]] = {
 """By the names in `ChatOptions.web_search`."""
 
 
-# ── what was found ─────────────────────────────────────────────────────────────────────────────────────
+# ── results ────────────────────────────────────────────────────────────────────────────────────────────
 MOST: Final = 200
-"""Sources and searches of one answer that are kept."""
+"""The most sources and searches of one answer that are kept."""
 
 
 class FoundSources:
-    """The sources that an answer's chunks name for its searches."""
+    """The sources that an answer's chunks name for searches."""
 
     __slots__ = ("_cited", "_listed", "_run")
 
@@ -89,19 +89,19 @@ class FoundSources:
         self._run: dict[object, tuple[str, list[Source]]] = {}  # by index, since each comes more than once
 
     def annotate(self, citation: UrlCitation) -> None:
-        """A place in the text cites a page."""
+        """Add a page that a place in the text cites."""
         if len(self._cited) < MOST:
             self._cited.setdefault(citation.url, Source(citation.url, citation.title))
 
     def list(self, given: Any, url: str = "url") -> None:
-        """A list of pages; a later one replaces it, since servers send it with each chunk. One with titles
-        counts more than one without."""
+        """Add a list of pages. A later list replaces it, since servers send it with each chunk, unless only
+        the earlier one has titles."""
         found = list(sources_of(given[:MOST] if isinstance(given, list) else None, url))
         if found and (any(each.title for each in found) or not any(each.title for each in self._listed)):
             self._listed = found
 
     def run(self, given: Any) -> None:
-        """Handle the tools that Groq ran."""
+        """Add the tools that Groq ran."""
         for number, each in enumerate(given[:MOST] if isinstance(given, list) else ()):
             if isinstance(each, dict) and each.get("type") in _SEARCHING and len(self._run) < MOST:
                 results = each.get("search_results")
@@ -113,8 +113,8 @@ class FoundSources:
                 self._run[key] = (said[0] or before[0], said[1] or before[1])
 
     def items(self) -> Iterable[UnknownItem]:
-        """The searches as items. Where a server does not say which there were, it is one without its
-        query."""
+        """Yield the searches as items. If a server does not say which searches it ran, there is one without
+        its query."""
         if self._run:
             return [search_call("", query, sources) for query, sources in self._run.values()]
         sources = self._listed or list(self._cited.values())

@@ -1,8 +1,8 @@
-"""Tool calls that a model has written as text, where no parser before it has read them.
+"""Tool calls that a model has written as text, and that no parser of its server has read.
 
-A format is the marks around its calls and a reader of what stands between them. Text goes on as it comes;
-from an opening mark on it is held until the closing one. It is a call only when all of it can be read and
-every tool in it was declared; else it stays text, as it came.
+A format has the marks around its calls and a reader of the text between them. Text is passed on at once; from
+an opening mark on it is held until the closing one. It is a call only if all of it can be read and every tool
+in it was declared; otherwise it is passed on unchanged.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from openresponses_bridge.text import overlap
 
 
 class TextCall(NamedTuple):
-    """A call out of a text; `arguments` is JSON."""
+    """A call in a text; `arguments` is JSON."""
 
     name: str
     arguments: str
@@ -42,17 +42,17 @@ class TextCalls:
         self._opens = tuple(dict.fromkeys(each.open for each in self._formats))
         self._opening = re.compile("|".join(map(re.escape, self._opens)))
         self._identities = identities
-        self._open = self._close = ""  # the marks of what is held
+        self._open = self._close = ""  # the marks around the held text
         self._held: list[str] = []
-        self._tail = ""  # the end of what is held, in which a mark may begin
+        self._tail = ""  # the end of the held text, in which a mark may begin
 
     @property
     def is_flushed(self) -> bool:
-        """Nothing is held back."""
+        """True if nothing is held back."""
         return not (self._held or self._tail)
 
     def feed(self, text: str) -> list[str | TextCall]:
-        """The next fragment → what is known by now."""
+        """Feed the next fragment. Returns what is known by now."""
         text, self._tail = self._tail + text, ""
         found: list[str | TextCall] = []
         position = 0
@@ -61,7 +61,7 @@ class TextCalls:
         return found
 
     def close(self) -> list[str | TextCall]:
-        """End the text, since something else follows: a call without its closing mark counts as a call,
+        """End the text, since something else follows. A call without its closing mark counts as a call,
         anything else as text."""
         rest, self._tail = self._tail, ""
         if not self._close:
@@ -96,7 +96,7 @@ class TextCalls:
         return len(text)
 
     def _end(self, close: str) -> list[str | TextCall]:
-        """Return the held text, at its closing mark or at the end."""
+        """Return the held text, or its calls, at its closing mark or at the end."""
         body = "".join(self._held)
         opened = self._open
         self._held.clear()
@@ -163,7 +163,7 @@ def _kimi(body: str) -> list[TextCall] | None:
 
 
 def _tags(body: str, name: str) -> list[tuple[str, str]] | None:
-    """The attributes and the content of each element of this name; None where something else stands."""
+    """Return the attributes and the content of each element of this name; None if there is anything else."""
     found = []
     for inner, behind in _elements(body, f"<{name}", f"</{name}>") or ():
         head, mark, content = inner.partition(">")
@@ -174,8 +174,8 @@ def _tags(body: str, name: str) -> list[tuple[str, str]] | None:
 
 
 def _elements(body: str, open: str, close: str) -> list[tuple[str, str]] | None:
-    """Return the text within each pair of marks, and the text behind it up to the next; None if the body does
-    not begin with such a pair, or one does not end."""
+    """Return the text within each pair of marks, and the text after it up to the next pair; None if the body
+    does not begin with such a pair, or one does not end."""
     first, *parts = body.split(open)
     split = [part.partition(close) for part in parts]
     if first.strip() or not all(mark for _, mark, _ in split):
@@ -190,7 +190,7 @@ def _attribute(head: str, name: str) -> str | None:
 
 
 def _value(text: str) -> Any:
-    """A value that is JSON where it looks like more than text."""
+    """Return a value, decoded as JSON if it looks like more than text."""
     bare = text.strip()
     if bare[:1] in ("{", "[") or bare in ("true", "false", "null") or bare.lstrip("-")[:1].isdigit():
         found = _json(bare)

@@ -1,12 +1,12 @@
-"""Which call a fragment of a tool call belongs to: one resolver for all that servers send.
+"""Decides which call a fragment of a tool call belongs to, for all forms in which servers send calls.
 
-A good stream numbers its calls, and gives id and name with the first fragment of each. Real ones also
-send whole calls in one chunk, interleave them, put two calls on one index, leave the index out, repeat
-id and name or blank them, and name a call late (field cases 1-5). Every call found here gets a slot of
-its own, and each guess is noted as a repair.
+A good stream numbers its calls, and sends id and name with the first fragment of each. Real streams also send
+whole calls in one chunk, interleave them, put two calls on one index, leave the index out, repeat or blank id
+and name, and name a call late (field cases 1-5). Every call that is found gets a slot of its own, and each
+guess is reported as a repair.
 
-What decides, in this order: an id that was seen before; the index; the call that is still open. A call that
-is announced twice under one id, without arguments, may be two calls or one: their arguments show which.
+These decide, in this order: an id that was seen before; the index; the call that is still open. A call that
+is announced twice under one id, without arguments, may be two calls or one, as their arguments show.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.dialects.chat_completions.types import ChatFunction, ChatToolCall
 from openresponses_bridge.protocol import codec
 
-LEGACY_INDEX = -1  # the one call of the old `function_call` field
+LEGACY_INDEX = -1  # of the only call, in the old `function_call` field
 _WHERE = "tool_calls"
 _AGAIN = "the whole arguments came again, dropped"
 _NO_FUNCTION = ChatFunction()
 _LONGEST_PLACEHOLDER = 16  # characters
-_LOOKED_BACK = 64  # calls among which the one that is unfinished is looked for
+_LOOKED_BACK = 64  # calls that are searched for the unfinished one
 _SPACES = "".join(filter(str.isspace, map(chr, range(0x3001))))
 _BEGINNERS = frozenset("{[" + _SPACES)  # how arguments may begin
 _ENDERS = frozenset("}]" + _SPACES)  # how whole arguments end
-_BEGINNING = re.compile(r"\s*[{\[]")  # arguments may begin here
+_BEGINNING = re.compile(r"\s*[{\[]")  # where arguments may begin
 
 
 class Fragment(NamedTuple):
-    """A fragment as the machine takes it. `id` and `name` stand only where they are first known."""
+    """A fragment for the machine. `id` and `name` are set only when they become known."""
 
     slot: int
     id: str | None
@@ -47,10 +47,10 @@ class Fragment(NamedTuple):
 
 
 class Call:
-    """One call so far; `last` is the latest fragment of its arguments. Its text is kept to detect a call that
-    is repeated. `displaced`: it began on the index of another call. `announced_again`: its name was
-    repeated without arguments. `again`: its whole arguments, while they come a second time, of which
-    `again_size` characters have."""
+    """One call so far; `last` is the latest fragment of its arguments. Its text is kept to detect repetition.
+    `displaced`: it began on the index of another call. `announced_again`: its name was repeated without
+    arguments. `again`: its whole arguments, while they are repeated; `again_size` is the number of characters
+    that were repeated so far."""
 
     __slots__ = (
         "_nesting",
@@ -87,11 +87,11 @@ class Call:
         self._text = StringIO()
         self.write = self._text.write
         self._nesting = Nesting()
-        self._read = 0  # characters that `_nesting` has seen
-        self._whole = False  # as of then
+        self._read = 0  # characters that `_nesting` has read
+        self._whole = False  # as of those characters
 
     def add(self, arguments: str) -> None:
-        """Append arguments; those behind an empty object in their place are the first."""
+        """Append arguments. After an empty object that stands for them, they are the first."""
         if self.last and self._text.tell() <= _LONGEST_PLACEHOLDER and is_placeholder(self.arguments):
             self._begin()
         self.last = arguments
@@ -103,7 +103,7 @@ class Call:
 
     @property
     def whole(self) -> bool:
-        """True if its arguments are complete JSON; free text never is. Reads the arguments since the last
+        """True if the arguments are complete JSON; never for free text. Reads the arguments since the last
         check, and all of them once when the outermost bracket closes."""
         if self.type != "function" or not self.last.rstrip().endswith(("}", "]")):
             return False
@@ -116,7 +116,8 @@ class Call:
 
 
 class ToolCallResolver:
-    """Fragments in upstream order → slots, numbered from 0 in order of appearance."""
+    """Maps fragments, in the order of the upstream, to slots, which are numbered from 0 in order of
+    appearance."""
 
     __slots__ = ("_announced", "_by_id", "_by_index", "_calls", "_diagnostics")
 
@@ -125,15 +126,15 @@ class ToolCallResolver:
         self._calls: list[Call] = []
         self._by_id: dict[str, Call] = {}
         self._by_index: dict[int | None, Call] = {}
-        # indexes on which one call was announced, of which the arguments are still to come
+        # indexes on which one call was announced and no arguments have come yet
         self._announced: dict[int, Call] = {}
 
     def find_continued(
         self, fragment: ChatToolCall, function: ChatFunction, arguments: object
     ) -> Call | None:
-        """The call that this fragment continues, with the arguments as its `last`, when id and name are left
-        out, blank or repeated, as in most fragments. None, and no change, when the fragment needs a closer
-        look; `resolve` then decides."""
+        """Return the call that this fragment continues, with the arguments as its `last`, if id and name are
+        left out, blank or repeated, as in most fragments. None, without a change, if the fragment needs a
+        closer look; then `resolve` decides."""
         known = self._by_index.get(fragment.index)
         if known is None or not arguments or type(arguments) is not str or known.again:
             return None
@@ -149,7 +150,7 @@ class ToolCallResolver:
         return known
 
     def resolve(self, fragment: ChatToolCall) -> Fragment | None:
-        """The call that a streamed fragment belongs to; None when it adds nothing."""
+        """Return a streamed fragment with the slot of its call; None if it adds nothing."""
         index, call_id = fragment.index, fragment.id or ""
         name, arguments, kind = self._read(fragment)
         known = self._by_id.get(call_id)
@@ -174,8 +175,8 @@ class ToolCallResolver:
         return self._append(call, call_id, name, arguments)
 
     def whole(self, fragment: ChatToolCall) -> Fragment | None:
-        """A call out of a complete message: one of its own, unless it has no name. Then it may have the
-        arguments of the call before it, or be no call at all (None)."""
+        """Return a call of a complete message. It is a call of its own, unless it has no name: then it may
+        have the arguments of the call before, or be no call at all (None)."""
         name, arguments, kind = self._read(fragment)
         last = self._last
         if not name and not arguments:
@@ -212,8 +213,8 @@ class ToolCallResolver:
         return call
 
     def _is_announced(self, index: int, call_id: str, name: str) -> bool:
-        """Return True if arguments on this index may belong to a call that has another index as well: this
-        fragment announces it here, or one before did."""
+        """Return True if arguments on this index may belong to a call that also has another index: this
+        fragment or an earlier one announces it here."""
         if index in self._announced:
             return True
         known = self._by_id.get(call_id) if call_id and index not in self._by_index else None
@@ -225,7 +226,8 @@ class ToolCallResolver:
         return True
 
     def _begin_announced(self, index: int, arguments: str) -> Fragment | None:
-        """The first arguments on an index where a call was announced that has another index as well."""
+        """Return the first arguments on an index on which a call was announced that also has another
+        index."""
         known = self._announced.pop(index)
         if self._is_repeat(known, arguments, ""):
             return None
@@ -254,8 +256,8 @@ class ToolCallResolver:
         return Fragment(call.slot, identified or None, named or None, arguments, call.type)
 
     def _is_repeat(self, call: Call, arguments: str, named: str) -> bool:
-        """Return whether these arguments are those of the call once more, or, where it is `named` with them,
-        an empty object in their place or the beginning of them: what follows decides then."""
+        """Return whether these arguments repeat those of the call. If they are `named` with it, they may also
+        be an empty object that stands for them, or their beginning: then what follows decides."""
         if not _starts_again(call, arguments):
             return False
         whole = call.arguments
@@ -268,7 +270,7 @@ class ToolCallResolver:
         return True
 
     def _go_on_again(self, call: Call, index: int | None, arguments: str) -> Fragment | None:
-        """More of the arguments that may be those of the call once more, or those of another one."""
+        """Continue arguments that may repeat those of the call, or be those of another one."""
         whole, size = call.again, call.again_size
         if not whole.startswith(arguments, size):
             call.again = ""
@@ -304,7 +306,7 @@ class ToolCallResolver:
             self._repair("two calls came under one id, kept apart")
             return None
         if index is not None and index != known.index and index not in self._by_index:
-            # its head stood on a busy index, its tail on its own (field case 2)
+            # its beginning was on another call's index, the rest on its own (field case 2)
             self._by_index[index] = known
             self._repair("the index changed within a call, the id was followed")
         return known
@@ -340,16 +342,16 @@ class ToolCallResolver:
         return unfinished[0] if len(unfinished) == 1 else self._last
 
     def slot_at(self, index: int | None) -> int | None:
-        """The slot of the call at this index; None when there is none."""
+        """Return the slot of the call at this index; None if there is none."""
         call = self._by_index.get(index)
         return None if call is None else call.slot
 
     def nameless(self) -> list[int]:
-        """The slots of the calls that have got no name."""
+        """Return the slots of the calls that have no name."""
         return [call.slot for call in self._calls if not call.name]
 
     def id_of(self, slot: int) -> str:
-        """The upstream's id of a call; empty when it gave none."""
+        """Return the upstream's id of a call; empty if it gave none."""
         return self._calls[slot].id
 
     @property
@@ -361,8 +363,8 @@ class ToolCallResolver:
 
 
 def _is_another(known: Call, name: str, arguments: str, call_id: str = "") -> bool:
-    """A name where one was given already: another call, unless it may be the same name repeated. An empty
-    object under the same id was in the place of the arguments."""
+    """Return whether a name for a call that has one already means another call. It does not if it may be the
+    same name repeated, or if an empty object under the same id stood for the arguments."""
     if not name or not known.name:
         return False
     if call_id and call_id == known.id and is_placeholder(known.arguments):
@@ -371,11 +373,11 @@ def _is_another(known: Call, name: str, arguments: str, call_id: str = "") -> bo
 
 
 def _starts_again(known: Call, arguments: str) -> bool:
-    """Return True if these arguments begin where those of the call are already complete."""
+    """Return True if these arguments begin although those of the call are complete."""
     return _BEGINNING.match(arguments) is not None and known.whole
 
 
 def _may_stand_for(known: str, arguments: str) -> bool:
-    """Return True if the known arguments stand for these, which came without a name: an empty object in their
-    place, or the same."""
+    """Return True if the known arguments may stand for these, which came without a name: they are an empty
+    object, or the same."""
     return is_placeholder(known) or same_json(known, arguments)
