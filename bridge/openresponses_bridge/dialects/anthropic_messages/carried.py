@@ -13,8 +13,8 @@ from openresponses_bridge.protocol.request import CreateResponse
 CACHE: Final = "cache_control"
 _PLAIN: Final = frozenset({"type", "text", CACHE})
 STABLE: Final = frozenset({CACHE, "container", "diagnostics", "inference_geo", "speed"})
-"""Fields of the body that belong to no beta. All others go together with the header that names theirs, or not
-at all (law N2)."""
+"""The fields of the body that belong to no beta. All others are sent together with the header that names
+their beta, or not at all (law N2)."""
 
 
 class CarriedFields(BaseCarried):
@@ -25,9 +25,9 @@ class CarriedFields(BaseCarried):
     body: dict[str, Any] = field(default_factory=dict)
     """Fields of the body."""
     thinking: dict[str, Any] | None = None
-    """As the client sent it."""
+    """`thinking`, as the client sent it."""
     output_config: dict[str, Any] = field(default_factory=dict)
-    """As the client sent it, without the format."""
+    """`output_config`, as the client sent it, without the format."""
     system: list[dict[str, Any]] = field(default_factory=list)
     """The blocks of the system prompt; `instructions` has their texts, joined by `JOINT`."""
     billing: dict[str, Any] | None = None
@@ -35,18 +35,18 @@ class CarriedFields(BaseCarried):
     tools: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Tool name → fields of the tool."""
     declared: list[Any] | None = None
-    """All tools, if some of them are deferred and not loaded yet. The API itself knows what that means; to
-    others only `offered` are given."""
+    """All tools, if some of them are deferred and not loaded yet. The API itself handles these; other
+    upstreams get only the tools in `offered`."""
     changes_tools: bool = False
-    """Some come or go in messages of the system."""
+    """True if tools are added or removed by messages of the system."""
     offered: list[Any] = field(default_factory=list)
-    """The other tools, then those that were loaded, in the order in which that was done."""
+    """The tools that are not deferred, then those that were loaded, in the order of loading."""
     search: dict[str, Any] | None = None
-    """The search of the web as it was declared, without its cache breakpoint, which `tools` has."""
+    """The search of the web, as the client declared it, without its cache breakpoint, which is in `tools`."""
     blocks: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Place → fields of the block."""
     inline: set[int] = field(default_factory=set)
-    """Indexes of the items that are system messages and stay in their place."""
+    """The indexes of items that are system messages and keep their place."""
 
     def add(self, where: str, fields: dict[str, Any], kind: str) -> None:
         """Keep the fields of a block of this kind that have no counterpart."""
@@ -56,7 +56,8 @@ class CarriedFields(BaseCarried):
             self.report(cache if name == CACHE else f"{kind}.{name[:64]}" for name in fields)
 
     def tool_fields(self, body: dict[str, Any]) -> dict[str, Any]:
-        """The fields of the tool with this body. The name of a hosted tool may be of any type."""
+        """Return the further fields of the tool with this body. The name of a hosted tool may be of any
+        type."""
         name = body.get("name")
         return self.tools.get(name, {}) if isinstance(name, str) else {}
 
@@ -68,20 +69,20 @@ class CarriedFields(BaseCarried):
 
     @property
     def is_restorable(self) -> bool:
-        """True if a conversation with these messages, system prompt and tools can be continued without them:
-        nothing but cache points is in them that the protocol has no place for."""
+        """True if a conversation with these messages, system prompt and tools can be continued without these
+        fields: the protocol can express everything in them except cache breakpoints."""
         placed = (*self.system, *self.tools.values(), *self.blocks.values())
         plain = all(_PLAIN.issuperset(fields) for fields in placed)
         return plain and self.declared is None and self.search is None and not self.inline
 
     @property
     def unthinking(self) -> bool:
-        """True if the client has said so, as clients of this API do by default."""
+        """True if the client asks for no thinking, which is the default of this API."""
         return self.thinking is not None and self.thinking.get("type") == "disabled"
 
 
 JOINT: Final = "\n\n"
-"""Separates the texts of a system prompt in `instructions`."""
+"""The separator of the texts of a system prompt in `instructions`."""
 NOTHING: Final = CarriedFields()
 
 
@@ -91,5 +92,5 @@ def is_native(request: CreateResponse) -> bool:
 
 
 def carried_by(request: CreateResponse) -> CarriedFields:
-    """The fields that a request carries for this API."""
+    """Return the fields for this API that a request carries."""
     return carried_in(request, NOTHING)

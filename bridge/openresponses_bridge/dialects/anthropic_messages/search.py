@@ -28,13 +28,13 @@ _OURS: Final = "ws_"
 
 
 def is_search_tool(kind: str | None) -> bool:
-    """Return True if a tool of this type searches, in any version of it."""
+    """Return True if a tool of this type searches, in any version."""
     return kind is not None and kind.startswith(_VERSIONS)
 
 
 def wish_of(tool: Fields) -> WebSearch:
-    """Return the search that a client's tool asks for. Raises InvalidRequestError with the path of what can't
-    be read."""
+    """Return the search that a client's tool asks for. Raises InvalidRequestError with the path of a field
+    that can't be read."""
     place = tool.maybe_inner("user_location")
     return WebSearch(
         allowed_domains=_texts(tool, "allowed_domains"),
@@ -73,7 +73,7 @@ def is_use(block: dict[str, Any]) -> bool:
 
 
 def own_id(block: dict[str, Any], field: str) -> str:
-    """An id in a block; "" if it has none."""
+    """Return an id in a block; "" if it has none."""
     found = block.get(field)
     return found if isinstance(found, str) else ""
 
@@ -92,17 +92,17 @@ def found_in(block: dict[str, Any]) -> tuple[list[Source], str]:
 
 
 def item_id(own: str) -> str:
-    """The id of the item of a call: for one that `blocks_of` made, the item's own."""
+    """Return the id of the item of a call; for a call that `blocks_of` made, that of the original item."""
     return own.removeprefix(_ID) if is_made_here(own) else f"{_OURS}{own}"
 
 
 def is_made_here(own: str) -> bool:
-    """Return True if `blocks_of` made the call with this id, so that the API can't know what it found."""
+    """Return True if `blocks_of` made the call with this id, so that the API does not know its results."""
     return own.startswith(_ID + _OURS)
 
 
 def blocks_of(found: Searched, item: str) -> list[dict[str, Any]]:
-    """The blocks of a search that another upstream ran."""
+    """Return the blocks of a search that another upstream ran."""
     own = f"{_ID}{item}" if item.startswith(_OURS) else f"{_ID}{_OURS}{item}"
     pages: Any = [
         {

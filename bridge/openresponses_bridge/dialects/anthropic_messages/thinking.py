@@ -22,15 +22,15 @@ _BUDGETS: Final = {
 }
 _EFFORTS: Final = {"minimal": "low", "xhigh": "max"}
 _DEFAULT: Final = "medium"
-# tokens that thinking has to leave for the answer
+# tokens that thinking must leave for the answer
 _ANSWER: Final = 1024
 
 
 def plan_thinking(
     effort: str, request: CreateResponse, facts: ModelFacts, max_tokens: int, diagnostics: Diagnostics
 ) -> dict[str, Any]:
-    """The fields `thinking` and `output_config` for this effort, a known level other than none; {} when
-    thinking is not possible."""
+    """Return the fields `thinking` and `output_config` for this effort, a known level other than none; {} if
+    the model can't think."""
     if facts.thinking == "none":
         diagnostics.loss("reasoning.effort", "the model does not think")
         return {}
@@ -56,7 +56,7 @@ def _adaptive(
 
 
 def effort_from(body: dict[str, Any]) -> str | None:
-    """The effort that an Anthropic request asks for; None for a request without thinking."""
+    """Return the effort that an Anthropic request asks for; None for a request without thinking."""
     thinking = body.get("thinking")
     kind = thinking.get("type") if isinstance(thinking, dict) else None
     config = body.get("output_config")
@@ -93,7 +93,7 @@ KIND_OF_BLOCK: Final = {
 
 
 def seal_block(sealer: Sealer, block: dict[str, Any]) -> str:
-    """A thinking, redacted_thinking or compaction block as `encrypted_content`."""
+    """Seal a thinking, redacted_thinking or compaction block as `encrypted_content`."""
     return sealer.seal(encode(block), KIND_OF_BLOCK[block["type"]])
 
 
@@ -103,13 +103,13 @@ def seal_reasoning(sealer: Sealer, fields: dict[str, Any]) -> str:
 
 
 def seal_search(sealer: Sealer, blocks: list[dict[str, Any]]) -> str:
-    """The blocks of a search, the call and what was found if that came, for the item of the search. What was
-    found is encrypted, and the API wants it back to the byte."""
+    """Seal the blocks of a search (the call, and its results if they came) for its item. The results are
+    encrypted, and the API requires them back byte for byte."""
     return sealer.seal(encode({"blocks": blocks}), SEARCH)
 
 
 def open_search(sealer: Sealer, text: str) -> list[dict[str, Any]] | None:
-    """The blocks of a search; None when they can't be opened here."""
+    """Return the blocks of a search; None if they can't be opened here."""
     blocks = _opened(sealer, text, SEARCH).get("blocks")
     kinds = (
         [each.get("type") if isinstance(each, dict) else None for each in blocks]
@@ -120,12 +120,12 @@ def open_search(sealer: Sealer, text: str) -> list[dict[str, Any]] | None:
 
 
 def seal_citation(sealer: Sealer, citation: dict[str, Any]) -> str:
-    """A citation as the API gave it."""
+    """Seal a citation as the API sent it."""
     return sealer.seal(encode(citation), CITATION)
 
 
 def open_citation(sealer: Sealer, text: str) -> dict[str, Any] | None:
-    """The citation; None when it can't be opened here."""
+    """Return the citation; None if it can't be opened here."""
     return _opened(sealer, text, CITATION) or None
 
 

@@ -34,7 +34,7 @@ class ThinkingDelta(Struct, tag="thinking_delta", tag_field="type", omit_default
 
 
 class SignatureDelta(Struct, tag="signature_delta", tag_field="type", omit_defaults=True, gc=False):
-    """The signature of a thinking block; comes before its end."""
+    """The signature of a thinking block, which comes before the block's end."""
 
     signature: str | None = None
 
@@ -46,7 +46,7 @@ class CitationsDelta(Struct, tag="citations_delta", tag_field="type", omit_defau
 
 
 class CompactionDelta(Struct, tag="compaction_delta", tag_field="type", omit_defaults=True, gc=False):
-    """The compacted history, readable and opaque."""
+    """The compacted history, as text and in an opaque form."""
 
     content: str | None = None
     encrypted_content: str | None = None
@@ -56,9 +56,9 @@ Delta = TextDelta | InputJsonDelta | ThinkingDelta | SignatureDelta | CitationsD
 
 NO_INDEX = -1
 TIERS: Final = {"default": "standard", "priority": "priority", "batch": "batch"}
-"""Service tiers that an answer had, in the protocol's names → in Anthropic's."""
+"""The service tiers of answers: the protocol's names → Anthropic's."""
 DIALECT: Final = "anthropic"
-SLUG: Final = "anthropic:"  # with a hosted block's type: the type of its item
+SLUG: Final = "anthropic:"  # with a hosted block's type, the type of its item
 SYSTEM_FIELDS: Final = f"{SLUG}system_fields"  # the type of an item with the fields of a system message
 
 
@@ -89,7 +89,7 @@ class ContentBlockStop(Struct, tag="content_block_stop", tag_field="type", gc=Fa
 
 
 class MessageDelta(Extensible, frozen=True, tag="message_delta", tag_field="type", omit_defaults=True):
-    """Why the message ends, and its usage, cumulative."""
+    """The reason for which the message ends, and its cumulative usage."""
 
     delta: dict[str, Any] | None = None
     usage: dict[str, Any] | None = None
@@ -104,8 +104,8 @@ class Ping(Struct, tag="ping", tag_field="type"):
 
 
 class ErrorFrame(Struct, tag="error", tag_field="type", omit_defaults=True):
-    """A failure within a stream, in the format of an error body. Some servers put the message, or
-    the error itself as `message`, beside `type`."""
+    """A failure within a stream, in the format of an error body. Some servers put the message, or the error
+    itself as `message`, beside `type`."""
 
     error: dict[str, Any] | None = None
     message: str | None = None

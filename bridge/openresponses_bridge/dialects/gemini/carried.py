@@ -13,8 +13,8 @@ DIALECT: Final = "gemini"
 
 
 class CarriedPart(Struct, frozen=True):
-    """A part of the client's as far as the protocol does not have it: its `kind`, the fields of the object
-    under that name, and those beside it."""
+    """What the protocol can't express of a client's part: its `kind`, the fields of the object under that
+    name, and those beside it."""
 
     kind: str
     within: dict[str, Any] = {}
@@ -27,16 +27,16 @@ class CarriedFields(BaseCarried):
     dialect: ClassVar[str] = DIALECT
 
     body: dict[str, Any] = field(default_factory=dict)
-    """Fields of the body, as `safetySettings` and `cachedContent`."""
+    """Fields of the body, such as `safetySettings` and `cachedContent`."""
     tier: str | None = None
     """`serviceTier` as the client sent it."""
     system: dict[str, Any] | None = None
     """`systemInstruction` as the client sent it; `instructions` has its text."""
     instructions: str = ""
     generation: dict[str, Any] = field(default_factory=dict)
-    """Fields of `generationConfig`; `thinkingConfig` as the client sent it, whatever was read of it."""
+    """Fields of `generationConfig`; `thinkingConfig` as the client sent it, with what was read of it."""
     format: dict[str, Any] = field(default_factory=dict)
-    """Those about the form of the answer, as the client sent them; `text` is what was read of them."""
+    """The fields about the form of the answer, as the client sent them; `text` is what was read of them."""
     text: Any = None
     tool_config: dict[str, Any] = field(default_factory=dict)
     """`toolConfig` as the client sent it; `choice` is what was read of it."""
@@ -46,14 +46,14 @@ class CarriedFields(BaseCarried):
     search: dict[str, Any] | None = None
     """`googleSearch` as the client sent it."""
     tools: dict[str, list[Any]] = field(default_factory=dict)
-    """Type of a tool of Google's → the values of those tools, in order."""
+    """Type of one of Google's tools → the values of those tools, in order."""
     parts: dict[str, CarriedPart] = field(default_factory=dict)
-    """Place → what the protocol does not have of the part there."""
+    """Place → what the protocol can't express of the part there."""
 
 
 NOTHING: Final = CarriedFields()
 
 
 def carried_by(request: CreateResponse) -> CarriedFields:
-    """The fields that a request carries for this API."""
+    """Return the fields for this API that a request carries."""
     return carried_in(request, NOTHING)

@@ -1,4 +1,4 @@
-"""Tables of the differences between Google's models: how effort becomes thinking, and what they take."""
+"""Tables of the differences between Google's models: the thinking for an effort, and what they accept."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ _EVERY: Final = ("none", "minimal", "low", "medium", "high")
 
 
 def facts_of(model: str) -> ModelFacts:
-    """The facts of a model by its name. One without a version is taken for the newest; other families think
-    as their servers see fit."""
+    """Return the facts of a model by its name. A model without a version counts as the newest; other families
+    think as their servers decide."""
     name = model.lower()
     match = _NAME.search(name)
     if match is None:
@@ -58,14 +58,14 @@ def facts_of(model: str) -> ModelFacts:
     return ModelFacts("budget", _EVERY[1:], 128, 32_768, media_in_outputs=False, mixes_tools=False)
 
 
-# tokens, as Google's own Chat-compatible address takes them; the largest for what is more than high
+# tokens, as at Google's own address for Chat; the largest for levels above high
 _BUDGETS: Final = {"none": 0, "minimal": 1_024, "low": 1_024, "medium": 8_192, "high": 24_576}
 
 
 def thinking_config(
     effort: str, thinking: Thinking, efforts: frozenset[str], facts: ModelFacts, diagnostics: Diagnostics
 ) -> dict[str, Any]:
-    """The fields of `thinkingConfig` for an effort; {} when the model has no levels."""
+    """Return the fields of `thinkingConfig` for an effort; {} if the model has no levels."""
     if thinking == "off":
         if effort != "none":
             diagnostics.loss("reasoning.effort", "the model does not think")

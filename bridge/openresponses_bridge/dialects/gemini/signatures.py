@@ -1,7 +1,7 @@
-"""Thought signatures on their way through a client: sealed in `encrypted_content`, with their places.
+"""Thought signatures on the way through a client: sealed in `encrypted_content`, with their places.
 
-Gemini signs parts and wants each signature back on the part that it came with. A reasoning item carries the
-signatures of its own thoughts, of the message before it, and of the item after it.
+Gemini signs parts, and requires each signature back on its part. A reasoning item carries the signatures of
+its own thoughts, of the message before it, and of the item after it.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ _SEARCH: Final = "gemini-search"
 
 
 class Signed(Struct, frozen=True, omit_defaults=True):
-    """One signature, base64 as it came, and the part that has it.
+    """One signature, in unchanged base64, and the part that has it.
 
-    `thought`: this length of the item's own text, from `start` on. `text`: the same of the message before it;
-    without a message, a part without text. `next`: the call with this id, or the item that follows if it is
-    empty. Lengths are code points.
+    `thought` means this length of the item's own text, from `start` on. `text` means the same in the message
+    before it; without a message, a part without text. `next` means the call with this id, or the next item if
+    it is empty. Lengths are code points.
     """
 
     signature: str
@@ -38,12 +38,12 @@ _decode: Final = msgspec.json.Decoder(list[Signed]).decode
 
 
 def seal_signatures(sealer: Sealer, signed: Sequence[Signed]) -> str:
-    """The signatures as `encrypted_content`; none at all says that the thoughts are Gemini's."""
+    """Seal the signatures as `encrypted_content`; an empty list marks the thoughts as Gemini's."""
     return sealer.seal(encode(list(signed)), KIND)
 
 
 def open_signatures(sealer: Sealer, encrypted: object) -> list[Signed] | None:
-    """Return what was sealed; None for any other text, and for what can't be opened here."""
+    """Return what was sealed; None for any other text, and for one that can't be opened here."""
     if not isinstance(encrypted, str) or encrypted.split(".", 3)[2:3] != [KIND]:
         return None
     try:
@@ -53,7 +53,7 @@ def open_signatures(sealer: Sealer, encrypted: object) -> list[Signed] | None:
 
 
 def seal_search(sealer: Sealer) -> str:
-    """The mark of a search that Gemini ran: its API has no part for one, and wants none back."""
+    """Return the mark of a search that Gemini ran: its API has no part for a search, and wants none back."""
     return sealer.seal(b"{}", _SEARCH)
 
 

@@ -1,9 +1,9 @@
 """Answers of `generateContent` as structs, for both directions, and the names in its parts.
 
-Writing: default values are left out. Reading: Google's servers and clients spell names as `functionCall` or
+When written, defaults are left out. When read, Google's servers and clients spell names as `functionCall` or
 `function_call`, and may send enums as numbers (`$alt=json;enum-encoding=int`). Parts are plain dictionaries
-with names in camelCase; what is within `args` and `response` is the tools' own and stays as it came. Counts
-are tokens.
+with names in camelCase; what is in `args` and `response` belongs to the tools and is not changed. Counts are
+tokens.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from msgspec import Struct
 from openresponses_bridge.protocol.codec import encode, plain
 
 SLUG: Final = "gemini:"
-"""With the name of a part's kind: the type of the item that holds it."""
+"""With the name of a part's kind, the type of the item that has it."""
 DATA: Final = (
     "text",
     "inlineData",
@@ -33,14 +33,14 @@ DATA: Final = (
 
 
 TIERS: Final = {"default": "standard", "flex": "flex", "priority": "priority"}
-"""Service tiers in the protocol's names → in Google's."""
+"""Service tiers: the protocol's names → Google's."""
 TIERS_OF_GOOGLE: Final = {theirs: ours for ours, theirs in TIERS.items()}
 USED_TIER: Final = "serviceTier"
 """The field of the counts with the tier that was used."""
 
 
 class UsageMetadata(Struct, rename="camel", omit_defaults=True):
-    """The counts so far. Thoughts and the prompts of server tools are counted beside the others."""
+    """The counts so far. Thoughts and the prompts of server tools are counted separately."""
 
     prompt_token_count: int | None = None
     candidates_token_count: int | None = None
@@ -51,11 +51,12 @@ class UsageMetadata(Struct, rename="camel", omit_defaults=True):
 
 
 ANSWER: Final = "answer"
-"""Where `Response.native` has what is not a candidate's."""
+"""The field of `Response.native` with what is not a candidate's."""
 PARTS: Final = "parts"
-"""Where it has the fields of parts, by the index of their item."""
+"""The field with those of parts, by the index of their item."""
 PART: Final = "gemini:part"
-"""The event with such fields, before the end of the item; the field of an image's item that has them."""
+"""The type of the event with such fields, before the end of the item; and the field with them in an image's
+item."""
 COUNTS: Final = UsageMetadata.__struct_encode_fields__
 """The names of those counts."""
 
@@ -68,7 +69,7 @@ class Content(Struct, rename="camel", omit_defaults=True):
 
 
 class Candidate(Struct, rename="camel", omit_defaults=True):
-    """One of the answers, or its next parts. `others` are fields that it has besides (see `encode_chunk`)."""
+    """One of the answers, or its next parts. `others` are further fields (see `encode_chunk`)."""
 
     content: Content | None = None
     finish_reason: str | None = None
@@ -80,7 +81,7 @@ class Candidate(Struct, rename="camel", omit_defaults=True):
 
 
 class GenerateContentResponse(Struct, rename="camel", omit_defaults=True):
-    """A chunk of a stream, or a whole answer. `others` are fields that it has besides."""
+    """A chunk of a stream, or a whole answer. `others` are further fields."""
 
     candidates: list[Candidate] | None = None
     prompt_feedback: dict[str, Any] | None = None
@@ -92,7 +93,7 @@ class GenerateContentResponse(Struct, rename="camel", omit_defaults=True):
 
 
 def encode_chunk(chunk: GenerateContentResponse) -> bytes:
-    """A chunk as JSON, with the other fields of its objects among theirs."""
+    """Encode a chunk as JSON, with the other fields of its objects in them."""
     candidates = chunk.candidates or ()
     if chunk.others is None and all(each.others is None for each in candidates):
         return encode(chunk)
@@ -117,7 +118,7 @@ FINISH_REASONS: Final = (
     "IMAGE_SAFETY",
     "UNEXPECTED_TOOL_CALL",
 )
-"""By their numbers in the Gemini API. Vertex AI numbers those after OTHER otherwise."""
+"""Finish reasons by their numbers in the Gemini API. Vertex AI numbers those after OTHER differently."""
 FILTERED: Final = frozenset(
     {
         "SAFETY",
@@ -131,7 +132,7 @@ FILTERED: Final = frozenset(
         "IMAGE_RECITATION",
     }
 )
-"""The finish reasons of what was kept back."""
+"""The finish reasons of withheld answers."""
 FAILURES: Final = {
     "MALFORMED_FUNCTION_CALL": "the upstream's model made a function call that could not be read",
     "UNEXPECTED_TOOL_CALL": "the upstream's model called a tool it was not given",
@@ -139,7 +140,7 @@ FAILURES: Final = {
     "MISSING_THOUGHT_SIGNATURE": "a call in the request had no thought signature",
     "MALFORMED_RESPONSE": "the upstream's model made an answer that could not be read",
 }
-"""The finish reasons of answers that failed, each with what it means."""
+"""The finish reasons of answers that failed, and their meanings."""
 BLOCK_REASONS: Final = (
     "BLOCK_REASON_UNSPECIFIED",
     "SAFETY",
@@ -151,8 +152,8 @@ BLOCK_REASONS: Final = (
 
 
 def enum_name(value: Any, names: tuple[str, ...]) -> str | None:
-    """The name of an enum's value, which may be a number; one without a name stays a number. None for
-    anything else, and for an empty name."""
+    """Return the name of an enum's value, which may be a number; a number without a name is returned. None
+    for anything else, and for an empty name."""
     if isinstance(value, str):
         return value or None
     if type(value) is not int:
@@ -164,19 +165,20 @@ _SNAKE: Final = re.compile(r"_([a-z])")
 
 
 def camel(name: str) -> str:
-    """A field's name in camelCase, from either spelling."""
+    """Return a field's name in camelCase, from either spelling."""
     return _SNAKE.sub(lambda found: found[1].upper(), name) if "_" in name else name
 
 
 def spelled(value: Mapping[str, Any]) -> dict[str, Any]:
-    """An object with its own names in camelCase; of two spellings of one name, camelCase goes before."""
+    """Return an object with its own names in camelCase; of two spellings of one name, camelCase takes
+    precedence."""
     named = {camel(name): each for name, each in value.items()}
     return named | {name: value[name] for name in value if name in named}
 
 
 def spelled_part(part: Mapping[str, Any]) -> dict[str, Any]:
-    """A part, and the object that it holds, with names in camelCase. What a tool is given or gives stays as
-    it came."""
+    """Return a part, and the object in it, with names in camelCase. What a tool gets or returns is not
+    changed."""
     return {
         name: spelled(each) if isinstance(each, dict) and name in DATA else each
         for name, each in spelled(part).items()

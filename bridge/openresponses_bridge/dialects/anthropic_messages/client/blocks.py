@@ -23,8 +23,8 @@ _CONDENSED = ("content", "encrypted_content")
 
 
 class BlockWriter:
-    """Starts and stops blocks. `kind` is that of the open block, "" when there is none, `last` that of the
-    newest; `held` is a whole one that is sent before the next."""
+    """Starts and stops blocks. `kind` is that of the open block, "" if there is none; `last` is that of the
+    newest block; `held` is a whole block that is sent before the next one."""
 
     __slots__ = ("held", "index", "kind", "last")
 
@@ -51,12 +51,12 @@ class BlockWriter:
         return [t.ContentBlockStop(self.index)]
 
     def release(self) -> list[t.Chunk]:
-        """The held block."""
+        """Return the chunks of the held block."""
         held, self.held = self.held, None
         return [] if held is None else self.whole(held)
 
     def whole(self, block: dict[str, Any], *deltas: t.Delta) -> list[t.Chunk]:
-        """A whole block, from start to stop."""
+        """Return the chunks of a whole block, from start to stop."""
         return [*self.start(block), *map(self.delta, deltas), *self.stop()]
 
 
@@ -71,10 +71,10 @@ class ItemWriter:
         self._identities = identities
         self._diagnostics = diagnostics
         self.sealed_summary = False
-        """Whether the last reasoning was sealed together with its summary."""
+        """True if the last reasoning was sealed together with its summary."""
 
     def reasoning(self, item: ReasoningItem) -> list[t.Chunk]:
-        """The end of a thinking block, or a whole one if its text was not sent before."""
+        """Return the end of a thinking block, or a whole one if its text was not sent before."""
         encrypted = item.encrypted_content
         self.sealed_summary = False
         if not encrypted:
@@ -101,7 +101,7 @@ class ItemWriter:
         return self._blocks.whole(block)
 
     def _foreign(self, item: ReasoningItem, encrypted: str) -> list[t.Chunk]:
-        """Return another upstream's opaque reasoning, sealed into the field in which Anthropic keeps its
+        """Return another upstream's opaque reasoning, sealed into the field that Anthropic uses for its
         own."""
         summary = [getattr(part, "text", "") for part in item.summary]
         self.sealed_summary = True
@@ -115,7 +115,7 @@ class ItemWriter:
         return [self._blocks.delta(t.SignatureDelta(sealed)), *self._blocks.stop()]
 
     def call(self, item: Item) -> list[t.Chunk] | None:
-        """A call whose arguments were not streamed (shell, patch); None when the item is not a call."""
+        """Return a call whose arguments were not streamed (shell, patch); None if the item is not a call."""
         view = call_view(item, self._identities)
         if view is None:
             return None
@@ -123,8 +123,8 @@ class ItemWriter:
         return self._blocks.whole(block, t.InputJsonDelta(view.arguments))
 
     def hosted(self, item: UnknownItem) -> list[t.Chunk]:
-        """The blocks of a search of the web, or a block of Anthropic's own, which an extension item holds
-        unchanged; other items can't be expressed."""
+        """Return the blocks of a search of the web, or a block of Anthropic's own, which an extension item
+        has unchanged. Other items can't be expressed."""
         found = searched(item)
         if found is not None and (found.sealed or found.kind == "search"):
             blocks = thinking.open_search(self._sealer, found.sealed) if found.sealed else None
@@ -143,12 +143,12 @@ class ItemWriter:
         return self._blocks.whole({**block, "input": {}}, arguments)
 
     def citation(self, cited: UrlCitation) -> dict[str, Any] | None:
-        """A citation as Anthropic gave it; None for one of another upstream."""
+        """Return a citation as Anthropic sent it; None for one of another upstream."""
         sealed = cited.encrypted_content
         return thinking.open_citation(self._sealer, sealed) if sealed else None
 
     def compaction(self, item: CompactionItem) -> list[t.Chunk]:
-        """A compacted history, if it is Anthropic's."""
+        """Return the block of a compacted history, if it is Anthropic's."""
         try:
             kind, block = thinking.open_sealed(self._sealer, item.encrypted_content)
         except SealError:

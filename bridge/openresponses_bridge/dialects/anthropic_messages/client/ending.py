@@ -36,7 +36,7 @@ REFUSAL = "refusal"
 _STOP_SEQUENCE: Final = "stop_sequence"
 _STOPPED: Final = ("stop_reason", _STOP_SEQUENCE, "stop_details")
 _HEAD: Final = ("id", "type", "role", "model", "content", *_STOPPED)
-# incomplete reason → stop reason; None: an error, since Anthropic has no such reason
+# incomplete reason → stop reason; None for an error, since Anthropic has no such reason
 _STOP_REASONS: dict[str, str | None] = {
     "max_output_tokens": "max_tokens",
     "content_filter": REFUSAL,
@@ -78,7 +78,7 @@ _TYPE_OF_CODE: dict[str, str] = {
     "invalid_api_key": "authentication_error",
 }
 _TOO_LONG: Final = ("prompt is too long", "exceed context limit")
-# HTTP status → error type, for errors whose own names say no more than these
+# HTTP status → error type, for errors without a more precise code
 _VAGUE: Final = frozenset({_API_ERROR, "invalid_request_error"})
 _TYPE_OF_STATUS: Final = {
     401: "authentication_error",
@@ -94,11 +94,11 @@ _TYPE_OF_STATUS: Final = {
 
 
 Reported = Callable[[], Usage | None]
-"""The usage that the upstream has reported before its answer began."""
+"""Returns the usage that the upstream reported before its answer began."""
 
 
 class MessageBounds:
-    """Writes the first and the last frames of a message. `calls`: whether any call is whole."""
+    """Writes the first and the last frames of a message. `calls` is True if any call is whole."""
 
     def __init__(
         self, blocks: BlockWriter, diagnostics: Diagnostics, input_tokens: int, reported: Reported
@@ -115,16 +115,16 @@ class MessageBounds:
         self.calls = False
 
     def begin(self, event: ev.ResponseCreated) -> list[t.Chunk]:
-        """`message_start`, once."""
+        """Return `message_start`, once."""
         return self._start(event.response)
 
     def error(self, event: ev.ErrorEvent) -> list[t.Chunk]:
-        """Keep the error: `response.failed` follows and ends the message."""
+        """Record the error: `response.failed` follows and ends the message."""
         self._error = event.payload
         return []
 
     def terminal(self, response: Response) -> list[t.Chunk]:
-        """`message_delta` and `message_stop`, or `error`."""
+        """Return `message_delta` and `message_stop`, or `error`."""
         if self._ended:
             return []
         self._ended = True
@@ -159,7 +159,8 @@ class MessageBounds:
         return [*chunks, *self._blocks.stop(), *self._held(), delta, t.MessageStop()]
 
     def _held(self) -> list[t.Chunk]:
-        """Return the chunks of what was sealed last; after a text, clients would take them for the answer."""
+        """Return the chunks of the data that were sealed last; after a text, clients would take them for the
+        answer."""
         if self._blocks.last != "text":
             return self._blocks.release()
         if self._blocks.held is not None:
@@ -167,7 +168,7 @@ class MessageBounds:
         return []
 
     def close(self) -> list[t.Chunk]:
-        """An error when no terminal event came."""
+        """Return an error if no terminal event came."""
         if self._ended:
             return []
         self._ended = True
@@ -189,7 +190,7 @@ class MessageBounds:
         return [t.MessageStart({**head, **other_fields(self._at_start, (*head, "delta", TIER))})]
 
     def _stop_reason(self, response: Response, own: Any) -> str | None:
-        """Return the API's stop reason. `own`: the API's word for the end if the protocol has none for it."""
+        """Return the API's stop reason. `own` is the API's word for the end, if the protocol has none."""
         if isinstance(own, str) and _ending(response) == outcome(own)[0]:
             return own
         if response.status == "completed":
@@ -202,7 +203,8 @@ class MessageBounds:
         return _STOP_REASONS.get(reason, "max_tokens")
 
     def _refuse(self, response: Response, details: dict[str, Any], given: dict[str, Any]) -> list[t.Chunk]:
-        """Explain a refusal of the API beside the stop reason; a refusal in the model's own words is text."""
+        """Explain a refusal of the API, in addition to the stop reason; a refusal in the model's own words is
+        sent as text."""
         text = "".join(self.refusal)
         if response.status == "incomplete" and details["stop_reason"] == REFUSAL:
             made = {"type": REFUSAL, "category": None, "explanation": text}
@@ -235,7 +237,7 @@ def _said_of_usage(native: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _paid(response: Response) -> list[t.Chunk]:
-    """Return what a message that failed cost, before its error."""
+    """Return the usage of a message that failed, which comes before its error."""
     if response.usage is None:
         return []
     ended = {"stop_reason": None, "stop_sequence": None}
@@ -243,7 +245,7 @@ def _paid(response: Response) -> list[t.Chunk]:
 
 
 def message_head(response: Response, usage: dict[str, Any]) -> dict[str, Any]:
-    """A message without its content and end."""
+    """Return a message without its content and end."""
     return {
         "id": response.id,
         "type": "message",
@@ -257,7 +259,7 @@ def message_head(response: Response, usage: dict[str, Any]) -> dict[str, Any]:
 
 
 def usage_body(usage: Usage | None) -> dict[str, Any]:
-    """The counts under Anthropic's names; zeros when there are none."""
+    """Return the counts under Anthropic's names; zeros if there are none."""
     if usage is None:
         return {"input_tokens": 0, "output_tokens": 0}
     cached, written = usage.input_tokens_details.cached_tokens, usage.cache_write_tokens
@@ -275,7 +277,7 @@ def usage_body(usage: Usage | None) -> dict[str, Any]:
 
 
 def _searches(response: Response) -> dict[str, Any]:
-    """The count of searches, which Anthropic has beside those of tokens; {} when there were none."""
+    """Return the number of searches, which Anthropic counts separately from tokens; {} if there were none."""
     found = [each for each in map(searched, response.output) if each is not None and each.kind == "search"]
     done = sum(not each.failed for each in found)
     return {"server_tool_use": {"web_search_requests": done}} if found else {}
@@ -288,8 +290,8 @@ def error_body(
     status: int | None = None,
     native: Mapping[str, Any] = MappingProxyType({}),
 ) -> dict[str, Any]:
-    """An error in Anthropic's format, as in a stream's `error` event and in an HTTP body. The HTTP `status`
-    decides the type when our code has no counterpart; `native` are the fields that the API itself gave."""
+    """Return an error in Anthropic's format, for a stream's `error` event or an HTTP body. The HTTP `status`
+    decides the type if our code has no counterpart; `native` are the fields that the API itself sent."""
     found = (name if name in _OWN_TYPES else _TYPE_OF_CODE.get(name or "") for name in (code, kind))
     named = next(filter(None, found), _API_ERROR)
     if named in _VAGUE:
@@ -303,8 +305,8 @@ def error_body(
 
 
 def _in_anthropics_words(message: str) -> str:
-    """Put Anthropic's words for an input that is too long before those of another: its errors have no code,
-    so clients that shorten a conversation know these words."""
+    """Put Anthropic's words for an input that is too long before those of another upstream: Anthropic's
+    errors have no code, so clients that shorten a conversation rely on these words."""
     lowered = message.lower()
     if any(words in lowered for words in _TOO_LONG):
         return message

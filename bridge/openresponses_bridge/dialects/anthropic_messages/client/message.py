@@ -1,4 +1,4 @@
-"""Encodes a finished response as a message, by folding the stream that it would have been."""
+"""Encodes a finished response as a message, by folding its stream."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def message(
     tool_identities: ToolIdentityMap | None = None,
     diagnostics: Diagnostics | None = None,
 ) -> dict[str, Any]:
-    """The body that answers a request without `stream`; an error body for a failed response.
+    """Return the body that answers a request without `stream`; an error body for a failed response.
 
-    A cut call is left out, with a loss: clients run every call of a message. Raises KeyError for a response
-    that has not ended.
+    A call that was cut off is left out, with a loss: clients run every call of a message. Raises KeyError for
+    a response that has not ended.
     """
     outbound = Outbound(sealer, tool_identities)
     folder = _Folder()

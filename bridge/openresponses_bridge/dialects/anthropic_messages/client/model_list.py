@@ -23,7 +23,7 @@ _UNKNOWN_DATE: Final = "1970-01-01"  # the API's value for an unknown date
 
 
 def model_body(model: EnrichedModelData) -> dict[str, Any]:
-    """One model. `created_at` is the date in its name; limits are null when they are guesses."""
+    """Return one model. `created_at` is the date in its name; limits are null if they are guesses."""
     date = model_identity(model.id).date
     released = date if len(date) == _WHOLE_DATE else _UNKNOWN_DATE
     return {
@@ -38,8 +38,9 @@ def model_body(model: EnrichedModelData) -> dict[str, Any]:
 
 
 def for_claude_code(model: EnrichedModelData) -> EnrichedModelData:
-    """The model under a name that Claude Code shows in its list: it skips those that begin with neither
-    `claude` nor `anthropic`, and takes 200,000 tokens for the window of all that do not end with `[1m]`."""
+    """Return the model under a name that Claude Code shows in its list. Claude Code skips names that begin
+    with neither `claude` nor `anthropic`, and assumes a window of 200,000 tokens for names that do not end
+    with `[1m]`."""
     shown = model.id.lower().startswith(_SHOWN)
     name = model.id if shown else f"{_CLAUDE_CODE}{model.id}"
     if model.limits_known and model.context_window >= _LONG_WINDOW:
@@ -48,14 +49,14 @@ def for_claude_code(model: EnrichedModelData) -> EnrichedModelData:
 
 
 def from_claude_code(name: str) -> str:
-    """The model's own name for one that `for_claude_code` made."""
+    """Return the model's own name for a name that `for_claude_code` made."""
     while name.lower().endswith(_LONG):
         name = name[: -len(_LONG)]
     return name.removeprefix(_CLAUDE_CODE)
 
 
 def model_page(models: Sequence[EnrichedModelData], query: Mapping[str, str]) -> dict[str, Any]:
-    """The page for a query with `limit` (1 to 1000, default 20), `after_id` and `before_id`. Raises
+    """Return the page for a query with `limit` (1 to 1000, default 20), `after_id` and `before_id`. Raises
     InvalidRequestError with the wrong parameter."""
     limit = _limit(query.get("limit"))
     places = {model.id: place for place, model in enumerate(models)}

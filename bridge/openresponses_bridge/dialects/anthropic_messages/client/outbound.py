@@ -1,4 +1,4 @@
-"""Events → an Anthropic message stream.
+"""Converts events to an Anthropic message stream.
 
 Anthropic's blocks come one after another: an item has its turn when the items before it have ended.
 """
@@ -43,8 +43,8 @@ _PREFIXES = {
 
 class Outbound:
     """Translates one response into one message. `sealer` opens the envelopes of thinking; `tool_identities`
-    has the names of namespaced tools. `message_start` comes before the usage: it has what was `reported` of
-    it before the answer began, and else `input_tokens`, an estimate."""
+    has the names of namespaced tools. `message_start` comes before the usage: it has the usage that was
+    `reported` before the answer began, or else `input_tokens`, an estimate."""
 
     def __init__(
         self,
@@ -59,14 +59,14 @@ class Outbound:
         self._items = ItemWriter(self._blocks, sealer or Sealer(), self._identities, self.diagnostics)
         self._bounds = MessageBounds(self._blocks, self.diagnostics, input_tokens, reported)
         self._turns = ItemTurns(self.diagnostics)
-        self._shown = ""  # the form of the open reasoning item that is sent
+        self._shown = ""  # the form of the open reasoning item that is shown
         self._summary = 0
         self._hidden = ""
-        self._length = self._begins = 0  # code points of the open text, and of it before the open block
+        self._length = self._begins = 0  # code points of the open text, and of its part before the open block
         self._cited = False  # whether the open block has a citation
 
     def feed(self, event: Event) -> list[t.Chunk]:
-        """The chunks that this event causes."""
+        """Return the chunks of this event."""
         handler = _WITHIN.get(type(event))
         if handler is None:
             about = _ABOUT.get(type(event))
@@ -77,11 +77,12 @@ class Outbound:
         return handler(self, event)
 
     def close(self) -> list[t.Chunk]:
-        """The events have ended. Without a terminal event before, that is an error."""
+        """Handle the end of the events, which is an error without a terminal event before."""
         return self._bounds.close()
 
     def _advance(self) -> list[t.Chunk]:
-        """An item has ended: take the events of those that waited, up to the next item that is still open."""
+        """Handle the end of an item: read the waiting events of the next items, up to one that is still
+        open."""
         chunks: list[t.Chunk] = []
         while events := self._turns.following():
             for event in events:
@@ -116,7 +117,7 @@ class Outbound:
         citation, *cited_range = cites
         if cited_range != [self._begins, self._length]:
             self.diagnostics.loss("annotation.range", "a citation belongs to its whole block")
-        self._cited = True  # what follows is another block
+        self._cited = True  # the next piece begins another block
         return [self._blocks.delta(t.CitationsDelta(citation))]
 
     def _refusal(self, event: ev.RefusalDelta) -> list[t.Chunk]:
@@ -145,7 +146,7 @@ class Outbound:
         return [self._blocks.delta(t.InputJsonDelta(json.dumps(event.delta, ensure_ascii=False)[1:-1]))]
 
     def _part_done(self, _event: ev.ContentPartDone) -> list[t.Chunk]:
-        # a thinking block stays open until its item ends: then its signature comes
+        # a thinking block stays open until its item ends, with which its signature comes
         self._begins = self._length = 0
         self._cited = False
         return self._blocks.stop() if self._blocks.kind == "text" else []
@@ -201,7 +202,7 @@ class Outbound:
 
     def _extension(self, event: UnknownEvent) -> list[t.Chunk]:
         if SEARCH_CALL in event.type:
-            return []  # its progress, which blocks do not show
+            return []  # of the call's progress, which blocks do not show
         self.diagnostics.ignored(f"event.{event.type}", "not Anthropic's")
         return []
 
@@ -248,10 +249,10 @@ _FINISHERS: Final[dict[type, _Handler]] = {
     CustomToolCall: Outbound._custom_call,
     CompactionItem: lambda outbound, item: outbound._items.compaction(item),
     UnknownItem: lambda outbound, item: outbound._items.hosted(item),
-    type(None): lambda outbound, _item: outbound._blocks.stop(),  # not even a finished item is required
+    type(None): lambda outbound, _item: outbound._blocks.stop(),  # the finished item may be missing
 }
 
 
 def encode_sse(chunks: Iterable[t.Chunk]) -> bytes:
-    """Chunks → SSE frames with `event:` lines, as Anthropic's clients want them."""
+    """Encode chunks as SSE frames with `event:` lines, as Anthropic's clients require."""
     return b"".join([_PREFIXES[type(chunk)] + encode(chunk) + b"\n\n" for chunk in chunks])

@@ -48,17 +48,17 @@ from openresponses_bridge.seal import Sealer, SealError
 _SOURCES: Final = ("url", "base64")
 _PDF: Final = "application/pdf"
 _REFERENCE: Final = "tool_reference"
-_BILLING: Final = "x-anthropic-billing-header:"  # Claude Code's first words, others in each request
+_BILLING: Final = "x-anthropic-billing-header:"  # Claude Code's first words; the rest differs in each request
 _HOSTED_SEARCH: Final = "tool_search_tool_"
 _DEFERRED: Final = "defer_loading"
-_TYPE: Final = "type"  # of a tool that the client runs: no other API has a name for it
+_TYPE: Final = "type"  # of a tool that the client runs; no other API has a name for it
 _ADDITION: Final = "tool_addition"
 _DEFINITION: Final = "tool_definition"
 _SYSTEM_ROLES: Final = ("system", "developer")
 
 
 class ToolChange(NamedTuple):
-    """A tool that is offered from there on, or not any more. `definition`: if it brings its own."""
+    """A tool that is offered or no longer offered from there on. `definition` is its own, if it has one."""
 
     adds: bool
     name: str | None
@@ -66,7 +66,7 @@ class ToolChange(NamedTuple):
 
 
 class MessageReader:
-    """Reads messages into items, in order. Fields without a counterpart are carried. Raises
+    """Converts messages to items, in order. Fields without a counterpart are carried. Raises
     InvalidRequestError with the place of the error."""
 
     def __init__(self, sealer: Sealer, diagnostics: Diagnostics, carried: CarriedFields) -> None:
@@ -75,18 +75,18 @@ class MessageReader:
         self._carried = carried
         self.items: list[Any] = []
         self.tool_changes: list[ToolChange] = []
-        """In order."""
+        """The changes of tools, in order."""
         self.tools_used: dict[str, None] = {}
         """The names of the tools that a result loaded or that were called, in order."""
         self._parts: list[Any] = []
         self._role: Any = "user"
-        self._where = ""  # of the block that is read
+        self._where = ""  # of the present block
         self._searches: dict[
             str, tuple[int, dict[str, Any]]
         ] = {}  # id of a call → its item's index, its block
 
     def message(self, message: Fields) -> None:
-        """One message of the request."""
+        """Read one message of the request."""
         self._role = message.need("role", str)
         if self._role not in ("user", "assistant", *_SYSTEM_ROLES):
             raise invalid(message.at("role"), "expected user or assistant")
@@ -102,8 +102,8 @@ class MessageReader:
         self._flush()
 
     def _own_fields(self, message: Fields) -> None:
-        """The fields of a message of the system, such as the effort from there on, are an item before it:
-        it need not have content."""
+        """Keep the fields of a message of the system, such as the effort from there on, as an item before it,
+        since its content may be empty."""
         if self._role not in _SYSTEM_ROLES:
             for where in message.unread_here:
                 self._diagnostics.loss(where, "can't be expressed")
@@ -112,8 +112,8 @@ class MessageReader:
             self.items.append(UnknownItem({**made, "fields": fields}))
 
     def _result(self, message: Fields) -> list[Any]:
-        """The parts of a tool's result, which belong to the item that comes next. What a search over deferred
-        tools found is text for other upstreams."""
+        """Return the parts of a tool's result, which belong to the next item. The results of a search for
+        deferred tools are text for other upstreams."""
         found: list[Any] = []
         loaded: list[str] = []
         for block in message.each("content"):
@@ -150,7 +150,7 @@ class MessageReader:
         self._carried.add(self._where, block.rest() | fields, kind)
 
     def _kept(self, block: Fields, part: Any, index: int, kind: str) -> Any:
-        """The part of a block whose other fields are carried; with its cache breakpoint."""
+        """Return the part of a block, with its cache breakpoint; the block's other fields are carried."""
         rest = block.rest()
         self._carried.add(place(len(self.items), index), rest, kind)
         return replace(part, extra=EXPLICIT) if CACHE in rest and isinstance(part, Extensible) else part
@@ -176,8 +176,8 @@ class MessageReader:
         return replace(part, annotations=[each for each in annotations if each is not None] or UNSET)
 
     def _citation(self, citation: Any, length: int) -> ct.UrlCitation | None:
-        """A citation of a web page; None for another one. One that the bridge made of another upstream's has
-        nothing that the API knows."""
+        """Return a citation of a web page; None for any other. A citation that the bridge made from another
+        upstream's has nothing that only the API knows."""
         source = next(iter(sources_of([citation])), None)
         if source is None or not isinstance(citation, dict) or citation.get("type") != search.CITATION:
             return None
@@ -186,7 +186,7 @@ class MessageReader:
         return ct.UrlCitation(source.url, 0, length, source.title, sealed)
 
     def _own_part(self, block: Fields) -> UnknownPart:
-        """A block whose content only the API itself has, by its id say."""
+        """Return a part for a block whose content only the API itself has, such as one given by an id."""
         self._carried.needed[block.at("source")] = "its content can be read by Anthropic's API alone"
         return UnknownPart({"type": f"{SLUG}{block.raw('type')}", "block": block.whole()})
 
@@ -227,7 +227,7 @@ class MessageReader:
         output: Any = content or ""
         if not isinstance(output, str):
             output = self._result(block)
-        status: Any = "incomplete" if block.raw("is_error") else UNSET  # so `to_messages` reads it
+        status: Any = "incomplete" if block.raw("is_error") else UNSET  # `to_messages` reads this
         call_id = block.need("tool_use_id", str)
         self.items.append(it.FunctionCallOutputParam(call_id, output, status=status))
 
@@ -250,7 +250,7 @@ class MessageReader:
         try:
             kind, fields = thinking.open_sealed(self._sealer, opaque)
         except SealError:
-            return False  # Anthropic's own
+            return False  # it is Anthropic's own
         if kind != thinking.REASONING:
             return False
         summary = [ct.SummaryTextContent(text) for text in fields["summary"]]
@@ -262,7 +262,8 @@ class MessageReader:
         self.items.append(it.CompactionParam(thinking.seal_block(self._sealer, _bare(block))))
 
     def _server_tool_use(self, block: Fields) -> None:
-        """The call of a search is an item, which its result completes; that of another tool is kept whole."""
+        """Read the call of a server's tool. That of a search becomes an item, which its result completes;
+        that of another tool is kept whole."""
         bare = _bare(block)
         own = search.own_id(bare, "id")
         if self._role != "assistant" or not search.is_use(bare) or own in self._searches:
@@ -283,7 +284,8 @@ class MessageReader:
         self.items[index] = self._search(own, call, bare)
 
     def _search(self, own: str, call: dict[str, Any], result: dict[str, Any] | None) -> UnknownItem:
-        """Seal the calls that the API ran itself, so that they can be sent back to it."""
+        """Return an item with the sealed calls that the API ran itself, so that they can be sent back to
+        it."""
         sources, status = ([], "failed") if result is None else search.found_in(result)
         sealed = ""
         if not search.is_made_here(own):
@@ -292,7 +294,8 @@ class MessageReader:
         return search_call(item, search.query_of(call), sources, status=status, sealed=sealed)
 
     def _tool_change(self, block: Fields) -> None:
-        """A tool that comes or goes by its name, with a definition of its own or with that of the request."""
+        """Read a tool that is added or removed by its name, with its own definition or with that in the
+        request."""
         if self._role in _SYSTEM_ROLES:
             tool, kind = block.inner("tool"), block.raw("type")
             if tool.raw("type") == _DEFINITION:
@@ -352,7 +355,7 @@ _THINKING = ("thinking", "output_config")
 def from_messages(
     body: bytes | Mapping[str, Any], sealer: Sealer | None = None
 ) -> tuple[rq.CreateResponse, Diagnostics]:
-    """Translate a request: return (request, losses). `sealer` seals the thinking in the history.
+    """Translate a request. Returns (request, losses). `sealer` seals the thinking in the history.
 
     Raises InvalidRequestError with `param`, such as `messages[0].content[1].source`.
     """
@@ -410,7 +413,7 @@ def from_messages(
 
 class Thread(NamedTuple):
     """A conversation that its client does not send again: `previous` is the id of the message that it
-    continues, None for a new one."""
+    continues; None for a new conversation."""
 
     previous: str | None = None
 
@@ -423,7 +426,7 @@ def _thread(given: Fields) -> Thread | None:
     if kind is None:
         raise invalid(thread.at("type"), "is required")
     previous = thread.need("previous_message_id", str) if kind == "continue" else None
-    for where in thread.unread_here:  # it would change what the rest means
+    for where in thread.unread_here:  # these would change the meaning of the rest
         raise invalid(where, "is not known", InvalidRequestError.UNSUPPORTED)
     return Thread(previous)
 
@@ -466,7 +469,7 @@ def _is_billing(text: str) -> bool:
 
 
 def _without_billing(system: str, carried: CarriedFields) -> str:
-    """The system prompt without its first line, if that is for Anthropic's billing."""
+    """Return the system prompt without its first line, if that is for Anthropic's billing."""
     line, _, rest = system.partition("\n")
     if not _is_billing(line):
         return system
@@ -520,8 +523,8 @@ def _offered(
     changes: list[ToolChange],
     carried: CarriedFields,
 ) -> list[Any] | None:
-    """The tools without those that are deferred and that nothing has loaded, where the client has a tool of
-    its own to find them or adds them itself; elsewhere all of them, since no other upstream defers any."""
+    """Return the tools without those that are deferred and that nothing has loaded, if the client has a tool
+    of its own to find them or adds them itself; otherwise all tools, since no other upstream defers any."""
     deferred = {name for name, fields in carried.tools.items() if fields.get(_DEFERRED) is True}
     if not tools or not deferred:
         return tools
@@ -541,12 +544,12 @@ def _offered(
 def _changed(
     offered: list[Any] | None, declared: list[Any] | None, changes: list[ToolChange], carried: CarriedFields
 ) -> list[Any] | None:
-    """The offered tools with those that came and without those that went in the conversation. The API itself
-    reads that where it stands, in its messages."""
+    """Return the offered tools with those that were added and without those that were removed in the
+    conversation. The API itself reads these changes in its messages."""
     if not changes:
         return offered
     known = {named: tool for tool in declared or () if (named := _name_of(tool)) is not None}
-    left: dict[Any, list[Any]] = {}  # by name; those without one by their places
+    left: dict[Any, list[Any]] = {}  # by name; those without a name by their places
     for index, tool in enumerate(offered or ()):
         left.setdefault(index if (named := _name_of(tool)) is None else named, []).append(tool)
     for change in changes:
@@ -566,13 +569,14 @@ def _changed(
 
 
 def _name_of(tool: Any) -> str | None:
-    """The name by which changes of tools refer to it."""
+    """Return the name by which changes refer to a tool."""
     found = tool.raw.get("name") if isinstance(tool, UnknownTool) else getattr(tool, "name", None)
     return found if isinstance(found, str) else None
 
 
 def _carry_search(tool: Fields, carried: CarriedFields) -> None:
-    """Keep the search as it was declared, in its version and with what only the API knows."""
+    """Keep the search as the client declared it, in its version and with the fields that only the API
+    knows."""
     tool.skip("type", "name")
     name = tool.raw("name")
     carried.report(tool.at(each[:64]) for each in tool.rest())

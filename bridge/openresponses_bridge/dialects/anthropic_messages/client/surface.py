@@ -53,7 +53,7 @@ _VERSION: Final = "anthropic-version"
 _ANY_LIMIT: Final = 1024
 _THREADS: Final = "message-threads-"
 _LONGEST_BETA: Final = 64
-# its own requests, and those of the SDK within it
+# its own requests, and those of the SDK in it
 _CLAUDE_CODE: Final = re.compile(r"claude-(code|cli)/")
 
 
@@ -94,8 +94,8 @@ def _with_model_meant(request: CreateResponse, head: RequestHead) -> CreateRespo
 
 
 def _model_meant(name: str, head: RequestHead) -> str:
-    """Return the model's own name: of Claude Code's names those that it was shown stand for others, unless
-    there is a model of that name."""
+    """Return the model's own name. Names that Claude Code was shown stand for others, unless there is a model
+    with that name."""
     return name if not _is_claude_code(head) or head.is_model(name) else from_claude_code(name)
 
 
@@ -109,14 +109,14 @@ def _model_page(models: Sequence[EnrichedModelData], head: RequestHead) -> dict[
 
 
 def error_of(error: BridgeError) -> dict[str, Any]:
-    """The body of a refusal."""
+    """Return the body of a refusal."""
     given = native_of(error, "anthropic")
     return error_body(error.code, error.error_type, error.message, error.http_status, given)
 
 
 def _thread_refused(why: str, headers: Mapping[str, str]) -> HttpError:
-    """Return the refusal with details and a message: some clients know it by its details, others by the words
-    of a capability that is rejected."""
+    """Return the refusal with details and a message: some clients recognise it by its details, others by the
+    words about a capability that is rejected."""
     betas = (name.strip() for name in headers.get("anthropic-beta", "").split(","))
     beta = next((name for name in betas if name.startswith(_THREADS)), f"{_THREADS}2026-08-12")
     shown = f"capability_rejected: beta_header:{beta[:_LONGEST_BETA]}"
@@ -127,7 +127,7 @@ def _thread_refused(why: str, headers: Mapping[str, str]) -> HttpError:
 
 
 def limit_headers(state: LimitState, now: float) -> Iterator[tuple[str, str]]:
-    """`anthropic-ratelimit-…`; `reset` is a time (RFC 3339)."""
+    """Yield `anthropic-ratelimit-…` headers; `reset` is a time (RFC 3339)."""
     reset_at = datetime.fromtimestamp(math.ceil(now + state.reset), UTC)
     name = f"anthropic-ratelimit-{state.name}"
     yield f"{name}-limit", str(state.limit)

@@ -1,7 +1,7 @@
 """The blocks of an incoming message, from start to stop, with a class for each kind.
 
-A block turns its deltas into calls of the machine. Adjacent text blocks are one text: Anthropic splits a text
-into blocks only to attach citations, and a message for each block would be many messages.
+A block converts its deltas to calls of the machine. Adjacent text blocks are one text, since Anthropic splits
+a text into blocks only to attach citations; a message for each block would be too many.
 """
 
 from __future__ import annotations
@@ -53,14 +53,15 @@ class MessageContext:
         self.diagnostics: Diagnostics = machine.diagnostics
         self.position = 0  # length of the text so far, in code points
         self.calls = 0
-        self.has_output = False  # a block that has some content has ended, or one that always has
-        self.searches: dict[str, dict[str, Any]] = {}  # id → the call of a search whose results are to come
-        # the call that ended without arguments: the next block shows whether it had none or was cut (law E6)
+        self.has_output = False  # True if a block with some content has ended, or one that always has some
+        self.searches: dict[str, dict[str, Any]] = {}  # id → the call of a search that has no results yet
+        # the call that ended without arguments: the next block shows whether it had none or was cut off (law
+        # E6)
         self.undecided: int | None = None
         self.unsigned = False  # whether thinking ended without its signature, so that its item is still open
 
     def close_open(self) -> list[Event]:
-        """Close what was left open: another block begins, so it is whole."""
+        """Close a block that is still open: another block begins, so it is whole."""
         events: list[Event] = []
         if self.unsigned:
             self.unsigned = False
@@ -71,7 +72,7 @@ class MessageContext:
         return events
 
     def end_searches(self) -> list[Event]:
-        """End the searches whose results never came, as in a turn that is paused: they have failed."""
+        """End the searches whose results did not come, as in a paused turn: they have failed."""
         return [event for own in list(self.searches) for event in self.end_search(own, [], "failed")]
 
     def end_search(
@@ -87,7 +88,7 @@ class MessageContext:
         return events + self.machine.item(item)
 
     def text_of(self, block: dict[str, Any], field: str) -> str:
-        """A text of a block; "" when it has none. A value of another type is a loss."""
+        """Return a text of a block; "" if it has none. A value of another type is a loss."""
         found = block.get(field)
         if isinstance(found, str):
             return found
@@ -96,7 +97,7 @@ class MessageContext:
         return ""
 
     def misplaced(self, delta: t.Delta, kind: str) -> list[Event]:
-        """A delta in a block of another kind: text and thinking are sent all the same."""
+        """Handle a delta in a block of another kind: text and thinking are sent nevertheless."""
         if type(delta) is t.TextDelta and delta.text:
             self.diagnostics.repair(f"{kind}.TextDelta", "does not belong there, sent as text")
             self.has_output = True
@@ -139,8 +140,8 @@ class CompactionBlock:
 
 
 class HostedBlock:
-    """A block of Anthropic's own tools (server tools, MCP, containers), or of an unknown kind. It becomes an
-    extension item that holds the block as it came."""
+    """A block of one of Anthropic's own tools (server tools, MCP, containers), or of an unknown kind. It
+    becomes an extension item that has the block unchanged."""
 
     __slots__ = ("_block", "_context", "_json")
 
@@ -159,7 +160,7 @@ class HostedBlock:
         return []
 
     def _read(self) -> str:
-        """Put the input into the block; the status that this leaves it."""
+        """Put the input into the block. Returns the resulting status."""
         status = "completed"
         text = "".join(self._json)
         if text.strip():
@@ -184,7 +185,7 @@ class HostedBlock:
 
 
 class SearchBlock(HostedBlock):
-    """The call of a search of the web. It becomes an item that ends with the block of what was found."""
+    """The call of a search of the web. It becomes an item that ends with the block of its results."""
 
     __slots__ = ("_id_of_call",)
 
@@ -228,7 +229,7 @@ class BlockReader(Protocol):
     """Translates one open block."""
 
     def begin(self) -> list[Event]:
-        """Translate the content that the block begins with: in a whole message, all of it."""
+        """Translate the content at the beginning of the block; in a whole message that is all of it."""
         ...
 
     def feed(self, delta: t.Delta) -> list[Event]:
@@ -236,7 +237,7 @@ class BlockReader(Protocol):
         ...
 
     def stop(self) -> list[Event]:
-        """The block has ended."""
+        """Handle the end of the block."""
         ...
 
 
@@ -280,7 +281,8 @@ class TextBlock:
         return events
 
     def _citation(self, given: Any) -> Annotation | None:
-        """A citation of a web page in the protocol's words; another one as it came, for who knows it."""
+        """Return a citation of a web page in the protocol's terms; any other unchanged, for clients that know
+        it."""
         kind = given.get("type") if isinstance(given, dict) else None
         if self._context.position == self._start or not isinstance(kind, str):
             why = "without text" if isinstance(kind, str) else "without a type"
@@ -369,7 +371,7 @@ _OF_A_CALL = frozenset({"type", "id", "name", "input"})
 
 
 class ToolUseBlock:
-    """A call of one of the client's tools. Its input comes in deltas; some servers send it whole at the
+    """A call of one of the client's tools. Its input comes in deltas; some servers send all of it at the
     start."""
 
     __slots__ = ("_block", "_context", "_fragments", "_index", "_input", "_named")
@@ -422,7 +424,7 @@ class ToolUseBlock:
 
 
 AppendingBlock = TextBlock | ThinkingBlock | ToolUseBlock
-"""Blocks that `append` the string of a delta's `field`, and of such a delta nothing else."""
+"""Blocks that `append` the string in a delta's `field`, if the delta has nothing else."""
 
 BLOCKS: dict[str, type[BlockReader]] = {
     "text": TextBlock,
@@ -434,7 +436,7 @@ BLOCKS: dict[str, type[BlockReader]] = {
 
 
 def open_block(context: MessageContext, block: dict[str, Any]) -> BlockReader:
-    """A block of the class for this kind."""
+    """Return the block of the class for this kind."""
     make: Any = BLOCKS.get(block["type"], HostedBlock)
     if search.is_use(block) and block["id"] not in context.searches:
         make = SearchBlock

@@ -15,8 +15,8 @@ _INPUT = ("input_tokens", _WRITTEN, _CACHE_READ)
 
 
 class UsageCounter:
-    """The usage of one message, corrected and, after a splice, added up. Anthropic counts cached input beside
-    `input_tokens`, the protocol within it."""
+    """The usage of one message, corrected and, after a splice, added up. Anthropic counts cached input
+    separately from `input_tokens`, the protocol within it."""
 
     __slots__ = ("_base", "_begun", "_diagnostics", "_now")
 
@@ -27,20 +27,20 @@ class UsageCounter:
         self._begun = 0
 
     def begin(self, usage: dict[str, Any]) -> Usage:
-        """The usage at the beginning of a message. The input is counted; the output is not yet
-        (`output_tokens` is one or a few), and its count is used only if no other follows."""
+        """Return the usage at the beginning of a message. The input is counted; the output is not yet
+        (`output_tokens` is one or a few), and its count is used only if no other one follows."""
         self._begun = count_of(usage.get("output_tokens"), UNBOUNDED) or 0
         return self.update(usage | {"output_tokens": None})
 
     def end(self) -> Usage | None:
-        """The usage at the end of the message; None when nothing was counted."""
+        """Return the usage at the end of the message; None if nothing was counted."""
         if self._begun:
             self._now.setdefault("output_tokens", self._begun)
         return self._total() if self._now or self._base else None
 
     def update(self, usage: dict[str, Any]) -> Usage:
-        """Counts are cumulative: a count that is given replaces the earlier one. Zeros do not replace a
-        count: there is always input."""
+        """Update with cumulative counts: a given count replaces the earlier one. A zero does not, since there
+        is always input."""
         for names in (_INPUT, ("output_tokens",)):
             if any(map(self._now.get, names)) and not any(map(usage.get, names)):
                 continue
@@ -80,41 +80,40 @@ class UsageCounter:
 
 
 def counts_at_start(frame: dict[str, Any]) -> Usage | None:
-    """Return what the first frame counts, before it is read as a part of the stream; None if that is
-    nothing."""
+    """Return the usage in the first frame, before it is read as a part of the stream; None if it has none."""
     usage = object_in(object_in(frame, "message") or frame, "usage")
     return UsageCounter(Diagnostics()).begin(usage) if usage else None
 
 
 END_TURN = "end_turn"
 _EXPRESSED: Final = frozenset({END_TURN, "max_tokens", "stop_sequence", "tool_use", "refusal"})
-"""Stop reasons that are as good in the protocol's words."""
+"""The stop reasons that the protocol expresses equally well."""
 _READ: Final = frozenset(
     {"id", "type", "role", "model", "content", "stop_reason", "stop_sequence", "stop_details", "usage"}
 )
 _AT_START: Final = ("diagnostics",)
-"""Fields of a whole message that stand in the beginning of a stream alone."""
+"""The fields of a whole message that are only in the beginning of a stream."""
 _IN_DELTA: Final = frozenset({"container", "safeguard_results"})
-"""Fields of a whole message that stand in the `delta` of its end in a stream."""
+"""The fields of a whole message that a stream has in the `delta` of its end."""
 
 
 def said_at_start(frame: dict[str, Any]) -> dict[str, Any]:
-    """Return what the first frame of a stream says that only clients of this API know
+    """Return the fields of a stream's first frame that only clients of this API know
     (`ResponseStream.native`)."""
     message = object_in(frame, "message")
     return other_fields(message, _READ) | _usage(message)
 
 
 def said_first(frame: dict[str, Any]) -> dict[str, Any]:
-    """Return what the first frame says that only clients of this API know, be it the first of a stream or a
-    whole message: of that, what a stream of it would begin with."""
+    """Return the fields of the first frame that only clients of this API know; for a whole message, those
+    with which its stream would begin."""
     if isinstance(frame.get("message"), dict):
         return said_at_start(frame)
     return {name: frame[name] for name in _AT_START if frame.get(name) is not None} | _usage(frame)
 
 
 def said_at_end(frame: dict[str, Any]) -> dict[str, Any]:
-    """Return what a `message_delta` says that only clients of this API know."""
+    """Return the fields of a `message_delta` that only clients of this API know."""
     delta = object_in(frame, "delta")
     inner = other_fields(delta, _READ) | _stopped(delta)
     return (
@@ -123,8 +122,8 @@ def said_at_end(frame: dict[str, Any]) -> dict[str, Any]:
 
 
 def said_whole(message: dict[str, Any]) -> dict[str, Any]:
-    """Return what a message that was not streamed says that only clients of this API know, in the places that
-    it has in the end of a stream."""
+    """Return the fields of a whole message that only clients of this API know, where the end of a stream has
+    them."""
     rest = other_fields(message, _READ)
     inner = {name: rest.pop(name) for name in _IN_DELTA & rest.keys()} | _stopped(message)
     return rest | _usage(message) | ({"delta": inner} if inner else {})
@@ -154,8 +153,8 @@ _COUNTS: Final = frozenset({*_INPUT, "output_tokens", "output_tokens_details"})
 
 
 class StopState:
-    """The stop reason, None until one came; the stop `sequence`, "" until one was met; the API's
-    `explanation` of a refusal."""
+    """The stop reason, None until one came; the `sequence` at which the model stopped, "" without one; and
+    the API's `explanation` of a refusal."""
 
     __slots__ = ("_diagnostics", "explanation", "reason", "sequence")
 
@@ -171,7 +170,8 @@ class StopState:
         return outcome(self.reason)[0] is None
 
     def update(self, reason: Any, sequence: Any, details: Any) -> None:
-        """Update with `stop_reason`, `stop_sequence` and `stop_details` of any frame; null keeps a value."""
+        """Update with the `stop_reason`, `stop_sequence` and `stop_details` of any frame; null changes
+        nothing."""
         if isinstance(reason, str):
             self.reason = reason
         if isinstance(sequence, str):

@@ -1,4 +1,4 @@
-"""The format of an answer: what the API can enforce of it, and what goes into the instructions instead."""
+"""The format of an answer: what the API can enforce, and what is put into the instructions instead."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ def is_closed(schema: Any) -> bool:
 
 
 def enforceable(schema: dict[str, Any], diagnostics: Diagnostics) -> dict[str, Any] | None:
-    """The schema as the API enforces it, what is changed in it being a loss; None for one that it can't: its
-    objects may have any properties, or it refers to itself."""
+    """Return the schema in a form that the API enforces, with changes as losses; None if there is none,
+    because its objects may have any properties or it refers to itself."""
     rewriter = SchemaRewriter(_NOT_ENFORCED, _FORMS)
     found = rewriter.rewrite(schema)
     if not is_closed(found) or _may_recur(found):
@@ -62,8 +62,8 @@ def enforceable(schema: dict[str, Any], diagnostics: Diagnostics) -> dict[str, A
 
 
 def _may_recur(schema: dict[str, Any]) -> bool:
-    """Return True if a reference leads to a schema that it is a part of, or may: those to definitions are
-    followed, and any other may."""
+    """Return True if a reference leads, or may lead, to a schema that contains it. References to definitions
+    are followed; any other may."""
     root = schema
     open_names: list[str] = []
     done: set[str] = set()

@@ -1,4 +1,4 @@
-"""An Anthropic message, streamed or whole → machine calls → events."""
+"""Converts an Anthropic message, streamed or whole, to calls of the machine, and so to events."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ from openresponses_bridge.text import repair_surrogates
 
 _frames: msgspec.json.Decoder[t.KnownFrame] = msgspec.json.Decoder(t.KnownFrame)
 strict = _frames.decode
-"""Decodes a well-formed payload. Raises one of NOT_STRICT for any other."""
+"""Decodes a well-formed payload. Raises one of NOT_STRICT for any other payload."""
 NOT_STRICT = (msgspec.MsgspecError, RecursionError, UnicodeDecodeError)
 
 
@@ -81,10 +81,10 @@ _TYPES: dict[str, type] = {
 
 
 def lenient(data: bytes, event: str, diagnostics: Diagnostics) -> t.Frame:
-    """Decode a payload that `strict` refused. Raises WireError when it is not a JSON object."""
+    """Decode a payload that `strict` refused. Raises WireError if it is not a JSON object."""
     value = decode_frame(data)
     if isinstance(value, list) and value:
-        value = value[0]  # gateways put an error of others into an array
+        value = value[0]  # gateways put other servers' errors into an array
     if not isinstance(value, dict):
         raise WireError(WireError.INVALID_SHAPE, f"expected a JSON object, got {type(value).__name__}")
     return _read(value, event, diagnostics)
@@ -102,7 +102,7 @@ def _read(value: dict[str, Any], event: str, diagnostics: Diagnostics) -> t.Fram
         delta = _delta(value.get("delta"), diagnostics)
         return t.ContentBlockDelta(_index(value.get("index")), delta)
     if struct is t.ErrorFrame:
-        return t.ErrorFrame(value)  # whatever form it has
+        return t.ErrorFrame(value)  # in any form
     frame: t.Frame = _build(struct, value, diagnostics, kind, whole=True)
     return frame
 
@@ -130,7 +130,7 @@ def _delta(value: Any, diagnostics: Diagnostics) -> t.Delta | None:
 def _build(
     struct: type[Struct], value: dict[str, Any], diagnostics: Diagnostics, where: str, whole: bool
 ) -> Any:
-    """`whole`: no other delta follows, so lone surrogates are replaced."""
+    """Build a struct. `whole` is True if no delta follows, so that lone surrogates are replaced."""
     known: dict[str, Any] = {}
     for name in struct.__struct_fields__:
         raw = value.get(name)
@@ -169,12 +169,12 @@ def _index(raw: Any) -> int:
 _COMMON = t.ContentBlockDelta
 _TIERS: Final = {theirs: ours for ours, theirs in t.TIERS.items()}
 _DONE: Final = b"[DONE]"
-# delta without a block → the type of the block that it belongs to
+# delta without a block → the type of its block
 _IMPLIED: dict[type, str] = {t.TextDelta: "text", t.ThinkingDelta: "thinking"}
 
 
 class Inbound(OnceBegun):
-    """Translates one upstream message into machine calls. `sealer` makes the envelopes for thinking."""
+    """Converts one upstream message to calls of the machine. `sealer` seals thinking."""
 
     __slots__ = (
         "_blocks",
@@ -193,7 +193,7 @@ class Inbound(OnceBegun):
         self._context = MessageContext(machine, sealer or Sealer())
         self._usage = UsageCounter(machine.diagnostics)
         self._blocks: dict[int, BlockReader] = {}  # that are open, in the order of opening
-        self._next = 0  # index of a block that comes without one
+        self._next = 0  # index of a block that has none
         self._id: str | None = None  # of the message, None before its start
         self._stop_state = StopState(machine.diagnostics)
         self._frames = 0
@@ -235,7 +235,7 @@ class Inbound(OnceBegun):
             return self._fail(error)
 
     def _instead_of_frame(self, data: bytes) -> list[Event] | None:
-        """The events of what some servers send in the places of frames: the end mark of Chat Completions, or
+        """Return the events of what some servers send instead of frames: the end mark of Chat Completions, or
         nothing. None for anything else."""
         if data == _DONE:
             self.diagnostics.repair("message_stop", "missing, [DONE] came in its place")
@@ -246,7 +246,8 @@ class Inbound(OnceBegun):
         return None
 
     def close(self) -> list[Event]:
-        """The upstream has ended. Without `message_stop` or a stop reason before, the message was cut."""
+        """Handle the end of the upstream. Without an earlier `message_stop` or stop reason, the message was
+        cut off."""
         if self._ended:
             return []
         events = self._begin()
@@ -264,7 +265,7 @@ class Inbound(OnceBegun):
                     self._report(usage)
 
     def _keep_said(self, said: dict[str, Any], model: Any = None) -> None:
-        """Keep what a frame says besides the message."""
+        """Keep the further fields of a frame."""
         tier = said.get(TIER)
         self._machine.native(t.DIALECT, said)
         self._machine.report_names(model, _TIERS.get(str(tier), tier))
@@ -397,7 +398,7 @@ class Inbound(OnceBegun):
         events: list[Event] = []
         try:
             if self._stop_state.whole:
-                # the end does not cut the message: open items are whole
+                # the end does not cut off the message: open items are whole
                 events += self._stop_all() + self._context.close_open() + self._context.end_searches()
             if self._stop_state.explanation:
                 events += self._machine.refusal(self._stop_state.explanation)
@@ -440,11 +441,11 @@ _SAYS: Final[dict[type, Callable[[Any], dict[str, Any]]]] = {
     t.MessageDelta: said_at_end,
     t.WholeMessage: said_whole,
 }
-"""What each frame says that only clients of the API know."""
+"""Returns what a frame says that only clients of the API know."""
 
 
 def _string_of(delta: t.Delta, block: AppendingBlock) -> FrameString:
-    """The string of a delta that its block has appended."""
+    """Return the string of a delta that its block has appended."""
     field = block.field
     return FrameString(
         getattr(delta, field),

@@ -1,4 +1,4 @@
-"""Input items → system prompt and messages."""
+"""Converts input items to a system prompt and messages."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ class BlockEncoder:
     def blocks(
         self, content: str | Sequence[Any], param: str, marks: Callable[[int], Block] = lambda _index: {}
     ) -> list[Block]:
-        """The blocks of a message or a tool's output. Blank texts are left out, since Anthropic refuses them.
-        `marks` gives more fields for the block of a part."""
+        """Return the blocks of a message or of a tool's output. Blank texts are left out, since Anthropic
+        refuses them. `marks` returns further fields for the block of a part."""
         if isinstance(content, str):
             return [{"type": "text", "text": content}] if content.strip() else []
         made: list[Block] = []
@@ -84,7 +84,7 @@ class BlockEncoder:
         return make(self, part, param)
 
     def _annotate(self, block: Block, annotations: Sequence[Any]) -> None:
-        """Put the citations that the API made into the block of their text."""
+        """Put the citations that the API made into the block with their text."""
         sealed = [getattr(each, "encrypted_content", None) for each in annotations]
         opened = [thinking.open_citation(self._sealer, each) for each in sealed if each]
         citations = [each for each in opened if each is not None]
@@ -149,7 +149,7 @@ _MAKERS: Final[dict[str, Callable[[BlockEncoder, Any, str], Block | None]]] = {
 
 
 def _as_text(data: str, param: str) -> str | None:
-    """The text that base64 data holds; None when it is not text."""
+    """Return the text in base64 data; None if they are not text."""
     try:
         raw = b64decode(data, validate=True)
     except ValueError as error:
@@ -176,10 +176,10 @@ class AlternatingMessages:
     def __init__(self, diagnostics: Diagnostics) -> None:
         self._diagnostics = diagnostics
         self._turns: list[dict[str, Any]] = []
-        self._tool_ids: dict[str, int] = {}  # id → how many calls have asked for it
+        self._tool_ids: dict[str, int] = {}  # id → number of calls that have it
 
     def begin(self, role: str, fields: dict[str, Any]) -> None:
-        """Begin a message with fields of its own, to which the blocks that follow for its role belong."""
+        """Begin a message with fields of its own; the next blocks of its role belong to it."""
         self._turns.append({**fields, "role": role, "content": []})
 
     def add(self, role: str, blocks: list[Block]) -> None:
@@ -189,14 +189,14 @@ class AlternatingMessages:
         self._turns[-1]["content"].extend(blocks)
 
     def tool_id(self, call_id: str) -> str:
-        """A legal id for a call, unique in the conversation."""
+        """Return a valid id for a call, unique in the conversation."""
         unique = free_id(self._tool_ids, _ILLEGAL.sub("_", call_id) or "call")
         self._tool_ids[unique] = 1
         return unique
 
     def finished(self, *, prefill: bool = True) -> list[dict[str, Any]]:
-        """The messages; empty when there are no blocks. Without `prefill` the model refuses to go on with a
-        text of its own, and is asked to."""
+        """Return the messages; empty if there are no blocks. Without `prefill` the model refuses to continue
+        a text of its own, so a message asks it to."""
         turns = [turn for turn in map(self._trimmed, self._turns) if turn["content"] or _has_fields(turn)]
         merged: list[dict[str, Any]] = []
         for turn in turns:
@@ -233,8 +233,8 @@ def _has_fields(turn: dict[str, Any]) -> bool:
 
 
 def lacks_thinking(messages: list[dict[str, Any]]) -> bool:
-    """Return True if the tool calls that are being answered came without thinking: then the API refuses
-    thinking with a budget."""
+    """Return True if the calls that are being answered came without thinking: the API then refuses thinking
+    with a budget."""
     messages = [message for message in messages if message["role"] != "system"]
     if len(messages) < 2 or messages[-1]["content"][0]["type"] != "tool_result":
         return False
@@ -245,8 +245,8 @@ class MessagesBuilder(BaseBuilder[CarriedFields]):
     """Builds the system prompt and the messages from the entries of a request.
 
     A call's output comes directly after the message of the call, wherever it was in the input. Leading system
-    and developer messages are the system prompt, later ones reminders of the user's. Those of a client of the
-    API stay what they are where the model takes them: with `system_turns`, and behind another message.
+    and developer messages are the system prompt; later ones become reminders in the user's messages. Those of
+    a client of the API are kept if the model accepts them: with `system_turns`, and after another message.
     """
 
     server = "a Messages server"
@@ -272,11 +272,11 @@ class MessagesBuilder(BaseBuilder[CarriedFields]):
         self._content = BlockEncoder(diagnostics, sealer)
         self._turns = AlternatingMessages(diagnostics)
         self._open: list[tuple[str, int]] = []  # open calls: (tool_use id, index of the output)
-        self.breaks = False  # whether the client has set cache breakpoints on its parts
+        self.breaks = False  # True if the client has set cache breakpoints on its parts
         self.system: list[Block] = []
 
     def build(self, instructions: str | None) -> list[dict[str, Any]]:
-        """The messages; afterwards `system` is complete too. Raises InvalidRequestError."""
+        """Return the messages, after which `system` is complete too. Raises InvalidRequestError."""
         blocks = [block for block in self._carried.system if block["text"].strip()]
         if blocks and JOINT.join(block["text"] for block in self._carried.system) == instructions:
             self.system += blocks
@@ -287,7 +287,7 @@ class MessagesBuilder(BaseBuilder[CarriedFields]):
         return self._turns.finished(prefill=self._prefill)
 
     def _limit_breakpoints(self) -> bool:
-        """Keep the last of the breakpoints on parts; return True if the client has set any."""
+        """Keep the last of the breakpoints on parts. Returns True if the client has set any."""
         marked = self._content.marked
         for block in marked[:-_MOST_BREAKPOINTS]:
             del block["cache_control"]
@@ -295,7 +295,7 @@ class MessagesBuilder(BaseBuilder[CarriedFields]):
         return bool(marked)
 
     def _marks(self, index: int, part: int | None = None) -> Block:
-        """The fields of the client's own block that its content part can't hold."""
+        """Return the fields of the client's own block that its content part can't have."""
         return {} if self._before is None else self._carried.blocks.get(place(index - self._before, part), {})
 
     def _message(self, item: Any, index: int) -> None:
@@ -406,7 +406,7 @@ class MessagesBuilder(BaseBuilder[CarriedFields]):
         self._turns.add("assistant", [block | self._marks(index)])
 
     def _searched(self, found: Searched, index: int) -> None:
-        """A search of the web: as the API ran it, or what another upstream found as text."""
+        """Add a search of the web: the blocks if the API ran it, or another upstream's results as text."""
         blocks = thinking.open_search(self._sealer, found.sealed) if found.sealed else None
         if blocks is None:
             self._diagnostics.loss(self._entries[index].where, "a search of another upstream, sent as text")
@@ -427,5 +427,5 @@ class MessagesBuilder(BaseBuilder[CarriedFields]):
         elif isinstance(fields, dict) and role == "system" and self._system_turns:
             self._answer(index)
             self._turns.begin(role, fields)
-        elif item.type not in TOOL_CHANGES:  # the tools follow them
+        elif item.type not in TOOL_CHANGES:  # the request's tools follow them
             self._diagnostics.loss(f"item.{item.type[:64]}", "Anthropic has no such block")

@@ -77,8 +77,8 @@ def tool_bodies(
     searches: bool = True,
     declared: dict[str, Any] | None = None,
 ) -> list[dict[str, Any]]:
-    """Tool definitions. Anthropic's own tools, declared as `anthropic:…`, are passed unchanged. `declared` is
-    the search as a client of the API has it."""
+    """Return tool definitions. Anthropic's own tools, declared as `anthropic:…`, are unchanged. `declared` is
+    the search as a client of the API declared it."""
     bodies = [_function(view, facts, diagnostics) for view in functions]
     taken = (tool.raw.get("name") for tool, _ in others if isinstance(tool, UnknownTool))
     named = {view.name for view in functions} | {name for name in taken if isinstance(name, str)}
@@ -112,8 +112,8 @@ def _function(view: FunctionView, facts: ModelFacts, diagnostics: Diagnostics) -
 
 
 def tools_called(messages: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The fields that declare the tools of earlier calls when no tools are offered: the API refuses calls of
-    undeclared tools. {} when there are no calls."""
+    """Return the fields that declare the tools of earlier calls if no tools are offered, since the API
+    refuses calls of undeclared tools. {} if there are no calls."""
     blocks = (block for message in messages for block in message["content"])
     names = dict.fromkeys(block["name"] for block in blocks if block["type"] == "tool_use")
     declared = [{"name": name, "input_schema": {"type": "object"}} for name in names]
@@ -121,8 +121,8 @@ def tools_called(messages: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 class ToolChoice:
-    """`body` is the tool_choice, None when none is needed; `allowed` are the names of the tools that may be
-    called, None for all. Raises InvalidRequestError for a tool that was not declared."""
+    """The choice of tools. `body` is the tool_choice, None if none is needed; `allowed` are the names of the
+    tools that may be called, None for all. Raises InvalidRequestError for a tool that was not declared."""
 
     def __init__(
         self,
@@ -136,7 +136,7 @@ class ToolChoice:
         self._functions = functions
         self._identities = identities
         self.searches = searches
-        """Whether the search of the web may be called."""
+        """True if the search of the web may be called."""
         self.allowed: frozenset[str] | None = None
         self.body = self._choose(request.tool_choice, diagnostics)
         if request.parallel_tool_calls is False and (self.body or {}).get("type") != "none":
@@ -147,14 +147,14 @@ class ToolChoice:
         return self.body is not None and self.body["type"] in FORCING
 
     def loosen(self, diagnostics: Diagnostics) -> None:
-        """Leave to a model whether it calls a tool."""
+        """Let the model decide whether it calls a tool."""
         assert self.body is not None
         diagnostics.loss("tool_choice", f"{self.body['type']!r} sent as 'auto', the model takes no other")
         self.body = {**self.body, "type": "auto"}
         self.body.pop("name", None)
 
     def check(self, tools: Sequence[Any]) -> None:
-        """Raises InvalidRequestError when a call is required and there is no tool to call."""
+        """Raises InvalidRequestError if a call is required and there is no tool to call."""
         if self.forces and not tools:
             raise InvalidRequestError(
                 InvalidRequestError.INVALID_VALUE,
@@ -243,11 +243,11 @@ FIELDS: Final[Outcomes] = {
 }
 
 
-_HOTTEST = 1.0  # Anthropic's temperatures end where OpenAI's have their middle
+_HOTTEST = 1.0  # Anthropic's highest temperature is in the middle of OpenAI's range
 # values of `include` that are sent anyway
 _INCLUDES = frozenset({"reasoning.encrypted_content", SEARCH_SOURCES, RUN_OUTPUTS})
 _UNTHINKING: Final = {"type": "disabled"}
-_PLANNED = ("enabled", "adaptive")  # kinds of thinking that are efforts in the protocol
+_PLANNED = ("enabled", "adaptive")  # kinds of thinking that the protocol expresses as efforts
 _TIERS = {"auto": "auto", "default": "standard_only"}
 
 
@@ -262,12 +262,12 @@ def to_messages(
     efforts: frozenset[str] | None = None,
     output_room: int | None = None,
 ) -> tuple[dict[str, Any], Diagnostics]:
-    """Translate a request: return (body, losses and repairs).
+    """Translate a request. Returns (body, losses and repairs).
 
     `history` are the items of earlier turns, input and output; `model` replaces the request's;
-    `tool_identities` learns the tools, for the machine that reads the answer; `efforts` are the model's
-    levels of effort, as in `accepted_efforts`; `output_room` bounds the `max_tokens` of a request that names
-    no limit, for a model of which no limit is known. Raises InvalidRequestError with `param` for a request
+    `tool_identities` is filled with the tools, for the machine that reads the answer; `efforts` are the
+    model's levels of effort, as in `accepted_efforts`; `output_room` limits `max_tokens` in a request that
+    names none, for a model whose limit is not known. Raises InvalidRequestError with `param` for a request
     that can't be sent: unpaired calls (`unpaired_tool_call`), seals that can't be opened, malformed data,
     tools that were not declared.
     """
@@ -294,7 +294,7 @@ def to_messages(
     messages = _built(builder, request.instructions, instructed)
     if carried.billing is not None and "claude" in name.lower():
         builder.system.insert(0, carried.billing)
-    if searches and not choice.searches:  # it is not among those that the choice allows
+    if searches and not choice.searches:  # the choice does not allow it
         others = [each for each in others if not is_search(each.tool.type)]
     tools = _offered(functions, others, choice, facts, carried, diagnostics, searches=searches)
     most = _max_tokens(request, facts, output_room, diagnostics)
@@ -319,7 +319,7 @@ def _add_options(
     options: MessagesOptions,
     diagnostics: Diagnostics,
 ) -> None:
-    """Add what the request asks for beside messages, tools and thinking, then the upstream's own options."""
+    """Add what the request asks for besides messages, tools and thinking, then the upstream's own options."""
     thinks = body.get("thinking", _UNTHINKING).get("type") != "disabled"
     body |= _sampling(request, facts, thinks, diagnostics)
     request = without_breakpoints(request)
@@ -330,7 +330,7 @@ def _add_options(
 
 
 def _built(builder: MessagesBuilder, instructions: str | None, added: str | None) -> list[dict[str, Any]]:
-    """Return the messages, with what is added to the instructions in the builder's `system`."""
+    """Return the messages. The text `added` to the instructions is in the builder's `system`."""
     messages = builder.build(instructions)
     if not messages:
         what = "there is no message to answer"
@@ -350,7 +350,7 @@ def _offered(
     *,
     searches: bool,
 ) -> list[dict[str, Any]]:
-    """Return the tools that the choice allows, to which it is held."""
+    """Return the tools that the choice allows, and limit the choice to them."""
     allowed = [view for view in functions if choice.allowed is None or view.name in choice.allowed]
     bodies = tool_bodies(allowed, others, facts, diagnostics, searches=searches, declared=carried.search)
     tools = [body | carried.tool_fields(body) for body in bodies]
@@ -368,8 +368,8 @@ def _facts(name: str, options: MessagesOptions, efforts: frozenset[str] | None) 
 
 
 def _defers(facts: ModelFacts, carried: CarriedFields) -> bool:
-    """Return whether the model knows which of all declared tools are offered: not where messages of the
-    system, which it does not take, change that."""
+    """Return whether the model itself reads which of all declared tools are offered. It does not if messages
+    of the system change that and the model does not accept those."""
     return facts.system_turns or not carried.changes_tools
 
 
@@ -435,8 +435,8 @@ def _is_off_otherwise(carried: CarriedFields, facts: ModelFacts) -> bool:
 def _requested(
     planned: dict[str, Any], carried: CarriedFields, facts: ModelFacts, max_tokens: int
 ) -> dict[str, Any]:
-    """The thinking plan as a client of this API wrote it, if it means the same and the model knows its
-    terms."""
+    """Return the plan for thinking in the words of a client of this API, if it means the same and the model
+    knows its terms."""
     thinking, config = carried.thinking, dict(carried.output_config)
     if thinking is not None and facts.thinking != "none":
         kind, budget = thinking.get("type"), thinking.get("budget_tokens")
@@ -483,7 +483,7 @@ def _about(request: CreateResponse, diagnostics: Diagnostics) -> dict[str, Any]:
 
 
 def _beside(carried: CarriedFields, options: MessagesOptions, diagnostics: Diagnostics) -> dict[str, Any]:
-    """The fields that a client of this API sent and that have no counterpart."""
+    """Return the fields of a client of this API that have no counterpart."""
     if options.betas:
         return carried.body
     for name in carried.body.keys() - STABLE:
@@ -492,7 +492,7 @@ def _beside(carried: CarriedFields, options: MessagesOptions, diagnostics: Diagn
 
 
 def _mark_cache(body: dict[str, Any], mark: dict[str, Any]) -> None:
-    """Set a cache breakpoint at the end of each part that turns repeat; the API allows four."""
+    """Set a cache breakpoint at the end of each section that later turns repeat; the API allows four."""
     ends = [body.get("tools"), body.get("system"), body["messages"][-1]["content"]]
     for end in ends:
         if end and end[-1].get("type") not in THINKING_BLOCKS:

@@ -1,5 +1,5 @@
-"""Encodes finished responses as one answer, by folding the streams that they would have been; and the stream
-of several candidates."""
+"""Encodes finished responses as one answer, by folding their streams; and the stream of several
+candidates."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def answer(
     thoughts: bool = True,
     diagnostics: Diagnostics | None = None,
 ) -> t.GenerateContentResponse:
-    """The answer with these responses as its candidates; only an `error` when all of them failed or were
-    cancelled. A call that was cut is left out, with a loss: clients run every call of an answer. Raises
+    """Return the answer with these responses as its candidates; only an `error` if all of them failed or were
+    cancelled. A call that was cut off is left out, with a loss: clients run every call of an answer. Raises
     KeyError for a response that has not ended."""
     folding = Folding()
     outbounds = []
@@ -64,7 +64,7 @@ class Folding:
         self._tokens: dict[int, dict[str, Any]] = {}
 
     def feed(self, chunks: Iterable[t.GenerateContentResponse]) -> None:
-        """The next chunks."""
+        """Feed the next chunks."""
         for chunk in chunks:
             head = self._head
             usage = summed(head.usage_metadata, chunk.usage_metadata)
@@ -87,7 +87,7 @@ class Folding:
             if part == _EMPTY:
                 continue
             said = part.get("text")
-            pieces = [said] if isinstance(said, str) else []  # an upstream's odd part goes on as it came
+            pieces = [said] if isinstance(said, str) else []  # any other type is passed unchanged
             before, joined = parts[-1] if parts else ({}, [])
             if kind in _JOINED and pieces and joined and frozenset(before) - {"thoughtSignature"} == kind:
                 joined += pieces
@@ -112,9 +112,9 @@ class Folding:
 
 
 class Candidates:
-    """The stream of several candidates: `feed(number, event)` takes the events of each machine, in any
-    mixture. One that fails ends with the reason `OTHER`, while the others go on; when all have failed, so has
-    the answer. Usage is sent once, as the sum of what is known."""
+    """The stream of several candidates: `feed(number, event)` is called with the events of all machines, in
+    any mixture. A candidate that fails ends with the reason `OTHER`, while the others continue; if all have
+    failed, so has the answer. Usage is sent once, as the sum of what is known."""
 
     def __init__(self, n: int, sealer: Sealer | None = None, *, id: str = "", thoughts: bool = True) -> None:
         self._outbounds = [
@@ -125,18 +125,19 @@ class Candidates:
 
     @property
     def diagnostics(self) -> Diagnostics:
-        """All that was lost, of every candidate."""
+        """All losses, of every candidate."""
         found = Diagnostics()
         for outbound in self._outbounds:
             found.extend(outbound.diagnostics)
         return found
 
     def feed(self, number: int, event: Event) -> list[t.GenerateContentResponse]:
-        """The chunks that one event of one candidate gives."""
+        """Return the chunks of one event of one candidate."""
         return self._forward(self._outbounds[number].feed(event))
 
     def close(self) -> list[t.GenerateContentResponse]:
-        """Ends for candidates that have none, the usage, and an error if no candidate has an answer."""
+        """Return ends for candidates that have none, the usage, and an error if no candidate has an
+        answer."""
         chunks = [chunk for outbound in self._outbounds for chunk in self._forward(outbound.close())]
         if self._usage is not None and self._last is not None:
             chunks.append(replace(self._last, candidates=None, usage_metadata=self._usage))
@@ -153,7 +154,7 @@ class Candidates:
 
 
 def failure_of(outbounds: Sequence[Outbound]) -> t.GenerateContentResponse | None:
-    """The first one's error, if all of them have failed."""
+    """Return the first error, if all have failed."""
     failures = [each.failure for each in outbounds if each.failure is not None]
     if len(failures) < len(outbounds):
         return None
@@ -161,8 +162,8 @@ def failure_of(outbounds: Sequence[Outbound]) -> t.GenerateContentResponse | Non
 
 
 def summed(one: dict[str, Any] | None, other: dict[str, Any] | None) -> dict[str, Any] | None:
-    """The cost of several candidates: the prompt was paid for each. What is said besides of the counts of one
-    is not true of the sum."""
+    """Return the usage of several candidates: the prompt was paid for each. Further fields of one candidate's
+    counts are not true of the sum."""
     if one is None or other is None:
         return one or other
     sums = {name: one.get(name, 0) + other.get(name, 0) for name in t.COUNTS}

@@ -1,7 +1,7 @@
-"""Contents → input items.
+"""Converts contents to input items.
 
-A call and its answer are joined by id, else by the function's name in order: Gemini 2.5 gives no ids. What
-is not joined is refused here, where its place in the client's own request is known.
+A call and its answer are joined by id, else by the function's name in order: Gemini 2.5 sends no ids. What
+can't be joined is refused here, where its place in the client's own request is known.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ _BINARY: Final = "application/octet-stream"
 _GOOGLES: Final = re.compile(r"gs://|files/|https://[^/]{1,100}\.googleapis\.com/")
 _VIDEO: Final = re.compile(r"https://(?:www\.youtube\.com|youtube\.com|youtu\.be)/")
 _EXTENSIONS: Final = {"text/plain": "txt", "application/json": "json"}
-_SHOWN: Final = 100  # characters of a client's words in a message
+_SHOWN: Final = 100  # characters of a client's text in a message
 _OUTPUTS: Final = ("output", "result", "error")
 _OF_A_BLOB: Final = ("mimeType", "displayName")
 _OF_A_FILE: Final = (*_OF_A_BLOB, "fileUri")
 
 
 class ContentReader:
-    """Takes contents in order; `items` is the input. Contents of one role that follow one another are one
-    turn, since clients keep each chunk of a stream as one. Fields without a counterpart are carried. Raises
+    """Reads contents in order; `items` is the input. Consecutive contents of one role are one turn, since
+    clients keep each chunk of a stream as one. Fields without a counterpart are carried. Raises
     InvalidRequestError with the place of the error."""
 
     def __init__(self, sealer: Sealer, diagnostics: Diagnostics, carried: CarriedFields) -> None:
@@ -62,7 +62,7 @@ class ContentReader:
         self._role: MessageRole = "user"
         self._parts: list[Any] = []  # of the open message
         self._carries: dict[int, CarriedPart] = {}  # of those parts
-        self._said: list[str] = []  # the model's text behind them
+        self._said: list[str] = []  # the model's text after them
         self._length = 0  # of the open message's text
         self._behind: list[Signed] = []  # the signatures of the open message
         self._thoughts: list[str] = []
@@ -74,7 +74,7 @@ class ContentReader:
         self._made = 0
 
     def content(self, content: GoogleFields) -> None:
-        """One content of the request."""
+        """Read one content of the request."""
         given = content.get("role", str) or "user"
         if given not in _ROLES:
             raise invalid(content.at("role"), f"{given[:_SHOWN]!r} is neither user nor model")
@@ -87,7 +87,7 @@ class ContentReader:
             self._diagnostics.loss(where, "can't be expressed")
 
     def close(self) -> None:
-        """End the contents: there is no other."""
+        """Handle the end of the contents."""
         self._flush()
         self._carried.items = len(self.items)
 
@@ -119,7 +119,7 @@ class ContentReader:
 
     def _words(self, part: GoogleFields, thought: bool, signature: str) -> None:
         text, around = part.get("text", str) or "", part.rest()
-        if self._role == "user":  # who signs nothing and thinks nothing
+        if self._role == "user":  # it has no signatures and no thoughts
             around, signature = around | _signed(signature), ""
             if thought:
                 self._hosted(part, "text", "")
@@ -140,8 +140,7 @@ class ContentReader:
     def _carry(
         self, part: int, kind: str, within: dict[str, Any], around: dict[str, Any], *known: str
     ) -> None:
-        """Keep what the protocol does not have of a part of the open message; the names `known` are what it
-        has."""
+        """Keep what the protocol can't express of a part of the open message, except the `known` names."""
         self._carries[part] = CarriedPart(kind, within, around)
         self._report(kind, within, around, *known)
 
@@ -153,7 +152,7 @@ class ContentReader:
         self._carried.report(f"{kind}.{name[:64]}" for name in names)
 
     def _foreign(self, envelope: str) -> None:
-        """Open another upstream's reasoning, which includes the thoughts before it."""
+        """Open another upstream's reasoning, which includes earlier thoughts."""
         self._end_message()
         try:
             items = open_reasoning(self._sealer, envelope)
@@ -190,7 +189,7 @@ class ContentReader:
         around: dict[str, Any],
         *known: str,
     ) -> None:
-        """Append a part to the open message that is neither text nor a thought."""
+        """Append a part to the open message, which is neither text nor a thought."""
         self._end_reasoning()
         self._end_text()
         if self._role == "user":
@@ -223,7 +222,7 @@ class ContentReader:
         self.items.append(it.FunctionCallParam(call_id, name, arguments))
 
     def _carry_item(self, kind: str, within: dict[str, Any], around: dict[str, Any], *known: str) -> None:
-        """Keep what the protocol does not have of the item that comes next."""
+        """Keep what the protocol can't express of the next item."""
         if within or around:
             self._carried.parts[place(len(self.items))] = CarriedPart(kind, within, around)
             self._report(kind, within, around, *known)
@@ -247,11 +246,11 @@ class ContentReader:
         self._before_item(signature, call_id)
         sent = {"response": given} | ({"parts": response.raw("parts")} if files else {})
         self._carry_item("functionResponse", sent | response.rest(), part.rest(), *sent)
-        status: Any = "incomplete" if failed else UNSET  # how an answer says that its call has failed
+        status: Any = "incomplete" if failed else UNSET  # the mark of an answer whose call has failed
         self.items.append(it.FunctionCallOutputParam(call_id, output, status=status))
 
     def _data_of(self, part: GoogleFields) -> Any:
-        """A part of a function's response."""
+        """Return a part of a function's response."""
         if "inlineData" in part:
             made = _inline(part.inner("inlineData"))
         elif "fileData" in part:
@@ -262,7 +261,8 @@ class ContentReader:
         return made
 
     def _answered(self, response: GoogleFields) -> str:
-        """The id of the call that this answers: the one that it names, else the oldest of its name."""
+        """Return the id of the call that this answers: the one that it names, else the oldest with its
+        name."""
         name, given = _named(response), response.get("id", str)
         if given and given in self._open:
             del self._open[given]
@@ -277,8 +277,8 @@ class ContentReader:
         raise InvalidRequestError(InvalidRequestError.UNPAIRED_CALL, what, param=response.at("name"))
 
     def _hosted(self, part: GoogleFields, kind: str, signature: str) -> None:
-        """Add a part that no item of the protocol can say, such as one of Google's own tools, as an item that
-        holds it."""
+        """Add a part that no item of the protocol can express, such as one of Google's own tools, as an item
+        that has it unchanged."""
         self._before_item("", "")
         held = spelled_part(part.whole())
         held.pop(_SIGNATURE, None)
@@ -287,7 +287,7 @@ class ContentReader:
         self.items.append(UnknownItem(fields | ({"role": "user"} if self._role == "user" else {})))
 
     def _before_item(self, signature: str, call_id: str) -> None:
-        """End what is open before an item, whose signature is kept with the thoughts before it."""
+        """End what is open before an item. The item's signature is kept with the thoughts before it."""
         self._end_message()
         if signature:
             self._signed.append(Signed(signature, "next", call_id=call_id))
@@ -337,7 +337,7 @@ _READERS: Final[dict[str, Callable[[ContentReader, GoogleFields, str], None]]] =
 
 
 def text_of(content: GoogleFields, carried: CarriedFields) -> str:
-    """The text of a system instruction, which is all that one may have elsewhere."""
+    """Return the text of a system instruction, which can have nothing else elsewhere."""
     texts = []
     for part in content.each("parts"):
         text = part.get("text", str)
@@ -361,8 +361,8 @@ def _named(call: GoogleFields) -> str:
 
 
 def _output(response: dict[str, Any]) -> tuple[str, bool]:
-    """Return (text, whether it is an error) of a function's response: the text under one of the names that
-    Google's clients use, or all of it as JSON."""
+    """Return return (text, whether it is an error) of a function's response: the text under one of the names
+    that Google's clients use, or all of it as JSON."""
     if len(response) == 1:
         ((name, value),) = response.items()
         if name in _OUTPUTS and isinstance(value, str):
@@ -371,7 +371,7 @@ def _output(response: dict[str, Any]) -> tuple[str, bool]:
 
 
 def _inline(blob: GoogleFields) -> Any:
-    """A part with these bytes: image, video, sound or file."""
+    """Return a part with these bytes: an image, a video, a sound or a file."""
     media = (blob.get("mimeType", str) or _BINARY).lower()
     data = standard_base64(blob.need("data", str))
     try:
@@ -393,7 +393,7 @@ def _inline(blob: GoogleFields) -> Any:
 
 
 def _file(file: GoogleFields, carried: CarriedFields) -> Any:
-    """A part with the file at this address. What is kept by Google goes to Google alone."""
+    """Return a part with the file at this address. Files that Google keeps are for Google only."""
     url = file.need("fileUri", str)
     if _GOOGLES.match(url):
         where = file.at("fileUri")

@@ -22,7 +22,7 @@ OTHER: Final = "OTHER"
 _INCOMPLETE: Final = {"max_output_tokens": MAX_TOKENS, "content_filter": SAFETY}
 _OF_TOOLS: Final = "toolUsePromptTokenCount"
 _OF_ERROR: Final = ("code", "message", "status")
-_UPSTREAM: Final = "upstream_"  # of what we found ourselves about an upstream
+_UPSTREAM: Final = "upstream_"  # prefix of errors of an upstream that the bridge has found
 _TYPE: Final = "type.googleapis.com/google.rpc."
 
 # HTTP status → canonical name (google.rpc.Code)
@@ -42,7 +42,7 @@ _STATUSES: Final = {
     504: "DEADLINE_EXCEEDED",
     529: "UNAVAILABLE",
 }
-# our codes, and other upstreams' → HTTP status; Google's own are canonical names
+# our codes, and those of other upstreams → HTTP status; Google's own are canonical names
 _STATUS_OF_CODE: Final = {
     **{name: status for status, name in reversed(_STATUSES.items())},
     "DEADLINE_EXCEEDED": 504,
@@ -74,7 +74,7 @@ _STATUS_OF_CODE: Final = {
 
 
 def status_name(status: int) -> str:
-    """The canonical name for an HTTP status."""
+    """Return the canonical name for an HTTP status."""
     return _STATUSES.get(status) or ("INVALID_ARGUMENT" if status < 500 else "INTERNAL")
 
 
@@ -85,8 +85,8 @@ def error_body(
     retry_after: str | None = None,
     native: Mapping[str, Any] = MappingProxyType({}),
 ) -> dict[str, Any]:
-    """An error in Google's format, as in a stream and in an HTTP body. `param` is the path of the field that
-    is wrong, `retry_after` the seconds of that header; `native` are the fields that the API itself gave."""
+    """Return an error in Google's format, for a stream or an HTTP body. `param` is the path of the wrong
+    field, `retry_after` the seconds in that header; `native` are the fields that the API itself sent."""
     details: list[dict[str, Any]] = []
     if param:
         violation = {"field": param, "description": message}
@@ -103,7 +103,7 @@ def error_body(
 def failed_body(
     code: str | None, message: str, native: Mapping[str, Any] = MappingProxyType({})
 ) -> dict[str, Any]:
-    """The error of a response that failed after its beginning."""
+    """Return the error of a response that failed after its beginning."""
     named = (code or "").strip()
     numbered = named.isascii() and len(named) == 3 and named.isdigit() and named >= "400"
     ours = 502 if named.startswith(_UPSTREAM) else 500
@@ -112,8 +112,8 @@ def failed_body(
 
 
 def native_end(reason: str, native: Mapping[str, Any]) -> tuple[str, str | None]:
-    """Return (the finish reason, the message) that Google gave for an end that the response calls
-    `reason`."""
+    """Return (the finish reason, the message) that Google sent for an end that is a `reason` of the
+    response."""
     given, message = enum_name(native.get("finishReason"), FINISH_REASONS), native.get("finishMessage")
     is_own = given == reason or (reason == SAFETY and given in FILTERED)
     own = given if given is not None and is_own else reason
@@ -121,8 +121,9 @@ def native_end(reason: str, native: Mapping[str, Any]) -> tuple[str, str | None]
 
 
 def finish_reason(response: Response, diagnostics: Diagnostics) -> str | None:
-    """The finish reason of a response that has ended; None for one that failed or was cancelled. A failure
-    for which Google has a finish reason has that, and so has an end for which Google itself gave one."""
+    """Return the finish reason of a response that has ended; None for one that failed or was cancelled.
+    Failures for which Google has a finish reason have that, and so have ends for which Google itself sent
+    one."""
     if response.status == "completed":
         return STOP
     if response.status == "failed":
@@ -139,8 +140,8 @@ def finish_reason(response: Response, diagnostics: Diagnostics) -> str | None:
 
 
 def usage_metadata(usage: Usage, native: Mapping[str, Any], diagnostics: Diagnostics) -> dict[str, Any]:
-    """The counts under Google's names, which counts thoughts and the prompts of server tools beside the
-    others, and what it said of them itself; of several answers in one it said that of the last."""
+    """Return the counts under Google's names, which count thoughts and the prompts of server tools
+    separately, with Google's further fields; if a response has several answers, these are of the last one."""
     if usage.cache_write_tokens:
         diagnostics.loss("usage.cache_write_tokens", "can't be expressed")
     thoughts = usage.output_tokens_details.reasoning_tokens
@@ -159,9 +160,9 @@ def usage_metadata(usage: Usage, native: Mapping[str, Any], diagnostics: Diagnos
 
 
 def grounding_metadata(response: Response) -> dict[str, Any] | None:
-    """The web addresses that the answer cites, with the places that they support, in bytes of all of the
-    answer's text in UTF-8, behind them those that were found besides, and what was searched for; None when
-    there is none of it."""
+    """Return the web addresses that the answer cites, with the places that they support (in bytes of the
+    whole text in UTF-8), other addresses that were found, and the queries; None if there is nothing of
+    this."""
     chunks: dict[tuple[str, str], int] = {}
     supports: list[dict[str, Any]] = []
     before = 0
@@ -197,7 +198,8 @@ def _texts(response: Response) -> list[OutputTextContent]:
 
 
 def _bytes_before(text: str, places: set[int]) -> dict[int, int]:
-    """Numbers of characters → of the bytes before them; those outside the text become its ends."""
+    """Return the number of bytes before each of these numbers of characters; places outside the text become
+    its ends."""
     found: dict[int, int] = {}
     counted = size = 0
     for place in sorted(places):

@@ -15,7 +15,7 @@ _MOST: Final = 2**63 - 1
 
 
 def integer_of(value: Any) -> int | None:
-    """A whole number in any of its three forms; None for anything else, and for one beyond 64 bits."""
+    """Return a whole number in any of its three forms; None for anything else, and for one beyond 64 bits."""
     if isinstance(value, str) and _INTEGER.fullmatch(value):
         return int(value)
     if type(value) is float and value.is_integer():
@@ -24,14 +24,14 @@ def integer_of(value: Any) -> int | None:
 
 
 class GoogleFields(Fields):
-    """One object and its path, in camelCase whatever the client's spelling is. What was not read is listed in
-    `unread`."""
+    """One object and its path, in camelCase whatever spelling the client uses. Fields that were not read are
+    in `unread`."""
 
     def __init__(self, value: Mapping[str, Any], param: str = "") -> None:
         super().__init__(spelled(value), param)
 
     def each(self, name: str) -> Iterator[GoogleFields]:
-        """The objects of an array, or the only one without an array; none when it is absent."""
+        """Yield the objects of an array, or the only one without an array; none if it is absent."""
         found = self.either(name, list, dict)
         if isinstance(found, dict):
             yield self._child(found, self.at(name))
@@ -43,15 +43,15 @@ class GoogleFields(Fields):
                 yield self._child(value, where)
 
     def inner(self, name: str) -> GoogleFields:
-        """An object that must be there."""
+        """Return an object that must exist."""
         return self._child(self.need(name, dict), self.at(name))
 
     def maybe_inner(self, name: str) -> GoogleFields | None:
-        """An object that may be absent."""
+        """Return an object that may be absent."""
         return self.inner(name) if name in self else None
 
     def integer(self, name: str) -> int | None:
-        """A whole number that may be absent."""
+        """Return a whole number that may be absent."""
         found = self.raw(name)
         number = integer_of(found)
         if found is not None and number is None:
@@ -59,15 +59,15 @@ class GoogleFields(Fields):
         return number
 
     def texts(self, name: str) -> list[str]:
-        """An array of texts; empty when it is absent."""
+        """Return an array of texts; empty if it is absent."""
         found = self.get(name, list) or []
         if not all(isinstance(each, str) for each in found):
             raise invalid(self.at(name), "expected strings")
         return found
 
     def rest(self) -> dict[str, Any]:
-        """The fields that were not read; they count as read from now on. An empty object says something, as
-        a message of protobuf that is there."""
+        """Return the fields that were not read; they count as read from now on. An empty object has a
+        meaning, since it is an existing message of protobuf."""
         left = {name: value for name, value in self._value.items() if name not in self._read}
         self._read.update(left)
         return {name: value for name, value in left.items() if value is not None and value != []}
@@ -79,5 +79,5 @@ class GoogleFields(Fields):
 
 
 def google_body(body: bytes | str | Mapping[str, Any]) -> GoogleFields:
-    """The body of a request. Raises InvalidRequestError (`invalid_json`, `invalid_value`)."""
+    """Return the body of a request. Raises InvalidRequestError (`invalid_json`, `invalid_value`)."""
     return GoogleFields(body_of(body).whole())

@@ -16,7 +16,7 @@ _METHODS: Final = ("generateContent", "countTokens")
 
 
 def model_body(model: EnrichedModelData) -> dict[str, Any]:
-    """One model. Limits are left out when they are guesses."""
+    """Return one model. Limits are left out if they are guesses."""
     body: dict[str, Any] = {
         "name": f"{PREFIX}{model.id}",
         "version": model.version,
@@ -30,8 +30,8 @@ def model_body(model: EnrichedModelData) -> dict[str, Any]:
 
 
 def model_page(models: Sequence[EnrichedModelData], query: Mapping[str, str]) -> dict[str, Any]:
-    """The page for a query with `pageSize` (more than 1000 is 1000, default 50) and `pageToken`, the number
-    of the first model. Raises InvalidRequestError with the wrong parameter."""
+    """Return the page for a query with `pageSize` (more than 1000 is 1000, default 50) and `pageToken`, the
+    number of the first model. Raises InvalidRequestError with the wrong parameter."""
     size = min(_number(query, "pageSize") or _DEFAULT, _MOST)
     first = _number(query, "pageToken")
     body: dict[str, Any] = {"models": [model_body(model) for model in models[first : first + size]]}

@@ -1,8 +1,8 @@
-"""Events → chunks of `generateContent`.
+"""Converts events to chunks of `generateContent`.
 
-One answer is one content there, whose parts follow one another: a chunk adds parts. Calls come whole, in the
-order in which they began; texts and thoughts as they come. What another upstream wants back of its reasoning
-is the signature of the part that follows; Google's own signatures stand where they stood.
+In this API, one answer is one content with consecutive parts, to which a chunk adds. Calls are sent whole, in
+the order in which they began; texts and thoughts as they come. Reasoning that another upstream wants back is
+in the signature of the next part; Google's own signatures are where Google put them.
 """
 
 from __future__ import annotations
@@ -65,9 +65,10 @@ _OF_CANDIDATE: Final = (
 class Outbound:
     """One candidate of one answer.
 
-    `sealer` opens and seals signatures, `tool_identities` has the names of namespaced tools. `thoughts`: the
-    client wants the text of the model's thoughts. `candidate` is its number; `alone`: there is no other, so
-    that a failure ends the answer. `id` is shared by all candidates, and else the response's.
+    `sealer` opens and seals signatures, `tool_identities` has the names of namespaced tools. `thoughts` is
+    True if the client wants the text of the model's thoughts. `candidate` is its number; `alone` is True if
+    there is no other, so that a failure ends the answer. `id` is shared by all candidates, and by default the
+    response's.
     """
 
     def __init__(
@@ -91,23 +92,23 @@ class Outbound:
         self._ended = False
         self._error: ErrorPayload | None = None
         self.failure: tuple[str | None, str, Mapping[str, Any]] | None = None
-        """The code and the message of the failure, where there was one, and what Google said besides."""
-        self._sent = False  # a part was
-        self._cited = False  # or searched for
+        """The code and the message of the failure, if there was one, and Google's further fields."""
+        self._sent = False  # a part was sent
+        self._cited = False  # or searches were run
         self._refusal: list[str] = []
-        self._calls: dict[int, _Part | None] = {}  # index of the item → its part, once it is whole
+        self._calls: dict[int, _Part | None] = {}  # index of the item → its part, once that is whole
         self._shown = ShownThoughts(self.diagnostics)
         self._foreign: list[dict[str, Any]] = []  # other upstreams' reasoning that no part has yet
         self._next: list[Signed] = []  # Google's signatures of what follows
-        self._carried: dict[str, Any] = {}  # index of an item → the fields that its part has besides
+        self._carried: dict[str, Any] = {}  # index of an item → the further fields of its part
 
     def feed(self, event: Event) -> list[_Chunk]:
-        """The chunks that this event causes."""
+        """Return the chunks of this event."""
         handler = _HANDLERS.get(type(event))
         return [] if handler is None or self._ended else handler(self, event)
 
     def close(self) -> list[_Chunk]:
-        """The events have ended. Without a terminal event before, that is an error."""
+        """Handle the end of the events, which is an error without a terminal event before."""
         if self._ended:
             return []
         error = self._error
@@ -125,7 +126,7 @@ class Outbound:
         return _Chunk(candidates, model_version=self._model, response_id=self._id, **fields)
 
     def _parts(self, *parts: _Part, logprobs: list[LogProb] | None = None) -> list[_Chunk]:
-        """A chunk with these parts."""
+        """Return a chunk with these parts."""
         self._sent = True
         candidate = t.Candidate(t.Content(list(parts), _MODEL), index=self._candidate)
         if logprobs:
@@ -133,7 +134,7 @@ class Outbound:
         return [self._chunk(candidate)]
 
     def _signed(self, part: _Part, call_id: str = "") -> _Part:
-        """The part that follows reasoning, with the signature that waits for it."""
+        """Return the part after reasoning, with the signature that waits for it."""
         if self._next:
             first = next((each for each in self._next if each.call_id == call_id), self._next[0])
             self._next = []
@@ -210,7 +211,7 @@ class Outbound:
         return self._signed({"functionCall": call}, view.call_id)
 
     def _whole_calls(self) -> list[_Chunk]:
-        """The calls that are whole, up to the first that is not."""
+        """Return the whole calls, up to the first that is not whole."""
         parts: list[_Part] = []
         for index, part in list(self._calls.items()):
             if part is None:
@@ -232,7 +233,7 @@ class Outbound:
         return [chunk for each in signed if each.on != "next" for chunk in self._behind(each)]
 
     def _behind(self, signed: Signed) -> list[_Chunk]:
-        """A signature of text or thoughts that were sent: an empty part, as Google's last one is."""
+        """Return a signature of text or thoughts that were sent: an empty part, as Google's last one is."""
         part: _Part = {"text": "", _SIGNATURE: signed.signature}
         return self._parts(part | {"thought": True} if signed.on == "thought" else part)
 
@@ -256,7 +257,7 @@ class Outbound:
         return []
 
     def _run(self, ran: RunCode) -> list[_Chunk]:
-        """Code that another API ran, and what it printed."""
+        """Return code that another API ran, and what it printed."""
         if ran.others:
             self.diagnostics.loss(f"item.{RUN_OUTPUTS}", "only text of the output of code can be expressed")
         if ran.container:
@@ -269,7 +270,7 @@ class Outbound:
 
     def _extension(self, event: UnknownEvent) -> list[_Chunk]:
         if SEARCH_CALL in event.type or RUN_CALL in event.type:
-            return []  # its progress
+            return []  # of the call's progress
         if event.type == t.PART and (found := object_in(event.raw, t.PARTS)):
             self._carried |= found
         else:
@@ -277,7 +278,7 @@ class Outbound:
         return []
 
     def _keep_error(self, event: ev.ErrorEvent) -> list[_Chunk]:
-        """`response.failed` follows and ends the answer."""
+        """Record the error: `response.failed` follows and ends the answer."""
         self._error = event.payload
         return []
 
@@ -318,7 +319,7 @@ class Outbound:
         reason, said_why = ending.native_end(reason, native)
         if error or (explained and reason in t.FILTERED):
             said_why = error.message if error else explained
-        # Google ends with an empty text, and google-genai takes a content without parts for a broken answer
+        # Google ends with an empty text, and google-genai considers a content without parts a broken answer
         last = t.Candidate(
             t.Content([dict(_EMPTY)] if self._sent else None, _MODEL),
             reason,
@@ -334,7 +335,7 @@ class Outbound:
         ]
 
     def _last_parts(self, refusal: str) -> list[_Chunk]:
-        """A refusal in the model's own words, and the signatures that no part followed."""
+        """Return a refusal in the model's own words, and the signatures without a part after them."""
         chunks: list[_Chunk] = []
         if refusal:
             self.diagnostics.loss("refusal", "sent as text")
@@ -394,6 +395,6 @@ def _logprobs(tokens: list[LogProb]) -> dict[str, Any]:
 
 
 def encode_sse(chunks: Iterable[_Chunk]) -> bytes:
-    """Chunks → SSE frames, which here have data only, an error too: Google sends one without a frame around
-    it, which not all of its clients read."""
+    """Encode chunks as SSE frames, which have only data in this API. So have errors, though Google sends them
+    without a frame, which not all of its clients read."""
     return b"".join([b"data: %b\n\n" % t.encode_chunk(chunk) for chunk in chunks])

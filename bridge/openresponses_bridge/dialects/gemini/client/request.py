@@ -1,4 +1,4 @@
-"""A request of `generateContent` → a request of ours, with a report of what that can't say."""
+"""Converts a request of `generateContent` to one of ours, and reports what that can't express."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from openresponses_bridge.protocol.unknown import UnknownTool
 from openresponses_bridge.seal import Sealer
 
 MOST_CANDIDATES: Final = 8
-"""The most that Google gives to one request."""
+"""The most candidates that Google gives for one request."""
 _MOST_ALLOWED: Final = 128
 _ENCRYPTED: Final = "reasoning.encrypted_content"
 _LOGPROBS: Final = "message.output_text.logprobs"
@@ -53,7 +53,7 @@ _BUDGETS: Final = {"minimal": 512, "low": 1_024, "medium": 8_192, "high": 24_576
 _DYNAMIC: Final = -1
 _VALIDATED: Final = "VALIDATED"
 _NO_TIER: Final = ("", "unspecified", "service_tier_unspecified")
-# what the rest of a request is about, by the account of its client
+# what clients say that the rest of a request is about
 _NEEDED: Final = {
     "cachedContent": "content that Google keeps can't be read by this model: send the contents",
     "continuationToken": "an answer of Google's can't be continued by this model: send the contents",
@@ -68,7 +68,8 @@ class AnswerOptions(Struct, frozen=True):
 
 
 def answer_options(body: bytes | str | Mapping[str, Any]) -> AnswerOptions:
-    """Read beside `from_gemini`. Raises InvalidRequestError with `param`."""
+    """Return the options in a request, which `from_gemini` does not read. Raises InvalidRequestError with
+    `param`."""
     generation = google_body(body).maybe_inner("generationConfig")
     if generation is None:
         return AnswerOptions()
@@ -82,9 +83,9 @@ def answer_options(body: bytes | str | Mapping[str, Any]) -> AnswerOptions:
 def from_gemini(
     body: bytes | str | Mapping[str, Any], sealer: Sealer | None = None
 ) -> tuple[rq.CreateResponse, Diagnostics]:
-    """Translate a request: return (request, losses). The model and whether the answer is a stream are in the
-    request's path; `model` is read where the body has it. `candidateCount` and the form of the answer are
-    `answer_options`'s. `sealer` opens and seals thought signatures.
+    """Translate a request. Returns (request, losses). The model and whether the answer is a stream are in the
+    request's path; `model` is read if the body has it. `answer_options` reads `candidateCount` and the form
+    of the answer. `sealer` opens and seals thought signatures.
 
     Raises InvalidRequestError with `param`, as `contents[0].parts[1].inlineData.data`: malformed fields, and
     answers without a call (`unpaired_tool_call`).
@@ -234,7 +235,7 @@ def _text(generation: GoogleFields, carried: CarriedFields) -> rq.TextParam | No
     said = ("responseMimeType", "responseSchema", "responseJsonSchema")
     text: rq.TextParam | None = None
     carried.format = {name: generation.raw(name) for name in said if name in generation}
-    if media not in ("", _PLAIN, _JSON):  # a word of an enum, say
+    if media not in ("", _PLAIN, _JSON):  # a value of an enum, for example
         carried.report([generation.at("responseMimeType")])
     elif schema is not None:
         text = rq.TextParam(rq.JsonSchemaFormatParam("response", UNSET, schema))
@@ -259,8 +260,8 @@ def _reasoning(generation: GoogleFields, carried: CarriedFields) -> rq.Reasoning
 
 
 def _effort(thinking: GoogleFields, carried: CarriedFields) -> str | None:
-    """The level that is meant; the one nearest to a budget. None where the model decides, and for a level
-    that Google alone knows."""
+    """Return the requested level, or the one nearest to a budget. None if the model decides, and for a level
+    that only Google knows."""
     level, budget = thinking.get("thinkingLevel", str), thinking.integer("thinkingBudget")
     if level is not None and level.upper() != _UNSPECIFIED:
         if level.lower() in EFFORTS:

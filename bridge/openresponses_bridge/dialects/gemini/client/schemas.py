@@ -1,4 +1,4 @@
-"""Google's schemas, a subset of OpenAPI's, as JSON Schema."""
+"""Converts Google's schemas, a subset of OpenAPI's, to JSON Schema."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _TYPES: Final = ("TYPE_UNSPECIFIED", "STRING", "NUMBER", "INTEGER", "BOOLEAN", "
 _NO_TYPE: Final = ("TYPE_UNSPECIFIED", 0, "")
 _COUNTS: Final = frozenset(
     {"minItems", "maxItems", "minLength", "maxLength", "minProperties", "maxProperties"}
-)  # which are texts, as protobuf writes 64 bits
+)  # written as texts, as protobuf writes 64 bits
 _MAPS: Final = {"properties": "properties", "defs": "$defs", "$defs": "$defs"}
 _LISTS: Final = frozenset({"anyOf", "prefixItems"})
 _ONES: Final = frozenset({"items", "additionalProperties"})
@@ -22,7 +22,7 @@ _DROPPED: Final = frozenset({"nullable", "propertyOrdering"})
 
 
 class _Place(NamedTuple):
-    """The place of a schema, written out only for an error: paths of deep schemas are long."""
+    """The place of a schema. It is written out only for an error, since paths of deep schemas are long."""
 
     within: _Place | None
     name: str
@@ -37,9 +37,9 @@ class _Place(NamedTuple):
 
 
 def json_schema(schema: Mapping[str, Any], param: str) -> dict[str, Any]:
-    """The JSON Schema that a schema of Google's is. Types are in lower case, `nullable` is one of them, and
-    properties come in the order of `propertyOrdering`. Unknown keywords stay. Takes time linear in the
-    schema, at any depth. Raises InvalidRequestError for a schema where there is none."""
+    """Return one of Google's schemas as JSON Schema. Types are in lower case, `nullable` becomes one of them,
+    and properties are in the order of `propertyOrdering`. Unknown keywords are kept. Takes linear time, at
+    any depth. Raises InvalidRequestError if the value is not a schema."""
     root: dict[str, Any] = {}
     waiting: list[tuple[Mapping[str, Any], _Place, dict[str, Any]]] = [(schema, _Place(None, param), root)]
 

@@ -85,7 +85,7 @@ def _form(options: AnswerOptions, sse: bool, context: FormContext) -> AnswerForm
 
 
 def _named(head: RequestHead, request: CreateResponse) -> CreateResponse:
-    """The request with what its path says."""
+    """Return the request with the options in its path."""
     return replace(request, model=head.fields.get("model"), stream=head.stream)
 
 
@@ -104,7 +104,7 @@ def _read(body: bytes, head: RequestHead) -> Asked:
 
 
 def _read_counted(body: bytes, head: RequestHead) -> tuple[CreateResponse, Diagnostics]:
-    """Read the request whose tokens are counted: the body, or the one within it."""
+    """Return the request whose tokens are counted: the body, or the one in it."""
     value = request_object(body)
     within = next((value[name] for name in _COUNTED if name in value), None)
     request, losses = from_gemini(encode(within) if isinstance(within, dict) else body, head.sealer)
@@ -168,7 +168,7 @@ _MODEL: Final = Description(
 SURFACE: Final = Surface(
     paths=(
         *_paths("v1beta"),
-        *_paths("v1"),  # where google-genai asks
+        *_paths("v1"),  # the paths of google-genai
         SurfacePath(path="/v1beta/models", asks=Asks.MODELS, description=_LIST),
         SurfacePath(path="/v1beta/models/{model}", asks=Asks.MODEL, description=_MODEL),
     ),
@@ -183,5 +183,5 @@ SURFACE: Final = Surface(
         page=lambda models, head: model_page(models, head.query),
         model=lambda model, _name: model_body(model),
     ),
-    keep_alive=b"\n\n",  # a blank line: Google's clients take a comment for the beginning of an error
+    keep_alive=b"\n\n",  # a blank line, since Google's clients take a comment for the beginning of an error
 )

@@ -1,4 +1,5 @@
-"""A call's arguments that come in pieces: `partialArgs`, each a value at a path within the arguments."""
+"""Assembles a call's arguments that come in pieces: `partialArgs`, each a value at a path within the
+arguments."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from typing import Any, Final
 from openresponses_bridge.dialects.gemini.types import spelled
 
 DEEPEST: Final = 64
-"""Steps of a path; deeper ones are malformed."""
+"""The most steps of a path; longer ones are malformed."""
 _STEP: Final = re.compile(
     r"\.(?P<name>[^.\[\]]+)|\[(?P<index>\d{1,9})\]|\['(?P<quoted>[^']*)'\]|\[\"(?P<double>[^\"]*)\"\]"
 )
@@ -18,15 +19,15 @@ _VALUES: Final = ("stringValue", "numberValue", "boolValue", "nullValue")
 
 
 class PartialArguments:
-    """Builds the arguments of one call. A text may come in pieces, a list grows by one element at a time.
-    `malformed` becomes True with a piece that has no place."""
+    """Builds the arguments of one call. A text may come in pieces; a list grows by one element at a time.
+    `malformed` becomes True with a piece that has no valid place."""
 
     def __init__(self) -> None:
         self._root: dict[str, Any] = {}
         self.malformed = False
 
     def add(self, pieces: Any) -> None:
-        """The next pieces, of whatever type they are."""
+        """Add the next pieces, of whatever type they are."""
         for piece in pieces if isinstance(pieces, list) else (pieces,):
             if not (isinstance(piece, Mapping) and self._put(spelled(piece))):
                 self.malformed = True
@@ -61,7 +62,7 @@ class PartialArguments:
 
 
 class _Text:
-    """A text that may go on."""
+    """A text that may continue."""
 
     __slots__ = ("pieces",)
 
@@ -70,7 +71,7 @@ class _Text:
 
 
 def _steps(path: str) -> Iterator[str | int | None]:
-    """The names and indexes of a path that begins with `$`; None where it is malformed."""
+    """Yield the names and indexes of a path that begins with `$`, and None where it is malformed."""
     if not path.startswith("$"):
         yield None
         return
@@ -85,7 +86,7 @@ def _steps(path: str) -> Iterator[str | int | None]:
 
 
 def _at(holder: Any, step: Any, make: type[Any]) -> Any:
-    """Return the value at a step, made by the first that asks for it; None where it has no place."""
+    """Return the value at a step, which is made if it does not exist; None if the step is not valid there."""
     if isinstance(step, int):
         if not isinstance(holder, list) or step > len(holder):
             return None

@@ -1,5 +1,5 @@
-"""Google's sources of a text → citations. Their places are bytes of the text in UTF-8, the protocol's are
-characters."""
+"""Converts Google's sources of a text to citations. Their places are bytes of the text in UTF-8, the
+protocol's are characters."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from openresponses_bridge.protocol.unknown import UnknownItem
 from openresponses_bridge.seal import Sealer
 
 _WEB: Final = ("web", "maps")
-_FURTHER: Final = bytes(range(0x80, 0xC0))  # those of a character but its first (RFC 3629, section 3)
+_FURTHER: Final = bytes(range(0x80, 0xC0))  # bytes of a character after its first (RFC 3629, section 3)
 MOST: Final = 1_000
-"""Citations of one text; what supports it with more is a loss."""
+"""The most citations of one text; further ones are a loss."""
 
 
 class _Place(NamedTuple):
@@ -31,7 +31,7 @@ class _Place(NamedTuple):
 
 class Sources:
     """The sources that a candidate's chunks name for one text: the last `groundingMetadata`, which is about
-    the text so far, and all of `citationMetadata`, up to `MOST` sources."""
+    the text so far, and all `citationMetadata`, up to `MOST` sources."""
 
     __slots__ = ("_cited", "_grounding")
 
@@ -43,7 +43,7 @@ class Sources:
         return bool(self._grounding or self._cited)
 
     def add(self, candidate: dict[str, Any]) -> None:
-        """Keep what a chunk's candidate says."""
+        """Keep the sources in a chunk's candidate."""
         self._grounding = candidate.get("groundingMetadata") or self._grounding
         metadata = candidate.get("citationMetadata")
         if isinstance(metadata, dict):
@@ -52,7 +52,7 @@ class Sources:
             self._cited += sources[: MOST + 1 - len(self._cited)]
 
     def citations(self, text: str, diagnostics: Diagnostics) -> list[UrlCitation]:
-        """The sources of a text, in order. Those without a web address or outside the text are left to the
+        """Return the sources of a text, in order. Those without a web address or outside the text are left to
         clients of this API."""
         places = [*_grounded(self._grounding, diagnostics), *_cited(self._cited, diagnostics)]
         if len(places) > MOST:
@@ -69,7 +69,7 @@ class Sources:
 
 
 def search_in(metadata: dict[str, Any], sealer: Sealer) -> UnknownItem | None:
-    """The item of the searches that `groundingMetadata` is about; None if there were none."""
+    """Return the item of the searches that `groundingMetadata` is about; None if there were none."""
     given = spelled(metadata)
     queries = [each for each in _listed(given.get("webSearchQueries"))[:MOST] if isinstance(each, str)]
     pages = [page for each in _listed(given.get("groundingChunks"))[:MOST] if (page := _source(each))]
@@ -80,7 +80,7 @@ def search_in(metadata: dict[str, Any], sealer: Sealer) -> UnknownItem | None:
 
 
 def _characters(text: str, offsets: set[int]) -> dict[int, int]:
-    """Byte offsets → numbers of characters before them. One within a character counts it."""
+    """Return the number of characters before each byte offset. An offset within a character counts it."""
     data = text.encode("utf-8", "replace")
     found: dict[int, int] = {}
     before = count = 0

@@ -1,8 +1,8 @@
-"""Bytes → chunks. Before this stands `FrameTemplate`, for a chunk like the one before it.
+"""Decodes bytes to chunks. Before this, `FrameTemplate` handles chunks that are like the one before.
 
-Strict: a chunk from the middle of a stream, one piece of text or of thoughts and the counts so far. Nearly
-every chunk is one, and decoding it is all the checking that it needs. Lenient: all else, read field by field
-in either spelling of its names; what has another type is left out, with a loss.
+Strict: a chunk from the middle of a stream, with one piece of text or of thoughts and the counts so far.
+Nearly every chunk is one, and needs no check besides its decoding. Lenient: all others, read field by field
+in either spelling of its names; a field of another type is left out, with a loss.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ UNDECODABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 class StrictPart(Struct, forbid_unknown_fields=True, gc=False):
-    """A part with text alone."""
+    """A part that has only text."""
 
     text: str
     thought: bool = False
 
 
 class StrictContent(Struct, forbid_unknown_fields=True, gc=False):
-    """One such part of the model's."""
+    """A content of the model with one such part."""
 
     parts: tuple[StrictPart]
     role: str | None = None
 
 
 class StrictCandidate(Struct, rename="camel", forbid_unknown_fields=True, gc=False):
-    """A first candidate that goes on."""
+    """A first candidate that continues."""
 
     content: StrictContent
     index: int = 0
@@ -45,7 +45,7 @@ class StrictCandidate(Struct, rename="camel", forbid_unknown_fields=True, gc=Fal
 
 
 class StrictUsage(UsageMetadata, forbid_unknown_fields=True, gc=False):
-    """The counts so far, with what is said of them."""
+    """The counts so far, with further fields."""
 
     prompt_tokens_details: msgspec.Raw | None = None
     candidates_tokens_details: msgspec.Raw | None = None
@@ -55,14 +55,14 @@ class StrictUsage(UsageMetadata, forbid_unknown_fields=True, gc=False):
     service_tier: msgspec.Raw | None = None
 
     def others(self) -> dict[str, Any]:
-        """Return what is said of the counts."""
+        """Return the further fields of the counts."""
         names = zip(self.__struct_fields__, self.__struct_encode_fields__, strict=True)
         given = {name: getattr(self, field) for field, name in names if name not in COUNTS}
         return {name: decode_frame(bytes(each)) for name, each in given.items() if each is not None}
 
 
 class StrictChunk(Struct, rename="camel", forbid_unknown_fields=True, gc=False):
-    """A chunk with that candidate alone."""
+    """A chunk with only that candidate."""
 
     candidates: tuple[StrictCandidate]
     usage_metadata: StrictUsage | None = None
@@ -75,13 +75,13 @@ decode_strict: Final = msgspec.json.Decoder(StrictChunk).decode
 
 
 def text_of(data: bytes) -> str:
-    """The text of a chunk that is decoded strictly. Raises one of UNDECODABLE for any other chunk."""
+    """Return the text of a chunk that is decoded strictly. Raises one of UNDECODABLE for any other chunk."""
     return decode_strict(data).candidates[0].content.parts[0].text
 
 
 def unwrapped(value: Any) -> list[Any]:
-    """The chunks of a payload: one object, an array of them as a server sends without `alt=sse`, or either as
-    `response` of another object, as Code Assist sends it and Gemini CLI records it."""
+    """Return the chunks of a payload: one object; an array of them, as a server sends without `alt=sse`; or
+    either as `response` of another object, as Code Assist sends it and Gemini CLI records it."""
     if isinstance(value, dict) and isinstance(value.get("response"), dict | list):
         value = value["response"]
     return value if isinstance(value, list) else [value]
@@ -94,18 +94,18 @@ class LenientReader:
         self._diagnostics = diagnostics
 
     def chunks(self, data: bytes) -> Iterator[dict[str, Any]]:
-        """The chunks of a payload (`unwrapped`), as they came. Raises WireError."""
+        """Yield the unchanged chunks of a payload (`unwrapped`). Raises WireError."""
         for each in unwrapped(decode_frame(data)):
             if not isinstance(each, dict):
                 raise WireError(WireError.INVALID_SHAPE, f"expected a JSON object, got {type(each).__name__}")
             yield each
 
     def object(self, holder: dict[str, Any], name: str) -> dict[str, Any]:
-        """An object within; empty where there is none."""
+        """Return an inner object; empty if there is none."""
         return spelled(self._typed(holder, name, dict) or {})
 
     def objects(self, holder: dict[str, Any], name: str) -> Iterator[dict[str, Any]]:
-        """The objects of an array."""
+        """Yield the objects of an array."""
         for each in self._typed(holder, name, list) or ():
             if isinstance(each, dict):
                 yield spelled(each)
@@ -113,7 +113,7 @@ class LenientReader:
                 self._lose(name, each)
 
     def parts(self, content: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        """The parts of a content."""
+        """Yield the parts of a content."""
         for each in self._typed(content, "parts", list) or ():
             if isinstance(each, dict):
                 yield spelled_part(each)
@@ -121,11 +121,11 @@ class LenientReader:
                 self._lose("parts", each)
 
     def text(self, holder: dict[str, Any], name: str) -> str:
-        """A text; empty where there is none."""
+        """Return a text; empty if there is none."""
         return self._typed(holder, name, str) or ""
 
     def number(self, holder: dict[str, Any], name: str) -> int:
-        """A number without a fraction, which may be written as text; 0 where there is none."""
+        """Return a number without a fraction, which may be written as text; 0 if there is none."""
         value = holder.get(name)
         if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 19:
             return int(value)
@@ -137,8 +137,8 @@ class LenientReader:
         return 0
 
     def usage(self, given: dict[str, Any]) -> UsageMetadata | None:
-        """The counts in a chunk's `usageMetadata`, None where there is none; those that can't be one are left
-        out, with a repair."""
+        """Return the counts in a chunk's `usageMetadata`; None if there is none. Values that can't be counts
+        are left out, with a repair."""
         if not given:
             return None
         found = UsageMetadata()

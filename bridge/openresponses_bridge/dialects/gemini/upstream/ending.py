@@ -30,13 +30,13 @@ STOP: Final = "STOP"
 _STOPPED: Final = "stop"
 _WORDS: Final = {STOP: _STOPPED, "MAX_TOKENS": "max_tokens"}
 _SAID: Final = (None, "SAFETY", *_WORDS, *FAILURES)
-# an end for a reason of its own: the response is incomplete for that very reason
+# ends with a reason of their own, which is the reason why the response is incomplete
 _OTHER: Final = frozenset({"OTHER", "LANGUAGE", "NO_IMAGE", "IMAGE_OTHER", "FINISH_REASON_UNSPECIFIED"})
 
 
 class FinishState:
-    """The end of the answer: `reason` is the last finish reason in the machine's words, None until there was
-    one; `explanation` is the server's sentence about a refusal; `failure` its error."""
+    """The end of the answer: `reason` is the last finish reason in the machine's terms, None until there is
+    one; `explanation` is the server's sentence about a refusal; `failure` is the error."""
 
     __slots__ = ("explanation", "failure", "incomplete", "reason")
 
@@ -48,11 +48,11 @@ class FinishState:
 
     @property
     def stopped(self) -> bool:
-        """True if the model ended by itself, or goes on, so that its calls are whole."""
+        """True if the model ended by itself, or continues, so that its calls are whole."""
         return self.failure is None and self.reason in (None, _STOPPED)
 
     def record(self, given: Any, message: str, diagnostics: Diagnostics) -> None:
-        """A candidate's finish reason and what the server says about it."""
+        """Record a candidate's finish reason and the server's message about it."""
         reason = (enum_name(given, FINISH_REASONS) or "").strip().upper()
         if not reason:
             if given is not None:
@@ -61,12 +61,12 @@ class FinishState:
             self.failure = failure(reason.lower(), message or FAILURES[reason])
         elif reason in FILTERED:
             self.reason, self.explanation, self.incomplete = CONTENT_FILTER, message, False
-        elif self.reason in (None, _STOPPED):  # a server that stops with each chunk stops for no other reason
+        elif self.reason in (None, _STOPPED):  # STOP may be sent with each chunk, before another reason
             self.reason, self.incomplete = _WORDS.get(reason) or reason.lower(), reason in _OTHER
 
     def native(self, candidate: dict[str, Any]) -> dict[str, Any]:
-        """The reason and the message of a candidate that has both, where the response does not say them: it
-        has one word for all that is kept back."""
+        """Return the reason and the message of a candidate that has both, if the response does not have them:
+        it has one word for all withheld answers."""
         said: dict[str, Any] = {}
         given, message = candidate.get("finishReason"), candidate.get("finishMessage")
         if given is not None and enum_name(given, FINISH_REASONS) not in _SAID:
@@ -76,31 +76,31 @@ class FinishState:
         return said
 
     def block(self, feedback: dict[str, Any]) -> None:
-        """The request's own content was refused."""
+        """Record that the request's own content was refused."""
         if enum_name(feedback.get("blockReason"), BLOCK_REASONS) is not None:
             message = feedback.get("blockReasonMessage")
             self.reason, self.incomplete = CONTENT_FILTER, False
             self.explanation = message if isinstance(message, str) else ""
 
     def conclude(self, chunks: int, has_output: bool) -> None:
-        """Decide how an answer without a finish reason ended: it was cut, or is empty."""
+        """Decide how an answer without a finish reason ended: it was cut off, or is empty."""
         if self.failure is None and self.reason is None:
             empty = failure(EMPTY, "the upstream ended without output or finish reason")
             self.failure = empty if chunks and not has_output else cut_after(chunks)
 
 
 class UsageCounter:
-    """The usage of one answer. Chunks count so far, and not every count is in each: counts with candidates
-    replace those before them, others replace what they name."""
+    """The usage of one answer. Chunks have cumulative counts, but not each has all of them: counts with
+    candidates replace earlier ones, others replace only the counts that they have."""
 
     __slots__ = ("_now", "_others")
 
     def __init__(self) -> None:
         self._now: UsageMetadata | None = None
-        self._others: dict[str, Any] | None = None  # else the counts have them themselves
+        self._others: dict[str, Any] | None = None  # else the counts have them
 
     def update(self, given: UsageMetadata, others: dict[str, Any] | None = None) -> None:
-        """The counts of a chunk, and what else is said of them."""
+        """Update with the counts of a chunk and their further fields."""
         if self._now is None or given.candidates_token_count is not None:
             self._now, self._others = given, others
         else:
@@ -118,7 +118,7 @@ class UsageCounter:
         return self._others or {}
 
     def native(self) -> dict[str, Any]:
-        """Return what `total` does not say, in the API's form."""
+        """Return the fields that `total` leaves out, in the API's form."""
         now = self._now
         if now is None:
             return {}
@@ -134,7 +134,7 @@ class UsageCounter:
         return found | ({} if total in (None, counted) else {"totalTokenCount": total})
 
     def total(self) -> Usage | None:
-        """Return the last counts as usage; None when nothing was counted."""
+        """Return the last counts as usage; None if nothing was counted."""
         now = self._now
         if now is None or all(getattr(now, field) is None for field in UsageMetadata.__struct_fields__):
             return None

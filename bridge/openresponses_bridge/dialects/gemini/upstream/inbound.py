@@ -1,4 +1,4 @@
-"""Answers of `generateContent`, streamed or whole → machine calls → events."""
+"""Converts answers of `generateContent`, streamed or whole, to calls of the machine, and so to events."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ _GROUNDING: Final = "groundingMetadata"
 
 
 class Inbound(OnceBegun):
-    """One answer into one machine. `sealer` makes the envelopes for signatures. `choice`: read this one of
-    several candidates, the others by inbounds and machines of their own; the usage is the first one's.
-    Without it the first one is read, and any other is a loss.
+    """Reads one answer into one machine. `sealer` seals signatures. `choice` is the one of several candidates
+    to read; the others have inbounds and machines of their own, and the usage is the first one's. Without it,
+    the first one is read, and any other is a loss.
 
-    The terminal event waits for `close()`, since a server may give a finish reason with each chunk, and
+    The terminal event waits for `close()`, since a server may send a finish reason with each chunk, and
     usage, signatures and errors follow it.
     """
 
@@ -73,12 +73,12 @@ class Inbound(OnceBegun):
         self._reader = LenientReader(machine.diagnostics)
         self._finish = FinishState()
         self._usage = UsageCounter()
-        self._grounding: dict[str, Any] = {}  # the last that says something
+        self._grounding: dict[str, Any] = {}  # the last one with content
         self._native = NativeFields()
         self._chunks = 0
 
     def feed(self, data: bytes, event: str = "") -> list[Event]:
-        """One frame's payload: a chunk, a whole answer, an error, or an array of them."""
+        """Read one frame's payload: a chunk, a whole answer, an error, or an array of them."""
         template = self.template
         if template.learned:
             if (alike := template.payload.feed(data)) is not None:
@@ -101,7 +101,7 @@ class Inbound(OnceBegun):
                 self._native.keep_strict(candidate.safety_ratings, chunk.create_time)
             part = candidate.content.parts[0]
             events: list[Event] = []
-            if part.text:  # without any a call may go on
+            if part.text:  # an empty one may be followed by more of a call
                 events = self._parts.end_call(whole=True)
                 say = self._parts.thought if part.thought else self._parts.text
                 events += say(part.text)
@@ -113,7 +113,7 @@ class Inbound(OnceBegun):
             return self._fail(error)
 
     def close(self) -> list[Event]:
-        """The upstream has ended. Without a finish reason before, the answer was cut."""
+        """Handle the end of the upstream. Without an earlier finish reason, the answer was cut off."""
         if self._ended:
             return []
         events = self._begin()
@@ -137,7 +137,7 @@ class Inbound(OnceBegun):
 
     def flush(self) -> list[Event]:
         if self._live and self._machine.phase not in TERMINAL_PHASES:
-            self._report()  # what was counted until then
+            self._report()  # the counts until then
         return []
 
     @property
@@ -146,7 +146,7 @@ class Inbound(OnceBegun):
         return self._chunks + self.template.fed
 
     def _read(self, data: bytes, event: str) -> list[Event]:
-        """Read what is not a chunk from the middle of a stream."""
+        """Read a payload that is not a chunk from the middle of a stream."""
         if data.strip() in (b"", _DONE):
             self.diagnostics.ignored("frame", "no chunk")
             return []
@@ -190,7 +190,7 @@ class Inbound(OnceBegun):
         events: list[Event] = []
         parts = [*reader.parts(reader.object(candidate, "content"))]
         for number, part in enumerate(parts, 1):
-            # what another part follows was not cut
+            # what is followed by another part was not cut off
             whole = finish.stopped or (finish.failure is None and number < len(parts))
             events += self._parts.part(part, logprobs, whole=whole)
             if part.get("text"):

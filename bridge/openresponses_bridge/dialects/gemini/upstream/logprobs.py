@@ -13,8 +13,8 @@ from openresponses_bridge.text import repair_surrogates
 
 
 def logprobs_of(result: dict[str, Any], diagnostics: Diagnostics) -> list[LogProb]:
-    """The tokens of a candidate's `logprobsResult` with their alternatives; those without a token or its log
-    probability are left out. Their ids are losses."""
+    """Return the tokens of a candidate's `logprobsResult` with their alternatives; those without a token or
+    its log probability are left out. Their ids are losses."""
     chosen, top = result.get("chosenCandidates"), result.get("topCandidates")
     if not isinstance(chosen, list):
         return []

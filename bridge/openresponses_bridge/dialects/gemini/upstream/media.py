@@ -1,4 +1,4 @@
-"""Images and files of a request → parts: the data itself, or an address that Google fetches."""
+"""Converts images and files of a request to parts: the data itself, or an address that Google fetches."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _DETAILS: Final = {"low": "MEDIA_RESOLUTION_LOW", "high": "MEDIA_RESOLUTION_HIGH
 
 
 class PartEncoder:
-    """Encodes content parts. What Gemini has no part for is a loss, malformed data an error."""
+    """Encodes content parts. A part that Gemini does not have is a loss, malformed data are an error."""
 
     def __init__(self, options: GeminiOptions, diagnostics: Diagnostics) -> None:
         self._options = options
         self._diagnostics = diagnostics
 
     def part(self, part: Any, param: str) -> Part | None:
-        """The part at this path of the request; None for one that is left out."""
+        """Return the part for a part of the request at this path; None if it is left out."""
         makers = _OF_RAW if isinstance(part, UnknownPart) else _MAKERS
         make = makers.get(part.type)
         if make is None:
@@ -67,7 +67,7 @@ class PartEncoder:
         return self._at(part.video_url, None, f"{param}.video_url")
 
     def _sound(self, part: Any, param: str) -> Part:
-        """OpenAI's `input_audio`, whose format is a subtype of `audio/`."""
+        """Return a part for OpenAI's `input_audio`, whose format is a subtype of `audio/`."""
         sound = Fields(part.raw, param).inner("input_audio")
         kind = sound_format(sound)
         return {"inlineData": {"mimeType": f"audio/{kind}", "data": sound.need("data", str)}}

@@ -1,4 +1,4 @@
-"""Input items → contents of roles, and the system instruction."""
+"""Converts input items to contents of roles, and the system instruction."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _SIGNATURE: Final = "thoughtSignature"
 
 
 class _Turns:
-    """Contents by the rules of the API: the first is the user's, roles take turns, the last is not the
+    """Contents by the rules of the API: the first is the user's, roles alternate, the last is not the
     model's. Adjacent parts of one role are one content."""
 
     def __init__(self, diagnostics: Diagnostics) -> None:
@@ -42,7 +42,8 @@ class _Turns:
         self.contents: list[dict[str, Any]] = []
 
     def add(self, role: str, parts: list[Part]) -> list[Part]:
-        """Append to the last content, or to a new one if its role is another; the parts of that content."""
+        """Append to the last content, or to a new one if its role is another. Returns the parts of that
+        content."""
         if not self.contents or self.contents[-1]["role"] != role:
             self.contents.append({"role": role, "parts": []})
         found: list[Part] = self.contents[-1]["parts"]
@@ -50,7 +51,7 @@ class _Turns:
         return found
 
     def finished(self) -> list[dict[str, Any]]:
-        """The contents; empty when there are no parts."""
+        """Return the contents; empty if there are no parts."""
         contents = self.contents
         if contents and contents[0]["role"] != _USER:
             self._diagnostics.repair("contents", "a user's content put before the model's first")
@@ -62,7 +63,7 @@ class _Turns:
 
 
 class _Said:
-    """The text that was said last, while nothing follows it: `size` parts of a content from `start` on."""
+    """The text that was added last, while nothing follows it: `size` parts of a content from `start` on."""
 
     def __init__(self, parts: list[Part], start: int) -> None:
         self.parts = parts
@@ -94,12 +95,12 @@ class ContentsBuilder(BaseBuilder[CarriedFields]):
         self._encoder = PartEncoder(options, diagnostics)
         self._turns = _Turns(diagnostics)
         self._open: list[tuple[CallView, str, int]] = []  # calls, their ids as sent, the indexes of outputs
-        self._signatures: dict[str, str] = {}  # call id → signature; of the item that follows under ""
+        self._signatures: dict[str, str] = {}  # call id → signature; "" stands for the next item
         self._said: _Said | None = None
         self.system: list[Part] = []
 
     def build(self, instructions: str | None) -> list[dict[str, Any]]:
-        """The contents; afterwards `system` is complete too. Raises InvalidRequestError."""
+        """Return the contents, after which `system` is complete too. Raises InvalidRequestError."""
         carried = self._carried
         if carried.system is not None and carried.instructions == (instructions or ""):
             given = carried.system.get("parts") or []
@@ -112,7 +113,7 @@ class ContentsBuilder(BaseBuilder[CarriedFields]):
         return self._turns.finished()
 
     def _sign_calls(self, signature: str) -> None:
-        """Put a placeholder where the model requires a signature: on the first call of a content."""
+        """Add a placeholder to the first call of a content, if the model requires a signature."""
         for content in self._turns.contents:
             first = next((part for part in content["parts"] if "functionCall" in part), None)
             if first is not None and _SIGNATURE not in first:
@@ -120,14 +121,14 @@ class ContentsBuilder(BaseBuilder[CarriedFields]):
                 self._diagnostics.repair("contents", "a call without a thought signature, a placeholder sent")
 
     def _own(self, part: Part, index: int, number: int | None = None) -> Part:
-        """The part with the fields that the client's own had and the protocol does not have."""
+        """Return the part with the fields of the client's own part that the protocol can't express."""
         if self._before is None:
             return part
         own = self._carried.parts.get(place(index - self._before, number))
         return part if own is None or own.kind not in part else _restored(part, own)
 
     def _parts(self, content: Any, index: int, field: str) -> list[Part]:
-        """The parts of a message or an output; empty texts are left out."""
+        """Return the parts of a message or an output; empty texts are left out."""
         if isinstance(content, str):
             return [{"text": content}] if content else []
         at = self._entries[index].at(field)
@@ -157,7 +158,8 @@ class ContentsBuilder(BaseBuilder[CarriedFields]):
             self._turns.add(_USER, parts)
 
     def _instruct(self, parts: list[Part], index: int) -> None:
-        """A message of the system: at the head it is the system's, later a reminder of the user's."""
+        """Add a message of the system: at the beginning to the system instruction, later as a reminder in the
+        user's."""
         texts = [part for part in parts if "text" in part]
         if len(texts) < len(parts):
             self._diagnostics.loss("message.system", "only its text has a place in the system instruction")
@@ -186,7 +188,7 @@ class ContentsBuilder(BaseBuilder[CarriedFields]):
         self._turns.add(_MODEL, [part])
 
     def _answer(self, index: int) -> None:
-        """Someone else than the model speaks at `index`: first all open calls are answered."""
+        """Answer all open calls, since the entry at `index` is not the model's."""
         self._said = None
         if not self._open:
             return
@@ -251,7 +253,7 @@ class ContentsBuilder(BaseBuilder[CarriedFields]):
         return None if before is None or place(index - before) not in self._carried.parts else []
 
     def _sign_text(self, signed: list[Signed], where: str) -> None:
-        """Put signatures on the text before them: the parts of its message are made anew."""
+        """Put signatures on the text before them, by making the parts of its message anew."""
         said, self._said = self._said, None
         if said is None:
             self._turns.add(_MODEL, _behind({"text": ""}, signed))
@@ -268,7 +270,7 @@ class ContentsBuilder(BaseBuilder[CarriedFields]):
     def _other(self, item: Any, index: int) -> None:
         if (found := searched(item)) is not None:
             if is_own_search(self._sealer, found.sealed):
-                return  # the answer behind it has what was found
+                return  # the answer after it has the results
             self._diagnostics.loss(self._entries[index].where, "a search, sent as text")
             self._begun = True
             self._said = None
@@ -295,7 +297,8 @@ class ContentsBuilder(BaseBuilder[CarriedFields]):
 
 
 def _restored(part: Part, own: CarriedPart) -> Part:
-    """A part with the client's own fields. Of media only the data may be another's than the client's."""
+    """Return a part with the client's own fields. For media, these are only used with the client's own
+    data."""
     ours = part[own.kind]
     if isinstance(ours, dict):
         kept = {"data": ours["data"]} if own.kind == "inlineData" else ours
@@ -304,8 +307,8 @@ def _restored(part: Part, own: CarriedPart) -> Part:
 
 
 def _split(part: Part, signed: Sequence[Signed]) -> list[Part] | None:
-    """A part with text as parts, each signature on its own; None when the text is not the one that they were
-    made for."""
+    """Return a part with text as several parts, one for each signature; None if it is not the text that was
+    signed."""
     text, position = part["text"], 0
     parts: list[Part] = []
     for each in signed:
@@ -322,6 +325,6 @@ def _split(part: Part, signed: Sequence[Signed]) -> list[Part] | None:
 
 
 def _behind(part: Part, signed: Sequence[Signed]) -> list[Part]:
-    """A part, and each signature on a part without text behind it."""
+    """Return a part, and a part without text for each signature after it."""
     first = [part] if part["text"] else []
     return first + [{**part, "text": "", _SIGNATURE: each.signature} for each in signed]

@@ -1,7 +1,7 @@
 """Fields of an answer that only clients of this API know, for them (law N1).
 
-In `Response.native` the fields of the candidate stand by their names, those of the answer under `ANSWER`, and
-those of parts under `PARTS`, by the index of their item in the output.
+In `Response.native`, fields of the candidate have their own names, those of the answer are under `ANSWER`,
+and those of parts under `PARTS`, by the index of their item in the output.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _CITED: Final = "citationMetadata"
 
 
 class NativeFields:
-    """The fields of one candidate and of its answer. Of what several chunks have the last counts."""
+    """The fields of one candidate and of its answer. If several chunks have a field, the last one counts."""
 
     __slots__ = ("_answer", "_candidate", "_ratings", "_time")
 
@@ -43,18 +43,18 @@ class NativeFields:
         self._time: str | None = None
 
     def keep_strict(self, ratings: Raw | None, time: str | None) -> None:
-        """Keep what a chunk from the middle of a stream may have."""
+        """Keep the fields that a chunk from the middle of a stream may have."""
         self._ratings = self._ratings if ratings is None else ratings
         self._time = self._time if time is None else time
 
     def keep_answer(self, chunk: dict[str, Any]) -> None:
-        """The fields of a chunk."""
+        """Keep the fields of a chunk."""
         self._answer |= other_fields(chunk, _READ_OF_ANSWER)
         if chunk.get(_FEEDBACK):
             self._answer[_FEEDBACK] = chunk[_FEEDBACK]
 
     def keep_candidate(self, candidate: dict[str, Any], finish: FinishState) -> None:
-        """The fields of a candidate; of its end what `finish` does not say."""
+        """Keep the fields of a candidate; those of its end unless `finish` has them."""
         given = other_fields(candidate, ())
         self._candidate |= other_fields(given, _READ_OF_CANDIDATE) | finish.native(given)
         self._ratings = None if _RATINGS in given else self._ratings
@@ -88,7 +88,7 @@ class NativeFields:
 
 
 def model_in(data: bytes) -> str:
-    """The name of the model in a payload; "" where it has none, or can't be read."""
+    """Return the name of the model in a payload; "" if it has none or can't be read."""
     try:
         first = next(iter(unwrapped(decode_frame(data))), None)
     except WireError:

@@ -1,7 +1,7 @@
-"""The parts of an incoming content → calls of the machine.
+"""Converts the parts of an incoming content to calls of the machine.
 
-Adjacent texts are one message, adjacent thoughts one reasoning item. A signature follows the text that has
-it, since the text was sent before, and stands before a call.
+Adjacent texts are one message, adjacent thoughts one reasoning item. A signature of a text comes after it,
+since the text was sent before; one of a call comes before the call.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ _OF_A_PART: Final = frozenset({*DATA, "thought", _SIGNATURE})
 
 
 class _PartialCall:
-    """A call whose arguments come in pieces: `fields` are those of its first part, `own` those around it."""
+    """A call whose arguments come in pieces: `fields` are those of its first part, `own` those beside its
+    object."""
 
     def __init__(self, fields: dict[str, Any], signature: str, own: dict[str, Any]) -> None:
         self.fields = fields
@@ -63,28 +64,28 @@ class PartReader:
         self._calls = 0
         self._has_items = False
         self._partial: _PartialCall | None = None
-        self._thinking = False  # an item of thoughts is open, not a message
+        self._thinking = False  # True while an item of thoughts is open, not a message
         self._length = 0  # of the open item's text, in code points
         self._texts: list[str] = []  # the pieces of the open message
         self._signed: list[Signed] = []  # signatures that are not sealed yet
         self._about = Sources()
         self.carried: dict[str, Any] = {}
-        """Index of an item → the fields that its part has besides."""
+        """Index of an item → the further fields of its part."""
 
     @property
     def has_output(self) -> bool:
-        """The answer has some content so far, whether or not the machine shows it already."""
+        """True if the answer has some content so far, whether or not the machine has it already."""
         return self._has_items or self._length > 0 or self._partial is not None
 
     def text(self, text: str) -> list[Event]:
-        """The next piece of visible text."""
+        """Feed the next piece of visible text."""
         events = self._end_thoughts() if self._thinking else []
         self._length += len(text)
         self._texts.append(text)
         return events + self._machine.text(text) if events else self._machine.text(text)
 
     def thought(self, text: str) -> list[Event]:
-        """The next piece of a summary of the model's thoughts."""
+        """Feed the next piece of a summary of the model's thoughts."""
         events = self._begin_thoughts() if not self._thinking else []
         self._length += len(text)
         return (
@@ -94,10 +95,10 @@ class PartReader:
         )
 
     def part(self, part: dict[str, Any], logprobs: list[LogProb], *, whole: bool) -> list[Event]:
-        """Feed any part, with names in camelCase. Not `whole`: the answer ended with it for a reason of its
-        own, so that a call in it may be cut."""
+        """Feed any part, with names in camelCase. `whole` is False if the answer ended with it for a reason
+        of its own, so that a call in it may be cut off."""
         own = other_fields(part, _OF_A_PART)
-        if "text" not in part:  # of a text, the halves of a pair may be in two parts
+        if "text" not in part:  # the halves of a surrogate pair may be in two texts
             part = with_whole_characters(part)
         signature = part.get(_SIGNATURE)
         if signature is not None and not isinstance(signature, str):
@@ -107,7 +108,7 @@ class PartReader:
         if kind == "functionCall" and isinstance(part[kind], dict):
             return self._call(part[kind], signature or "", whole, own)
         if part.get("text") in (None, "") and kind in (None, "text") and not (own or signature):
-            return []  # it says nothing, so that a call may go on behind it
+            return []  # it is empty, so that a call may continue after it
         events = self.end_call(whole=whole)
         if own and kind in (None, "text") and not part.get("text"):
             return events + self._whole(kind or next(iter(own)), part)
@@ -125,13 +126,13 @@ class PartReader:
     def _own_words(
         self, part: dict[str, Any], signature: str | None, logprobs: list[LogProb], own: dict[str, Any]
     ) -> list[Event]:
-        """Text with fields of its own, in an item of its own."""
+        """Return the events of a text with fields of its own, in an item of its own."""
         events = self._end_item()
         said = self._words(part["text"], part.get("thought") is True, signature, logprobs)
         return events + said + self._keep(said, own) + self._end_item()
 
     def _keep(self, events: list[Event], own: dict[str, Any]) -> list[Event]:
-        """Keep the fields of the part that these events have begun an item for."""
+        """Keep the fields of the part for which these events begin an item."""
         begun = next((each for each in reversed(events) if isinstance(each, OutputItemAdded)), None)
         if begun is None or not own:
             return []
@@ -140,7 +141,7 @@ class PartReader:
         return self._machine.extension_event(PART, {PARTS: {where: own}})
 
     def _end_item(self) -> list[Event]:
-        """End the open item: the next part begins another one."""
+        """End the open item, since the next part begins another one."""
         events = self._seal(always=self._thinking) + self._machine.block_done()
         self._thinking, self._length, self._texts = False, 0, []
         return events
@@ -168,14 +169,14 @@ class PartReader:
         return events
 
     def _end_thoughts(self) -> list[Event]:
-        """Seal the thoughts by themselves, since what follows them has no signature."""
+        """Seal the thoughts by themselves, since the part after them has no signature."""
         events = self._seal(always=True)
         self._thinking, self._length = False, 0
         return events
 
     def _seal(self, *, always: bool = False) -> list[Event]:
-        """The sources of the open message; the signatures so far, in the open item of thoughts or in one
-        behind the message."""
+        """Return the sources of the open message, and the signatures so far, in the open item of thoughts or
+        in one after the message."""
         events = [] if self._thinking else self._add_citations()
         if not self._signed and not always:
             return events
@@ -184,7 +185,7 @@ class PartReader:
         return events + self._machine.block_done()
 
     def _before_item(self, signature: str, call_id: str = "") -> list[Event]:
-        """Return the events before an item: the signatures so far, and its own."""
+        """Return the events before an item: the signatures so far, and its own signature."""
         if signature:
             self._signed.append(Signed(signature, "next", call_id=call_id))
         events = self._seal(always=self._thinking)
@@ -210,7 +211,7 @@ class PartReader:
         return events if goes_on else events + self.end_call(whole=whole)
 
     def end_call(self, *, whole: bool) -> list[Event]:
-        """The call whose arguments came in pieces has no more of them."""
+        """End the call whose arguments came in pieces."""
         partial, self._partial = self._partial, None
         if partial is None:
             return []
@@ -245,7 +246,7 @@ class PartReader:
         return encode(whole).decode()
 
     def _data(self, kind: str, part: dict[str, Any], signature: str, own: dict[str, Any]) -> list[Event]:
-        """A part that only Gemini has: an item that holds it as it came. Images are items of their own."""
+        """Return an item with an unchanged part that only Gemini has. Images are items of their own."""
         data = part[kind]
         media, result = data.get("mimeType"), data.get("data")
         if (
@@ -272,13 +273,13 @@ class PartReader:
         return self._before_item("") + self._machine.item(UnknownItem(whole))
 
     def close(self, *, whole: bool) -> list[Event]:
-        """The candidate has no more parts."""
+        """Handle the end of the candidate's parts."""
         events = self.end_call(whole=whole) + self._seal(always=self._thinking)
         return events + self._add_citations()
 
     def annotate(self, candidate: dict[str, Any]) -> None:
-        """Keep what a chunk says about the sources of a message, for the end of it: servers say it with more
-        than one chunk, and it is about the whole text."""
+        """Keep the sources that a chunk names for a message, for its end: servers send them with several
+        chunks, and they are for the whole text."""
         self._about.add(candidate)
 
     def _add_citations(self) -> list[Event]:

@@ -107,12 +107,12 @@ def to_gemini(
     choices: int = 1,
     efforts: frozenset[str] | None = None,
 ) -> tuple[dict[str, Any], Diagnostics]:
-    """Translate a request: return (body, losses and repairs). The model and whether the answer is streamed
+    """Translate a request. Returns (body, losses and repairs). The model and whether the answer is streamed
     are in the path.
 
     `history` are the items of earlier turns, input and output; `model` replaces the request's;
-    `tool_identities` learns the tools, for the machine that reads the answer; `choices` go out as
-    `candidateCount` where the upstream takes it; `efforts` are the model's levels of effort, as in
+    `tool_identities` is filled with the tools, for the machine that reads the answer; `choices` is sent as
+    `candidateCount` if the upstream accepts that; `efforts` are the model's levels of effort, as in
     `accepted_efforts`. Raises InvalidRequestError with `param` for a request that can't be sent: unpaired
     calls (`unpaired_tool_call`), malformed data, tools that were not declared, nothing to answer.
     """
@@ -196,7 +196,7 @@ def _thinking(
     efforts: frozenset[str] | None,
     diagnostics: Diagnostics,
 ) -> dict[str, Any]:
-    """`thinkingConfig`; of a client of this API as it wrote it."""
+    """Return `thinkingConfig`; that of a client of this API as it was sent."""
     if "thinkingConfig" in carried.generation:
         return {}
     thinking = options.thinking or facts.thinking

@@ -36,9 +36,9 @@ _CALLING: Final = "functionCallingConfig"
 _CHOOSING: Final = ("mode", "allowedFunctionNames")
 _PARAMETERS: Final = ("parameters", "parametersJsonSchema")
 _JSON_SCHEMAS: Final = frozenset({"parametersJsonSchema", "responseJsonSchema"})
-# ai.google.dev, Grounding with Google Search: Vertex AI alone takes domains, and only those to leave out
+# ai.google.dev, Grounding with Google Search: only Vertex AI accepts domains, and only those to leave out
 _SEARCHING: Final = SearchForm(lambda _search: {})
-_SETTINGS: Final = frozenset({"type", "container"})  # of code that is run
+_SETTINGS: Final = frozenset({"type", "container"})  # of the tool that runs code
 _NOT_IN_SUBSET: Final = frozenset(
     {
         *("$schema", "$id", "$comment", "$ref", "$defs", "$anchor", "definitions", "additionalProperties"),
@@ -52,7 +52,7 @@ _OF_SUBSET: Final[frozenset[Form]] = frozenset({"const_as_enum", "types_as_nulla
 
 
 def as_taken(schema: Schema, options: GeminiOptions, where: str, diagnostics: Diagnostics) -> Schema:
-    """A schema as the server takes it; what is changed in it is a loss."""
+    """Return a schema in a form that the server accepts; changes in it are losses."""
     subset = options.schemas == "parameters"
     omit = options.schema_omit | (_NOT_IN_SUBSET if subset else frozenset())
     forms = options.schema_forms | (_OF_SUBSET if subset else frozenset())
@@ -60,14 +60,12 @@ def as_taken(schema: Schema, options: GeminiOptions, where: str, diagnostics: Di
 
 
 def takes_as_sent(fields: dict[str, Any], options: GeminiOptions) -> bool:
-    """Return whether the server has these fields of a client's for a schema; what is in it is between the
-    two."""
+    """Return whether the server has the fields of a client's schema; their content is not checked here."""
     return options.schemas == "parametersJsonSchema" or not _JSON_SCHEMAS & fields.keys()
 
 
 def _narrows(choice: Any, calling: dict[str, Any]) -> bool:
-    """Return whether functions are left out for a choice: its mode knows no names of those that are
-    allowed."""
+    """Return whether functions must be left out for a choice, since its mode has no names of allowed ones."""
     return isinstance(choice, AllowedToolChoice) and str(calling.get("mode")).upper() == _MODES["auto"]
 
 
@@ -94,7 +92,7 @@ class Tools:
         self._diagnostics = diagnostics
         self._hosted = self._server_tools(others)
         self._sent = dict(carried.tool_config)
-        """`toolConfig` as the client sent it, but for the choice among functions."""
+        """`toolConfig` as the client sent it, except for the choice among functions."""
         calling = self._sent.pop(_CALLING, None) or {}
         self._is_own = bool(calling) and choice == carried.choice and not _narrows(choice, calling)
         if not self._is_own:
@@ -103,7 +101,7 @@ class Tools:
         self._calling = calling
 
     def fields(self) -> dict[str, Any]:
-        """`tools` and `toolConfig`; {} when there are none."""
+        """Return `tools` and `toolConfig`; {} if there are none."""
         declared = [self._declaration(view) for view in self._functions]
         tools: list[dict[str, Any]] = [{"functionDeclarations": declared}] if declared else []
         tools += [{name: settings} for name, settings in self._hosted]
@@ -129,7 +127,7 @@ class Tools:
         return body
 
     def _server_tools(self, others: Sequence[DeclaredTool]) -> list[tuple[str, Any]]:
-        """The names of the server's own tools, with their settings."""
+        """Return the names of the server's own tools, with their settings."""
         found: list[tuple[str, Any]] = []
         sent = {kind: deque(values) for kind, values in self._carried.tools.items()}
         for tool, where in others:
@@ -157,10 +155,10 @@ class Tools:
         return found
 
     def _choose(self, choice: Any) -> dict[str, Any]:
-        """`functionCallingConfig`; {} without a choice."""
+        """Return `functionCallingConfig`; {} without a choice."""
         given = encode_choice(choice)
         hosts = [name for name, _ in self._hosted]
-        if choice == "none":  # the search knows no such choice
+        if choice == "none":  # there is no such choice for the search
             self._hosted = [each for each in self._hosted if each[0] != _SEARCH]
         if choice == "required" and _SEARCH in hosts and not self._functions:
             self._diagnostics.loss("tool_choice", "a tool of the server can't be required")
@@ -178,8 +176,8 @@ class Tools:
         return {"mode": _MODES["required"], "allowedFunctionNames": [self._named(given, "tool_choice")]}
 
     def _allow(self, given: dict[str, Any]) -> dict[str, Any]:
-        """Narrow the choice by name, which only works for functions that must be called: others are not
-        declared."""
+        """Limit the choice by name, which works only for functions that must be called; otherwise all but the
+        allowed ones are left out."""
         tools = enumerate(given["tools"])
         names = [self._named(each, f"tool_choice.tools[{index}]") for index, each in tools]
         if given["mode"] == "required" and names:
