@@ -144,7 +144,7 @@ class _InputReader:
 
     def _call(self, view: CallView, answer: int | None) -> None:
         if answer is None:
-            self._diagnostics.loss("function_call", "was cut and never run, left out")
+            self._diagnostics.loss("function_call", "was cut off and never run, left out")
         else:
             self._calls.append((view, answer))
 

@@ -80,7 +80,7 @@ class BaseBuilder(ABC, Generic[C]):
     def _call(self, call: CallView, index: int) -> None:
         answer, where = self._answers[index], self._entries[index].where
         if answer is None:
-            self._diagnostics.loss(where, "a call that was cut and never run, left out")
+            self._diagnostics.loss(where, "a call that was cut off and never run, left out")
             return
         given = tool_input(call.arguments)
         if is_wrapped(given, call.arguments):

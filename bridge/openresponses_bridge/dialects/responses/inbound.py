@@ -358,7 +358,7 @@ class Inbound(BaseInbound):
             self.diagnostics.repair("response.completed", "an item in it is incomplete, ended as incomplete")
             out += self.machine.finish(INCOMPLETE_ITEM, incomplete=True)
         elif not self._reports_cuts and self._is_at_limit(response):
-            self.diagnostics.repair("response.completed", "it has as many tokens as were asked for: cut")
+            self.diagnostics.repair("response.completed", "it has as many tokens as the limit: cut off")
             out += self.machine.finish(MAX_OUTPUT_TOKENS, incomplete=True)
         else:
             self.kept_id = response.id if response.store else None

@@ -193,7 +193,7 @@ class InputItems:
         found: list[tuple[_Plain, str]] = []
         for index, entry in enumerate(entries):
             if index in cut:
-                self._diagnostics.loss(entry.param, "a call that was cut and never answered")
+                self._diagnostics.loss(entry.param, "a call that was cut off and never answered")
             elif (made := self._item(entry.item, views[index], entry.param)) is not None:
                 found.append((made, entry.param))
         if self._options.encrypted_reasoning and not self._options.stateful:

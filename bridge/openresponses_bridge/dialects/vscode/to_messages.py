@@ -65,7 +65,7 @@ class MessageBuilder:
         answers = pair(views_of(entries, self._identities), lambda index: entries[index].param)
         for index, entry in enumerate(entries):
             if answers.get(index, index) is None:
-                self._diagnostics.loss(entry.where, "a call that was cut and never run, left out")
+                self._diagnostics.loss(entry.where, "a call that was cut off and never run, left out")
             else:
                 _BUILDERS.get(type(entry.item), MessageBuilder._unknown)(self, entry.item)
 

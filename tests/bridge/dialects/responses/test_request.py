@@ -270,7 +270,7 @@ def test_case_45_faults_of_earlier_turns_are_laid_to_the_link() -> None:
 def test_case_25_a_call_that_was_cut_is_not_sent() -> None:
     made, diagnostics = sent({}, [{**CALL, "id": "f", "status": "incomplete"}])
     assert [item["type"] for item in made["input"]] == ["message"]
-    assert losses(diagnostics) == ["previous_response_id: a call that was cut and never answered"]
+    assert losses(diagnostics) == ["previous_response_id: a call that was cut off and never answered"]
 
 
 def test_references_need_an_upstream_that_keeps_items() -> None:

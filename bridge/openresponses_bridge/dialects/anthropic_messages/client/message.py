@@ -34,7 +34,7 @@ def message(
     if diagnostics is not None:
         diagnostics.extend(outbound.diagnostics)
         for item in filter(is_cut_call, response.output):
-            diagnostics.loss(f"item.{item.type}", "cut, left out")
+            diagnostics.loss(f"item.{item.type}", "cut off, left out")
     return folder.whole
 
 

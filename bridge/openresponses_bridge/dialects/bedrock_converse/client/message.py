@@ -35,7 +35,7 @@ def answer(
         folding.feed(outbound.feed(event))
     found.extend(outbound.diagnostics)
     for item in filter(is_cut_call, response.output):
-        found.loss(f"item.{item.type}", "cut, left out")
+        found.loss(f"item.{item.type}", "cut off, left out")
     return folding.answer if folding.is_whole else None
 
 

@@ -263,7 +263,7 @@ class RawBlock:
             except WireError:
                 status = "incomplete"
                 self._context.machine.diagnostics.loss(
-                    f"{self._kind[:64]}.input", "cut or malformed, left out"
+                    f"{self._kind[:64]}.input", "cut off or malformed, left out"
                 )
         own = self._block.get("toolUseId") if isinstance(self._block, dict) else None
         named = f"{own}_result" if self._kind == "toolResult" else own

@@ -54,7 +54,7 @@ def folded(response: Response, outbound: Outbound) -> tuple[Folding, ChatError |
     """Return the chunks of a finished response, folded into one choice, and the error that ended it."""
     folding = Folding()
     if any(map(is_cut_call, response.output)):
-        outbound.diagnostics.loss("tool_calls", "a call that was cut is left out")
+        outbound.diagnostics.loss("tool_calls", "a call that was cut off is left out")
     for event in events_of(response):
         for chunk in outbound.feed(event):
             if isinstance(chunk, ErrorBody):

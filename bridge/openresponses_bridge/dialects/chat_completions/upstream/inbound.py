@@ -462,7 +462,7 @@ class Inbound(OnceBegun):
             for item in self._deltas.items_behind():
                 events += self._machine.item(item)
         elif self._deltas.audio is not None:
-            self.diagnostics.loss("message.audio", "was cut")
+            self.diagnostics.loss("message.audio", "was cut off")
 
     def _record_usage(self, usage: ChatUsage) -> None:
         if self._usage is not None and not (

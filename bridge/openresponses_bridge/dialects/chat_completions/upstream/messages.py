@@ -376,7 +376,7 @@ class MessagesBuilder:
 
     def _call(self, call: CallView, answer: int | None, entry: Entry) -> None:
         if answer is None:
-            self._diagnostics.loss(entry.where, "a call that was cut and never run, left out")
+            self._diagnostics.loss(entry.where, "a call that was cut off and never run, left out")
             return
         given = call.call_id
         call_id = sent_call_id(call.call_id, self._call_ids, self._diagnostics, entry.where)

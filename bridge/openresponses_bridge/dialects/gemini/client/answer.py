@@ -50,7 +50,7 @@ def answer(
         if diagnostics is not None:
             diagnostics.extend(outbound.diagnostics)
             for item in filter(is_cut_call, response.output):
-                diagnostics.loss(f"item.{item.type}", "cut, left out")
+                diagnostics.loss(f"item.{item.type}", "cut off, left out")
     return failure_of(outbounds) or folding.whole
 
 

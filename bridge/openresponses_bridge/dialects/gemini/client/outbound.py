@@ -188,7 +188,7 @@ class Outbound:
             return self._parts({"text": "", **carried}) if carried else []
         if is_cut_call(item):
             self._calls.pop(event.output_index, None)
-            self.diagnostics.loss(f"item.{item.type}", "cut, left out")
+            self.diagnostics.loss(f"item.{item.type}", "cut off, left out")
             return self._whole_calls()
         if isinstance(item, UnknownItem):
             return self._unknown(item)

@@ -223,7 +223,7 @@ class Outbound:
                 return carried
             return [*carried, *self._signed(item, index), *self._stop(index)]
         if is_cut_call(item):
-            self.diagnostics.loss(f"item.{item.type}", "cut, its step does not end")
+            self.diagnostics.loss(f"item.{item.type}", "cut off, its step does not end")
             return []
         if isinstance(item, UnknownItem):
             return self._unknown(item)

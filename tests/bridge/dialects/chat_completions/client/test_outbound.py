@@ -670,7 +670,7 @@ def test_case_25_a_whole_answer_leaves_out_calls_that_were_cut() -> None:
     answer = whole(machine.snapshot, diagnostics=diagnostics)
     assert "tool_calls" not in answer["choices"][0]["message"]
     assert answer["choices"][0]["finish_reason"] == "length"
-    assert [str(case) for case in diagnostics] == ["loss: tool_calls: a call that was cut is left out"]
+    assert [str(case) for case in diagnostics] == ["loss: tool_calls: a call that was cut off is left out"]
 
 
 def test_the_losses_of_a_whole_answer_are_reported() -> None:

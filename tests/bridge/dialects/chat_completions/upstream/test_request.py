@@ -419,7 +419,7 @@ def test_case_25_cut_call_without_output_is_left_out() -> None:
     chat, diagnostics = translate([USER], history=[cut])
     assert chat["messages"] == [USER]
     assert [str(case) for case in diagnostics] == [
-        "loss: history[0]: a call that was cut and never run, left out"
+        "loss: history[0]: a call that was cut off and never run, left out"
     ]
 
 
