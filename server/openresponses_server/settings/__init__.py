@@ -84,11 +84,13 @@ class Timeouts(Struct, frozen=True, forbid_unknown_fields=True):
     connect: Seconds = 10.0
     """How long opening a connection may take."""
     first_byte: Seconds = 300.0
-    """How long the upstream may take from a request to the first byte of its answer."""
+    """How long the upstream may take from a request to the first byte of its answer. Then another route is
+    tried, or the request fails as `upstream_timeout`."""
     idle: Seconds = 300.0
-    """How long the upstream may send nothing within an answer. Comments do not count."""
+    """How long the upstream may send nothing within an answer. Comments do not count. Then the response fails
+    as `upstream_timeout`."""
     total: Seconds = 3600.0
-    """How long a whole response may take."""
+    """How long a whole response may take. Then it fails as `upstream_timeout`."""
 
 
 class Retries(Struct, frozen=True, forbid_unknown_fields=True):
@@ -192,13 +194,13 @@ class CodexSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     queue: Annotated[int, Meta(ge=0)] = 32
     """The maximum number of requests that wait for a turn. Further ones are refused."""
     queue_seconds: Seconds = 30.0
-    """How long a request may wait for a turn."""
+    """How long a request may wait for a turn. Then it is refused with 503."""
     start_seconds: Seconds = 30.0
     """How long the process may take until it is ready."""
     answer_seconds: Seconds = 30.0
     """How long Codex may take to answer a request of the server."""
     approval_seconds: Seconds = 300.0
-    """How long a turn waits for its client to answer a request for approval."""
+    """How long a turn waits for its client to answer a request for approval. Then it is interrupted."""
     stop_seconds: Seconds = 5.0
     """How long an interrupted turn, or a process that is asked to stop, may take to end."""
     line_bytes: Count = 16 * 1024 * 1024
@@ -401,7 +403,7 @@ class HostedLimits(Struct, frozen=True, forbid_unknown_fields=True):
     """The maximum number of calls of one key in a day (UTC), counted across all workers with Redis, else by
     each worker separately. Without keys, all clients count as one. Default: unlimited."""
     seconds: Seconds = 60.0
-    """How long one call may take."""
+    """How long one call may take. Then it fails, and the model gets the error."""
     result_bytes: Annotated[int, Meta(ge=256, le=1024 * 1024)] = 32 * 1024
     """The maximum size of a result, in bytes. The model gets, and the response keeps, only that much of
     it."""
@@ -480,7 +482,7 @@ class McpServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields
     start_seconds: Seconds = 30.0
     """How long it may take until it is ready and has sent its list of tools."""
     call_seconds: Seconds = 60.0
-    """How long a call may take."""
+    """How long a call may take. Then it fails, and the model gets the error."""
     list_seconds: Seconds = 300.0
     """How long its list of tools is kept, unless it reports a change earlier."""
 
@@ -646,11 +648,12 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True):
     grace: Seconds = 10.0
     """How long responses in progress may continue after Ctrl-C or a second signal."""
     header_seconds: Seconds = 20.0
-    """How long the headers of a request may take to arrive."""
+    """How long the headers of a request may take to arrive. Then it is refused with 408."""
     body_seconds: Seconds = 30.0
-    """The interval in which a body or WebSocket message must arrive at 1 KB/s on average, or end."""
+    """The interval in which a body or WebSocket message must arrive at 1 KB/s on average, or end. Otherwise
+    it is refused with 408."""
     body_total_seconds: Seconds = 600.0
-    """How long a whole body or WebSocket message may take to arrive."""
+    """How long a whole body or WebSocket message may take to arrive. Then it is refused with 408."""
     write_seconds: Seconds = 60.0
     """How long a client may read nothing before it is disconnected."""
     idle_seconds: Seconds = 75.0
@@ -835,7 +838,8 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     keep_alive: Seconds = 15.0
     """The number of seconds without an event after which a comment is sent in a stream."""
     websocket_limit: Seconds = 3600.0
-    """How long a WebSocket of a client may be open."""
+    """How long a WebSocket of a client may be open. Then turns in progress are finished, further messages get
+    the error `websocket_connection_limit_reached`, and it is closed."""
 
     @property
     def redis(self) -> str | None:
