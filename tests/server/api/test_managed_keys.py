@@ -243,7 +243,7 @@ def test_the_commands_of_the_pages_can_be_given(
 
 
 def test_a_store_in_memory_and_pass_through_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match="managed in a store of all processes"):
+    with pytest.raises(SettingsError, match="a store that all processes share"):
         create_app(Settings(managed_keys=True))
     given = UpstreamSettings(url="http://127.0.0.1:1", pass_through=True)
     with pytest.raises(SettingsError, match="pass_through"):
