@@ -17,7 +17,7 @@ from openresponses_bridge.diagnostics import LONGEST_SHOWN, Diagnostics
 from openresponses_bridge.errors import StreamStateError, WireError
 from openresponses_bridge.protocol import vocabulary
 from openresponses_bridge.protocol.codec import plain, with_whole_characters, without_extra
-from openresponses_bridge.protocol.content import Annotation, LogProb, UrlCitation
+from openresponses_bridge.protocol.content import Annotation, KnownAnnotation, LogProb, UrlCitation
 from openresponses_bridge.protocol.lenient import Strict, build
 from openresponses_bridge.protocol.unknown import Unknown
 from openresponses_bridge.protocol.usage import (
@@ -92,7 +92,7 @@ def annotation_of(annotation: Annotation | Mapping[str, Any]) -> Annotation:
         raise wrong_argument("annotation", error.message) from error
     except (TypeError, ValueError) as error:
         raise wrong_argument("annotation", str(error)) from error
-    return built
+    return annotation if isinstance(annotation, KnownAnnotation) else built  # it has unknown fields too
 
 
 def kept_annotations(
