@@ -20,30 +20,30 @@ class CarriedFields(BaseCarried):
     dialect: ClassVar[str] = DIALECT
 
     body: dict[str, Any] = field(default_factory=dict)
-    """Fields of the body, as `guardrailConfig` and `additionalModelRequestFields`."""
+    """Fields of the body, such as `guardrailConfig` and `additionalModelRequestFields`."""
     inference: dict[str, Any] = field(default_factory=dict)
     """Fields of `inferenceConfig` that are not known here."""
     output: dict[str, Any] = field(default_factory=dict)
     """`outputConfig` as the client sent it; `text` is what was read of it."""
     text: Any = None
     reasoning: ReasoningOptions | None = None
-    """The effort as it was read, of fields that `body` or `output` have."""
+    """The effort that was read from fields of `body` or `output`."""
     top_k: int | None = None
-    """The same for `top_k`."""
+    """The value of `top_k` that was read from them."""
     tier: dict[str, Any] | None = None
     """`serviceTier` as the client sent it."""
     system: list[dict[str, Any]] = field(default_factory=list)
     """The blocks of the system prompt; `instructions` has their texts (`system_text`)."""
     tools: list[dict[str, Any]] = field(default_factory=list)
-    """The entries of `toolConfig.tools` in their order."""
+    """The entries of `toolConfig.tools`, in order."""
     blocks: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Place → fields of the block there."""
     wholes: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """Place → the block there as the client sent it, of which the item has the text or less."""
+    """Place → the block there as the client sent it; the item has only its text, or less."""
     points: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """Place → the cache point behind the block there."""
+    """Place → the cache point after the block there."""
     inline: set[int] = field(default_factory=set)
-    """Indexes of the items that are system messages and stay in their place."""
+    """The indexes of items that are system messages and keep their place."""
 
 
 _JOINT: Final = "\n\n"
@@ -51,11 +51,11 @@ NOTHING: Final = CarriedFields()
 
 
 def carried_by(request: CreateResponse) -> CarriedFields:
-    """The fields that a request carries for this API."""
+    """Return the fields for this API that a request carries."""
     return carried_in(request, NOTHING)
 
 
 def system_text(blocks: Iterable[Mapping[str, Any]]) -> str:
-    """The texts of a system prompt as `instructions`, also those that a guardrail looks at."""
+    """Return the texts of a system prompt as `instructions`, including those for a guardrail."""
     found = (each.get("text") or object_in(object_in(each, GUARDED), "text").get("text") for each in blocks)
     return _JOINT.join(text for text in found if isinstance(text, str))

@@ -1,8 +1,8 @@
 """Amazon's event stream: bytes to messages, incrementally, and messages to bytes.
 
-A message is a prelude (its whole length, that of its headers, and a CRC of both), its headers, a payload
-and a CRC of all before. Whatever a server sends, no more than one message is kept, and none that is longer
-than `MAX_MESSAGE_BYTES` is waited for.
+A message is a prelude (its whole length, that of its headers, and a CRC of both), its headers, a payload and
+a CRC of all before. Whatever a server sends, no more than one message is kept, and a message that is longer
+than `MAX_MESSAGE_BYTES` is refused at once.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _PRELUDE: Final = struct.Struct(">III")
 _UINT32: Final = struct.Struct(">I")
 _OVERHEAD: Final = _PRELUDE.size + _UINT32.size
 _STRING: Final = 7
-_SIZED: Final = frozenset({6, _STRING})  # types of values with their length before them
-# type of a value → its bytes; of the first two the type is the value
+_SIZED: Final = frozenset({6, _STRING})  # types of values that have their length before them
+# type of a value → its bytes; the first two types are values themselves
 _FIXED: Final = {0: 0, 1: 0, 2: 1, 3: 2, 4: 4, 5: 8, 8: 8, 9: 16}
 # line ends are white space in JSON, and never within a string
 _ONE_LINE: Final = bytes.maketrans(b"\r\n", b"  ")
@@ -36,17 +36,17 @@ _ERROR_MESSAGE: Final = ":error-message"
 
 
 class Message(NamedTuple):
-    """One message; of its headers those that are texts."""
+    """One message, with those of its headers that are texts."""
 
     headers: dict[str, str]
     payload: bytes
 
 
 class EventStreamDecoder:
-    """Turns the bytes of one stream into messages, however they are cut.
+    """Converts the bytes of one stream to messages, however the bytes are divided.
 
-    What can't be a message raises `WireError` (`INVALID_SHAPE`, `FRAME_TOO_LARGE`): a wrong CRC, a length
-    that no message has, headers that can't be read. Messages that were whole before it are returned first,
+    Bytes that can't be a message raise `WireError` (`INVALID_SHAPE`, `FRAME_TOO_LARGE`): a wrong CRC, a
+    length that no message has, headers that can't be read. The whole messages before them are returned first;
     the next call raises, and so does each call after it.
     """
 
@@ -54,11 +54,11 @@ class EventStreamDecoder:
 
     def __init__(self) -> None:
         self._buffer = bytearray()
-        self._length = 0  # of the message that the buffer begins with, once its prelude was read
+        self._length = 0  # of the message at the beginning of the buffer, once its prelude was read
         self._error: WireError | None = None
 
     def feed(self, data: bytes) -> list[Message]:
-        """Take the next bytes; return the messages that they complete. Raises WireError."""
+        """Feed the next bytes. Returns the messages that they complete. Raises WireError."""
         if self._error is not None:
             raise self._error
         self._buffer += data
@@ -81,7 +81,7 @@ class EventStreamDecoder:
         return found
 
     def close(self) -> None:
-        """The stream has ended. Raises WireError within a message, and if that was not raised yet."""
+        """End the stream. Raises WireError within a message, or if an error was not raised yet."""
         if self._error is None and self._buffer:
             self._error = _wrong(
                 f"the event stream was cut within a message, after {len(self._buffer)} bytes"
@@ -90,7 +90,7 @@ class EventStreamDecoder:
             raise self._error
 
     def _read_length(self, at: int) -> int:
-        """Return the length of the message that begins here, 0 if its prelude is not whole yet."""
+        """Return the length of the message that begins here; 0 if its prelude is not complete."""
         if len(self._buffer) - at < _PRELUDE.size:
             return 0
         length, headers, crc = _PRELUDE.unpack_from(self._buffer, at)
@@ -147,7 +147,7 @@ def _wrong(what: str) -> WireError:
 
 
 def encode_message(headers: Mapping[str, str], payload: bytes) -> bytes:
-    """Encode one message whose headers are all texts."""
+    """Encode one message with headers that are all texts."""
     named = b"".join(_header(name.encode(), value.encode()) for name, value in headers.items())
     lengths = struct.pack(">II", len(named) + len(payload) + _OVERHEAD, len(named))
     body = b"%b%b%b%b" % (lengths, _UINT32.pack(crc32(lengths)), named, payload)
@@ -169,8 +169,8 @@ def encode_event(kind: str, payload: bytes, *, message: str = "event") -> bytes:
 
 
 class FramesOfMessages:
-    """Turns the bytes of an event stream into server-sent events, each with the name of the event and one
-    object of a field of that name: as they stand in a capture, too. Exceptions and errors become `error`."""
+    """Converts the bytes of an event stream to server-sent events, as in a capture: each has the name of the
+    event, and one object with a field of that name. Exceptions and errors become `error`."""
 
     __slots__ = ("_messages",)
 
@@ -182,7 +182,7 @@ class FramesOfMessages:
         return b"".join(map(_frame, self._messages.feed(data)))
 
     def close(self) -> None:
-        """The stream has ended. Raises WireError if it was cut."""
+        """End the stream. Raises WireError if it was cut off."""
         self._messages.close()
 
 
@@ -203,11 +203,11 @@ def _frame(message: Message) -> bytes:
             given = {"type": headers.get(_ERROR_CODE, "error"), "message": headers.get(_ERROR_MESSAGE, "")}
             return b"event: error\ndata: %b\n\n" % encode({"error": given})
         case _:
-            return b""  # of a kind that clients have to skip
+            return b""  # of a kind that clients must skip
 
 
 def _said(payload: bytes) -> Any:
-    """The fields of an exception; of one that is not JSON its text."""
+    """Return the fields of an exception, or its text if it is not JSON."""
     try:
         return decode_json(payload)
     except WireError:

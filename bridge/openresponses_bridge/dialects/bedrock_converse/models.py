@@ -1,7 +1,8 @@
 """Differences between the families of models behind Converse, by their names.
 
-A model's id has its maker, as `us.anthropic.claude-…`, or is an ARN that ends so. Of any other name, such as
-an application's inference profile, nothing is known: the options of the upstream say it.
+A model's id contains its maker, such as `us.anthropic.claude-…`, or is an ARN that ends like that. Nothing is
+known from any other name, such as an application's inference profile; the options of the upstream decide
+then.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ class ModelFacts(Struct, frozen=True):
     """The facts about one family."""
 
     thinking: Thinking = "off"
-    """How effort is asked for."""
+    """The way to ask for effort."""
     efforts: frozenset[str] | None = None
-    """The levels that it accepts; None if any."""
+    """The levels that the models accept; None for any."""
     structured: bool = True
-    """It takes a schema for its answer."""
+    """True if the models accept a schema for the answer."""
     top_k: str = "top_k"
     """The path of `top_k` in the model's own fields; "" if it has none."""
 
@@ -32,7 +33,7 @@ _LEVELS: Final = frozenset({"low", "medium", "high", "xhigh", "max"})
 _BUDGET: Final = ModelFacts("budget", _LEVELS)
 _OLDER: Final = ModelFacts("budget", _LEVELS, structured=False)
 _SILENT: Final = ModelFacts(structured=False)
-# part of a name → facts; the first that is in it counts
+# part of a name → facts; the first part that the name contains counts
 _FAMILIES: Final = (
     ("claude-3-7", _OLDER),
     ("claude-3", _SILENT),
@@ -64,11 +65,11 @@ BUDGETS: Final = {
 }
 """Levels of effort → tokens of thinking."""
 ANSWER_ROOM: Final = 1024
-"""Tokens that thinking has to leave for the answer."""
+"""Tokens that thinking must leave for the answer."""
 
 
 def facts_of(model: str, options: ConverseOptions) -> ModelFacts:
-    """Return the facts of a model by its name, but for what the options say."""
+    """Return the facts of a model by its name, except those that the options set."""
     name = model.lower()
     found = next((facts for part, facts in _FAMILIES if part in name), _UNKNOWN)
     return ModelFacts(

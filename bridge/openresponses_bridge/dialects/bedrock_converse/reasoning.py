@@ -1,5 +1,6 @@
-"""Reasoning and citations on their way through a client: sealed as they came, so that they go back to the
-byte. A signature belongs to the very text that it came with, and redacted content can only be sent back."""
+"""Reasoning and citations on the way through a client: sealed unchanged, so that they can be sent back byte
+for byte. A signature belongs to exactly the text that it came with, and redacted content can only be sent
+back."""
 
 from __future__ import annotations
 
@@ -14,22 +15,22 @@ _CITATION: Final = "bedrock-citation"
 
 
 def seal_reasoning(sealer: Sealer, content: dict[str, Any]) -> str:
-    """The value of a `reasoningContent` block as `encrypted_content`."""
+    """Seal the value of a `reasoningContent` block as `encrypted_content`."""
     return sealer.seal(encode(content), KIND)
 
 
 def open_reasoning(sealer: Sealer, sealed: str) -> dict[str, Any] | None:
-    """Return the value of the block; None for any other text, and for what can't be opened here."""
+    """Return the value of the block; None for any other text, and for one that can't be opened here."""
     return _opened(sealer, sealed, KIND)
 
 
 def seal_citation(sealer: Sealer, citation: dict[str, Any]) -> str:
-    """A citation as the API gave it."""
+    """Seal a citation as the API sent it."""
     return sealer.seal(encode(citation), _CITATION)
 
 
 def open_citation(sealer: Sealer, sealed: str) -> dict[str, Any] | None:
-    """Return the citation; None as above."""
+    """Return the citation; None for any other text, and for one that can't be opened here."""
     return _opened(sealer, sealed, _CITATION)
 
 

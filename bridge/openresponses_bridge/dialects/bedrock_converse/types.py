@@ -7,7 +7,7 @@ from typing import Any, Final
 
 DIALECT: Final = "bedrock"
 SLUG: Final = "bedrock:"
-"""With a block's kind: the type of the part or item that has a block which the protocol does not know."""
+"""With a block's kind, the type of the part or item that has a block which the protocol does not know."""
 EVENTS: Final = (
     "messageStart",
     "contentBlockStart",
@@ -17,7 +17,7 @@ EVENTS: Final = (
     "metadata",
 )
 TIERS: Final = {"default": "default", "priority": "priority", "flex": "flex", "reserved": "reserved"}
-"""Service tiers in the protocol's names → in those of Converse."""
+"""Service tiers: the protocol's names → those of Converse."""
 IMAGE_FORMATS: Final = {
     "image/png": "png",
     "image/jpeg": "jpeg",
@@ -72,5 +72,5 @@ def kind_of(block: Mapping[str, Any]) -> str:
 
 
 def sum_of(usage: Mapping[str, Any]) -> int:
-    """Return the total that the other counts of a usage add up to."""
+    """Return the sum of the other counts of a usage."""
     return sum(count for name in _PARTS if type(count := usage.get(name)) is int)

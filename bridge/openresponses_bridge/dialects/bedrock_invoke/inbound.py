@@ -1,4 +1,5 @@
-"""The stream of `invoke-with-response-stream` in a capture → machine calls → events."""
+"""Converts the stream of `invoke-with-response-stream` in a capture to calls of the machine, and so to
+events."""
 
 from __future__ import annotations
 
@@ -13,11 +14,11 @@ from openresponses_bridge.protocol.codec import decode_frame
 from openresponses_bridge.protocol.events import Event
 
 CHUNK: Final = "chunk"
-"""The event that has an event of Messages in its `bytes`."""
+"""The name of the event that has an event of Messages in its `bytes`."""
 
 
 def event_in(value: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the event of Messages that a frame has within; {} if it has none."""
+    """Return the event of Messages in a frame; {} if it has none."""
     try:
         found = decode_frame(_bytes_in(value))
     except WireError:
@@ -35,7 +36,7 @@ def _bytes_in(value: Mapping[str, Any]) -> bytes:
 
 
 class Inbound(MessagesInbound):
-    """Translates one message, whose events come in chunks; a whole one, and errors, have no envelope."""
+    """Reads one message, whose events come in chunks; a whole message, and errors, have no envelope."""
 
     __slots__ = ()
 
@@ -45,7 +46,7 @@ class Inbound(MessagesInbound):
 
 
 def _unwrapped(data: bytes, event: str) -> bytes:
-    """Return the event of Messages that this payload has within; the payload itself if it has none."""
+    """Return the event of Messages in this payload; the payload itself if it has none."""
     try:
         value = decode_frame(data)
     except WireError:

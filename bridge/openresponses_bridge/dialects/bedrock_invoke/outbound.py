@@ -1,5 +1,5 @@
-"""Events → the events of `invoke-with-response-stream`: a Messages stream whose every event is the `bytes` of
-a `chunk`, and whose failure is an exception."""
+"""Converts events to those of `invoke-with-response-stream`: a Messages stream in which every event is the
+`bytes` of a `chunk`, and a failure is an exception."""
 
 from __future__ import annotations
 
@@ -35,12 +35,11 @@ _COUNTS: Final = {
 }
 """The counts of Messages → those of the metrics."""
 _LONGEST_EVENT: Final = 8 * 1024 * 1024
-"""Bytes of one event before base64: SDKs refuse a message of a little more than the double."""
+"""The most bytes of one event before base64: SDKs refuse messages of little more than twice that."""
 
 
 class Outbound:
-    """Translates one response into one message, as `Outbound` of Messages does, which explains the
-    arguments."""
+    """Converts one response to one message, as `Outbound` of Messages does, which explains the arguments."""
 
     def __init__(
         self,
@@ -58,7 +57,7 @@ class Outbound:
         return [self._event(chunk, event) for chunk in self._messages.feed(event)]
 
     def close(self) -> list[Json]:
-        """The events have ended. Without a terminal event before, that is an exception."""
+        """Handle the end of the events, which is an exception without a terminal event before."""
         return [self._event(chunk) for chunk in self._messages.close()]
 
     def _event(self, chunk: t.Chunk, cause: Event | None = None) -> Json:
@@ -73,18 +72,18 @@ class Outbound:
 
     def _metrics(self, cause: Event | None) -> Json:
         counts = {theirs: self._usage[ours] for ours, theirs in _COUNTS.items() if ours in self._usage}
-        # the event of a failure too, when its response, of another server, has no status that says so
+        # also the event of a failure, if the other server's response has no status that says so
         assert isinstance(cause, ev.ResponseCompleted | ev.ResponseIncomplete | ev.ResponseFailed)
         return {**counts, "invocationLatency": latency(cause.response)}
 
 
 def encode_events(events: Iterable[Json]) -> bytes:
-    """Events → messages of an event stream, as clients of InvokeModel want them."""
+    """Encode events as messages of an event stream, as clients of InvokeModel require."""
     return b"".join(map(_message, events))
 
 
 def encode_sse(events: Iterable[Json]) -> bytes:
-    """Events → server-sent events, as they stand in a capture."""
+    """Encode events as server-sent events, as in a capture."""
     return FramesOfMessages().feed(encode_events(events))
 
 
@@ -99,7 +98,7 @@ def _message(event: Json) -> bytes:
 
 
 def _halves(chunk: Any) -> list[Json]:
-    """A delta as two with a half of its text each; [] for one that has none."""
+    """Return a delta as two deltas with half of its text each; [] for a delta without text."""
     delta = chunk.delta if isinstance(chunk, t.ContentBlockDelta) else None
     if not isinstance(delta, t.TextDelta | t.InputJsonDelta | t.ThinkingDelta):
         return []

@@ -42,7 +42,7 @@ _BETAS: Final = "anthropic_beta"
 _BETAS_HEADER: Final = "anthropic-beta"
 _TIER: Final = "x-amzn-bedrock-service-tier"
 _TIERS: Final = {theirs: ours for ours, theirs in TIERS.items()}
-# guardrails, traces and latency, as names of headers and of fields begin
+# prefixes of the names of headers and fields for guardrails, traces and latency
 _OF_HEADERS: Final = "x-amzn-bedrock-"
 _OF_BODY: Final = "amazon-bedrock-"
 _TOLD: Final = frozenset({_TIER, f"{_OF_HEADERS}accept"})
@@ -61,8 +61,8 @@ def _form(context: FormContext) -> AnswerForm:
 
 
 def _unwrapped(given: Fields, head: RequestHead) -> dict[str, Any]:
-    """Return the body of Messages; the model, and whether the answer is streamed, are in the path. Raises
-    InvalidRequestError for a body of another format."""
+    """Return the body as one of Messages; the model, and whether the answer is streamed, are in the path.
+    Raises InvalidRequestError for a body of another format."""
     if given.get(_VERSION, str) is None:
         raise invalid(given.at(_VERSION), _OTHER_FORMAT)
     fields = given.whole() | {"model": head.fields.get("model", ""), "stream": head.stream}
@@ -74,7 +74,7 @@ def _unwrapped(given: Fields, head: RequestHead) -> dict[str, Any]:
 
 
 def _betas(given: Fields, head: RequestHead) -> dict[str, str]:
-    """Return the header for the betas that the body has, and its own before."""
+    """Return the header for the betas in the body, after its own betas."""
     betas = given.get(_BETAS, list) or []
     if not all(isinstance(each, str) for each in betas):
         raise invalid(_BETAS, "expected strings")
@@ -85,7 +85,7 @@ def _betas(given: Fields, head: RequestHead) -> dict[str, str]:
 
 
 def _tiered(request: CreateResponse, head: RequestHead) -> CreateResponse:
-    """The request with the service tier that the headers name."""
+    """Return the request with the service tier in the headers."""
     tier = head.headers.get(_TIER)
     return request if tier is None else replace(request, service_tier=_TIERS.get(tier, tier))
 
@@ -105,7 +105,7 @@ def _read(body: bytes, head: RequestHead) -> Asked:
 
 
 def _read_counted(body: bytes, head: RequestHead) -> tuple[CreateResponse, Diagnostics]:
-    """Read the request whose tokens are counted, of either API."""
+    """Read the request whose tokens are counted, in the form of either API."""
     within = body_of(body).inner("input")
     converse_body = within.get("converse", dict)
     if converse_body is not None:
@@ -122,8 +122,8 @@ def _read_counted(body: bytes, head: RequestHead) -> tuple[CreateResponse, Diagn
 
 
 def _is_no_page(headers: Mapping[str, str]) -> bool:
-    """Return whether the headers have a signature or a bearer, which a browser never adds by itself. SDKs of
-    Amazon name no type of the body, or `application/octet-stream`, unless their caller does."""
+    """Return whether the headers have a signature or a bearer token, which a browser never adds by itself.
+    Amazon's SDKs send no type of the body, or `application/octet-stream`, unless their caller does."""
     return headers.get("authorization", "").lower().startswith(_NO_PAGE)
 
 
@@ -161,7 +161,7 @@ SURFACE: Final = replace(
                 text=MEDIA_TYPE,
             ),
         ),
-        # one path for both APIs of Bedrock: here both are known
+        # one path for both APIs of Bedrock; both are known here
         SurfacePath(
             path="/model/{model}/count-tokens",
             asks=Asks.TOKENS,
@@ -174,7 +174,7 @@ SURFACE: Final = replace(
             ),
         ),
     ),
-    prefixes=(),  # all others of Bedrock's are Converse's
+    prefixes=(),  # all other paths of Bedrock are Converse's
     keys=converse.SURFACE.keys,
     why_refused=converse.SURFACE.why_refused,
     recognises=lambda _headers: False,

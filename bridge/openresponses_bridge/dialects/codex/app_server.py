@@ -26,7 +26,7 @@ class AppServer:
         self._turn = turn
 
     def read(self, said: Notification) -> list[Event]:
-        """One notification that has a handler."""
+        """Read one notification that has a handler."""
         return self.handlers[said.name](self, said.body)
 
     def _message(self, body: dict[str, Any]) -> list[Event]:

@@ -27,10 +27,10 @@ from openresponses_bridge.protocol.request import JsonSchemaFormatParam
 from openresponses_bridge.protocol.unknown import UnknownItem
 from openresponses_bridge.state import ResponseStreamPhase
 
-# A turn that waits for an approval: its response ends, and the next one continues the turn. The holder of
-# Codex's streams sends the notification `bridge/turnPaused` in place of the request that waits. The response
-# then has an event and an item `codex:approval_request` for each question, with the id that the client's
-# answer names.
+# A turn that waits for an approval: its response ends, and the next one continues the turn. The program that
+# has Codex's streams sends the notification `bridge/turnPaused` instead of the request that waits. The
+# response then has an event and an item `codex:approval_request` for each question, with the id that the
+# client's answer names.
 
 TURN_PAUSED: Final = "bridge/turnPaused"
 _MARK: Final = f'"{TURN_PAUSED}"'.encode()
@@ -39,8 +39,8 @@ _ENDED: Final = encode({"method": "turn/completed", "params": {"turn": {"status"
 
 
 def turn_paused(questions: Iterable[tuple[str, str, dict[str, Any]]]) -> bytes:
-    """The notification. Of each question: the id by which it is answered, what is asked for, and what Codex
-    says of it."""
+    """Return the notification. Each question has the id by which it is answered, what it asks for, and
+    Codex's text about it."""
     items = [
         {**plain(params), "type": APPROVAL_REQUEST, "id": approval_id, "status": "completed", "kind": kind}
         for approval_id, kind, params in questions
@@ -56,7 +56,7 @@ class UpstreamInbound(Inbound):
         self._stream = machine
 
     def feed(self, data: bytes, event: str = "") -> list[Event]:
-        """One JSON line, as `Inbound.feed`."""
+        """Read one JSON line as `Inbound.feed` does."""
         if _MARK not in data[: len(_MARK) + 16]:
             return super().feed(data, event)
         return self._pause(data)
@@ -77,7 +77,7 @@ class UpstreamInbound(Inbound):
 
 
 class _RecordedInbound(Inbound):
-    """Also takes records of both directions, of which what the app-server sent counts."""
+    """Also reads records of both directions, of which those from the app-server count."""
 
     def feed(self, data: bytes, event: str = "") -> list[Event]:
         record = _record_of(data)
@@ -100,7 +100,7 @@ def _is_record(value: Mapping[str, Any]) -> bool:
     return "dir" in value and "msg" in value
 
 
-# what a turn begins with, whichever of them a recording has
+# the first events of a turn; a recording may begin with any of them
 _BEGINNINGS = {
     Generation.APP_SERVER: frozenset({"turn/started", "item/started", "item/agentMessage/delta"}),
     Generation.LEGACY: frozenset({"task_started", "turn_started", "item_started", "agent_message_delta"}),
@@ -122,7 +122,7 @@ def _place(value: Mapping[str, Any]) -> Place:
 
 # names that other dialects use as well
 _SHARED = frozenset({"error", "warning"})
-# what each event of a Responses stream carries, and no proxy's notification
+# fields of every event of a Responses stream that no proxy's notification has
 _OF_RESPONSES = ("sequence_number", "output_index")
 
 
@@ -154,4 +154,4 @@ DIALECT: Final = Dialect(
     ),
     capture=CaptureFormat(recognises=_recognises, inbound=_RecordedInbound, begins=_begins, place=_place),
 )
-"""Without a client's side: Codex's notifications are only read, and turns of it are started."""
+"""The entry has no client's side: Codex's notifications are only read, and its turns only started."""

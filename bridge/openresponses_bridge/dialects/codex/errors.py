@@ -38,12 +38,12 @@ _BY_STATUS = {
     529: (_SERVER, "service_unavailable"),
 }
 _UNKNOWN = (_SERVER, UPSTREAM_ERROR)
-# Codex reports an incomplete response as an error; the reason stands in its message
+# Codex reports an incomplete response as an error, with the reason in its message
 _INCOMPLETE = re.compile(r"Incomplete response returned, reason: (\w+)")
 
 
 def payload_of(error: dict[str, Any]) -> ErrorPayload:
-    """An error as any generation writes it."""
+    """Return an error in the form of any generation."""
     info = error.get("codexErrorInfo", error.get("codex_error_info"))
     kind, code = _UNKNOWN
     if isinstance(info, str):
@@ -56,6 +56,6 @@ def payload_of(error: dict[str, Any]) -> ErrorPayload:
 
 
 def incomplete_reason(error: dict[str, Any]) -> str | None:
-    """Return why the model's response was incomplete, when that is all the error says."""
+    """Return why the model's response was incomplete, if the error says nothing else."""
     match = _INCOMPLETE.search(text_of(error.get("message")))
     return match.group(1) if match else None

@@ -1,7 +1,8 @@
-"""Codex's notifications → machine calls. A frame is one JSON line, bare or as a recording wraps it.
+"""Converts Codex's notifications to calls of the machine. A frame is one JSON line, bare or in a recording's
+envelope.
 
-Servers send a turn in two generations side by side. One of them is chosen for the stream: the one that
-says more, as long as nothing was sent in another yet.
+Servers send a turn in two generations side by side. One of them is chosen for the stream: the one with more
+content, as long as nothing of the other was sent.
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ from openresponses_bridge.protocol.events import Event
 from openresponses_bridge.state import TERMINAL_PHASES, ResponseStreamPhase
 from openresponses_bridge.text import is_printable
 
-# The common frame of each generation, a piece of a message, read without making objects of the rest.
+# The most common frame of each generation, a piece of a message, read without making objects of the rest.
 
-# by name, since Python 3.11 runs code for each look at an enum's member
+# by name, since Python 3.11 runs code for each access to an enum's member
 _FROM_APP_SERVER, _FROM_LEGACY = Generation.APP_SERVER, Generation.LEGACY
 _APP_SERVER = "item/agentMessage/delta"
 _LEGACY = "codex/event/agent_message_content_delta"
@@ -74,7 +75,7 @@ _proxy = msgspec.json.Decoder(_Proxy).decode
 
 
 def read_delta(data: bytes, generation: Generation, open_id: str | None, turn_id: str) -> str | None:
-    """The next piece of the open message; None for a frame that is anything else."""
+    """Return the next piece of the open message; None for any other frame."""
     try:
         if generation is _FROM_APP_SERVER:
             frame = _app_server(data)
@@ -84,7 +85,7 @@ def read_delta(data: bytes, generation: Generation, open_id: str | None, turn_id
         if generation is _FROM_LEGACY:
             older = _legacy(data)
             message = older.params.msg
-            # only the spelling that comes with an id can have opened an item of that id
+            # only the spelling with an id can have opened an item with that id
             return message.delta if message.item_id == open_id and older.method == _LEGACY else None
         proxied = _proxy(data)
         return proxied.delta if proxied.item_id == open_id and proxied.type == _RESPONSE else None
@@ -93,19 +94,19 @@ def read_delta(data: bytes, generation: Generation, open_id: str | None, turn_id
 
 
 _IN_PROGRESS = ResponseStreamPhase.IN_PROGRESS
-# what ends a turn also where the turn is reported by a proxy's notifications
+# the ends of a turn, even if the turn is reported by a proxy's notifications
 _ENDS = frozenset({"turn/completed", "task_complete", "turn_aborted", "error"})
 _TOOL_CALLS = "tool_calls"
-# what is about a turn; other methods of the app-server are about the thread or the account
+# methods of the app-server about the turn; others are about the thread or the account
 _TURN_METHODS = ("turn/", "item/", "error")
 _SPENT = "thread/tokenUsage/updated"
 
 
 class Inbound(BaseInbound):
-    """One turn into one machine. `turn_id` is the turn to read; without it, the first turn that starts.
+    """Reads one turn into one machine. `turn_id` is the turn to read; without it, the first turn that starts.
 
     `generation` is the newest generation of notifications seen so far, the only one that is read. A turn
-    whose tool calls are whole, with nothing begun after them, is complete: further frames still belong to it,
+    whose tool calls are whole is complete if nothing has begun after them: further frames still belong to it,
     but `read_done` or `close` ends it as `tool_calls`.
     """
 
@@ -115,7 +116,7 @@ class Inbound(BaseInbound):
         self._machine = machine
         self._turn = TurnEmitter(machine)
         self._turn_id = turn_id
-        self._thread_id = ""  # of that turn, once it was named with it
+        self._thread_id = ""  # of that turn, once a frame named both
         self._committed = False
         self._proxy = ProxyReader(self._turn)
         self._readers: dict[Generation, Callable[[Notification], list[Event]]] = {
@@ -126,7 +127,7 @@ class Inbound(BaseInbound):
 
     @property
     def turn_id(self) -> str:
-        """The app-server's id of the turn that is read; "" while it is not known."""
+        """The app-server's id of the turn that is read; "" until it is known."""
         return self._turn_id
 
     @property
@@ -135,8 +136,8 @@ class Inbound(BaseInbound):
         return self._machine.phase in TERMINAL_PHASES or self._proxy.called
 
     def feed(self, data: bytes, event: str = "") -> list[Event]:
-        """One JSON line. One that can't be read ends the response as failed."""
-        # the common frame goes on with the text that is open
+        """Read one JSON line. A line that can't be read ends the response as failed."""
+        # the common frame continues the open text
         if self._committed and self._machine.phase is _IN_PROGRESS:
             delta = read_delta(data, self.generation, self._turn.open_id, self._turn_id)
             if delta is not None:
@@ -153,11 +154,11 @@ class Inbound(BaseInbound):
         return events if said is None else events + self._dispatch(said)
 
     def read_done(self) -> list[Event]:
-        """Called after all frames of one read were fed: a complete turn ends here."""
+        """Handle the end of a read, after all of its frames were fed: a complete turn ends here."""
         return self._turn.finish(_TOOL_CALLS) if self._proxy.called and not self._turn.ended else []
 
     def close(self) -> list[Event]:
-        """The upstream has ended; a turn that is not complete was cut (field case 26)."""
+        """Handle the end of the upstream; a turn that is not complete was cut off (field case 26)."""
         events = self._begin()
         if self._turn.ended:
             return events
@@ -249,7 +250,7 @@ class Inbound(BaseInbound):
         return False
 
     def _answer(self, said: Notification) -> list[Event]:
-        """An answer to a request of ours. An error before the turn means that there is none."""
+        """Read an answer to a request of ours. An error before the turn means that there is no turn."""
         error: Any = said.body.get("error")
         if isinstance(error, dict) and self.generation is Generation.NONE:
             return self._turn.fail_with(payload_of({**error, "code": ""}))
@@ -257,5 +258,5 @@ class Inbound(BaseInbound):
 
 
 def _shown(name: str) -> str:
-    """A name that the upstream chose, fit for a log."""
+    """Return a name that the upstream chose, in a form for logs."""
     return name[:LONGEST_SHOWN] if is_printable(name[:LONGEST_SHOWN]) else "a name that can't be printed"

@@ -1,8 +1,8 @@
 """The older notifications, `codex/event/<name>`, and the still older ones of the plain protocol.
 
-Codex says one thing in two spellings there, side by side: with an item's id and without
-(`agent_message_content_delta` and `agent_message_delta`), whole by item and whole by text. Of each such
-pair the spelling that comes first is believed.
+Codex sends the same in two spellings there, side by side: with an item's id and without
+(`agent_message_content_delta` and `agent_message_delta`), whole by item and whole by text. The spelling that
+comes first is used.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _Handler = Callable[["Legacy", dict[str, Any]], list[Event]]
 
 
 def _once(what: str, spelling: str, handler: _Handler) -> _Handler:
-    """A handler of something that is said in several spellings, in this one."""
+    """Return a handler of one spelling of something that has several."""
     return lambda legacy, body: handler(legacy, body) if legacy.is_first_spelling(what, spelling) else []
 
 
@@ -47,14 +47,14 @@ class Legacy:
         self._said = False
 
     def read(self, said: Notification) -> list[Event]:
-        """One notification that has a handler."""
+        """Read one notification that has a handler."""
         return self.handlers[said.name](self, said.body)
 
     def is_first_spelling(self, what: str, spelling: str) -> bool:
-        """Return True if this spelling of it came before the others."""
+        """Return True if this spelling came before the others."""
         return self._spellings.setdefault(what, spelling) == spelling
 
-    # One message and one reasoning item are open at a time, each known by the first id that came for it.
+    # One message and one reasoning item are open at a time, each identified by the first id that came for it.
     def _id(self, what: str, given: Any) -> str:
         return self._ids.setdefault(what, text_of(given))
 
@@ -192,7 +192,7 @@ def _plain(body: dict[str, Any]) -> dict[str, Any]:
 
 
 def _command(body: dict[str, Any]) -> dict[str, Any]:
-    """A command's facts as the app-server gives them: one line, milliseconds, one output."""
+    """Return a command's facts in the app-server's form: one line, milliseconds, one output."""
     fields = {name: value for name, value in body.items() if name not in _COMMAND_TWINS}
     argv, duration = body.get("command"), object_of(body.get("duration"))
     if isinstance(argv, list):
@@ -209,7 +209,7 @@ _COMMAND_TWINS = frozenset({"parsed_cmd", "stdout", "stderr", "formatted_output"
 
 
 def _patch(body: dict[str, Any]) -> dict[str, Any]:
-    """A patch's facts as the app-server gives them: a list of changes."""
+    """Return a patch's facts in the app-server's form: a list of changes."""
     changes = [
         {
             "path": path,

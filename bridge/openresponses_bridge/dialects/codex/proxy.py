@@ -1,10 +1,10 @@
-"""A proxy's `response.*` notifications, whichever of the names around an item it uses.
+"""A proxy's `response.*` notifications, with any of the names that proxies use around an item.
 
-An item stands under `item`, `output_item` or `outputItem`, a call goes by `call_id`, `item_id` or `id`.
+An item is under `item`, `output_item` or `outputItem`; the id of a call is `call_id`, `item_id` or `id`.
 
 The turn ends with `response.completed` and its kin. Proxies leave these out where a tool call ends the turn:
-once every call that was opened has its `output_item.done`, and nothing else is open, the turn has said all. A
-message or reasoning that was open by then holds nothing up: proxies leave out its end as well.
+once every call that was opened has its `output_item.done`, and nothing else is open, the turn is complete. A
+message or reasoning that is still open then does not count: proxies leave out its end as well.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from openresponses_bridge.protocol.events import Event, OutputItemAdded
 
 
 class ProxyCalls:
-    """Each call is sent once, however often it is named; arguments beyond the aggregator's limit raise
-    ToolError. What is kept follows the open calls: `open` counts them, `ended` those that are over."""
+    """Sends each call once, however often it is named. Arguments beyond the aggregator's limit raise
+    ToolError. Only open calls are kept: `open` counts them, `ended` those that have ended."""
 
     def __init__(self, machine: ResponseStream) -> None:
         self._machine = machine
@@ -43,8 +43,8 @@ class ProxyCalls:
         return len(self._calls)
 
     def read(self, name: str, body: dict[str, Any]) -> list[Event]:
-        """A notification that is about a call. What was not streamed of its arguments follows once (field
-        case 7)."""
+        """Read a notification about a call. What was not streamed of its arguments is sent once at the end
+        (field case 7)."""
         change = self._calls.ingest_delta(body if body.get("type") == name else {**body, "type": name})
         if change is None:
             return []
@@ -81,16 +81,16 @@ class ProxyReader:
         self._calls = ProxyCalls(turn.machine)
         self._texts_open: BoundedDict[None] = BoundedDict()  # ids of announced messages and reasoning
         self._others_open: BoundedDict[None] = BoundedDict()
-        self._text_before: str | None = None  # whose text was open when the last call ended
+        self._text_before: str | None = None  # the item whose text was open when the last call ended
 
     @property
     def called(self) -> bool:
-        """Every tool call that was opened is whole, there is one, and nothing else is open."""
+        """True if there is a tool call, every one that was opened is whole, and nothing else is open."""
         open_now = self._calls.open or self._others_open or self._texts_open
         return self._calls.ended > 0 and not open_now and self._turn.open_id in (None, self._text_before)
 
     def read(self, said: Notification) -> list[Event]:
-        """One notification. What can't be read in it ends the response as failed."""
+        """Read one notification. One that can't be read ends the response as failed."""
         try:
             return self.handlers[said.name](self, said.body)
         except BridgeError as error:
@@ -160,7 +160,7 @@ class ProxyReader:
             return self.handlers[other](self, body)
         events: list[Event] = []
         output = [object_of(item) for item in list_of(response.get("output"))]
-        # what no event has brought yet
+        # what no event has sent yet
         for item in self._turn.unsent_items(output):
             if item.get("type") in ("message", *CALL_TYPES):
                 events += self._done({"item": item})
@@ -211,7 +211,7 @@ def _joined(content: Any) -> str:
 
 
 def _parts(content: Any) -> list[Any]:
-    """Parts of an item, which some proxies give as one part or as its text."""
+    """Return the parts of an item, which some proxies send as one part or as text."""
     return [content] if isinstance(content, str | dict) else list_of(content)
 
 

@@ -1,8 +1,8 @@
-"""A request of ours → one turn of Codex, as an object that says all that starting it takes.
+"""Converts a request to one turn of Codex: an object with everything that is needed to start it.
 
 `{model, instructions, history, input, effort, summary, output_schema, approvals}`: `history` are raw items
-for a thread that does not have them yet, `input` the parts of the user's message; what is null is left to
-Codex. A request with `approvals` goes on with a turn that waits, and has no input.
+for a thread that does not have them yet, `input` the parts of the user's message; Codex decides about what is
+null. A request with `approvals` continues a turn that waits, and has no input.
 """
 
 from __future__ import annotations
@@ -36,27 +36,27 @@ from openresponses_bridge.protocol.codec import encode
 from openresponses_bridge.protocol.request import CreateResponse, JsonSchemaFormatParam
 from openresponses_bridge.protocol.unknown import UnknownItem, enc_hook
 
-# The input of a request as Codex takes it: raw items of the Responses API for the history of a thread, and
-# the parts of a user's message for the turn that starts.
+# The input of a request in Codex's form: raw items of the Responses API for the history of a thread, and the
+# parts of a user's message for the turn that starts.
 
 COMMAND: Final = SLUG + "command_execution"
 APPROVAL_RESPONSES: Final = frozenset({SLUG + "approval_response", "mcp_approval_response"})
-"""Items that answer what Codex has asked: `{approval_request_id, approve}`."""
+"""The items that answer Codex's questions: `{approval_request_id, approve}`."""
 OWN: Final = "own"
-"""The mark on items of the history that Codex has made by itself: a client may send them back or not."""
+"""The mark on items of the history that Codex made itself: a client may send them back or not."""
 _DATA: Final = "data:"
 _TEXTS: Final = frozenset({"input_text", "output_text", "text", "summary_text", "reasoning_text", "refusal"})
-# what Codex's history has as the Responses API has it, without the fields that name it there
+# items that Codex's history has in the form of the Responses API, without the fields that are named after it
 _KEPT: Final = frozenset(
     {"function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output"}
 )
 _NAMES: Final = frozenset({"id", "status"})
-# what Codex makes anew, or keeps in the thread
+# items that Codex makes anew, or keeps in the thread
 _SILENT: Final = frozenset({"reasoning", SLUG + "approval_request", *APPROVAL_RESPONSES})
 
 
 class TurnInput:
-    """Reads entries: `items` are those of the history, in order; `approvals` what is answered."""
+    """Reads entries: `items` are those of the history, in order; `approvals` are the answers."""
 
     def __init__(self, diagnostics: Diagnostics) -> None:
         self._diagnostics = diagnostics
@@ -64,7 +64,7 @@ class TurnInput:
         self.approvals: list[dict[str, Any]] = []
 
     def read(self, entries: Iterable[Entry]) -> None:
-        """Raises InvalidRequestError for what Codex can't be shown."""
+        """Read the entries. Raises InvalidRequestError for items that Codex can't be given."""
         for entry in entries:
             kind = entry.item.type
             handler = _HANDLERS.get(kind)
@@ -101,7 +101,7 @@ class TurnInput:
         return {"type": "input_image", "image_url": url}
 
     def _command(self, entry: Entry) -> None:
-        """A command that Codex ran: as the call and the output that its model saw."""
+        """Add a command that Codex ran, as the call and the output that its model saw."""
         raw = plain(entry.item)
         call_id = text_of(raw.get("id")) or f"call_{len(self.items)}"
         arguments = encode({"cmd": text_of(raw.get("command"))}).decode()
@@ -115,7 +115,7 @@ class TurnInput:
         asked, approve = raw.get("approval_request_id"), raw.get("approve")
         if not isinstance(asked, str) or not isinstance(approve, bool):
             raise invalid(entry.param, "an answer has approval_request_id, a string, and approve, a boolean")
-        # those of earlier turns have been taken
+        # those of earlier turns were read
         if entry.where.startswith("input"):
             self.approvals.append({"id": asked, "approve": approve})
 
@@ -127,7 +127,7 @@ _HANDLERS: Final[dict[str, Callable[[TurnInput, Entry], None]]] = {
 
 
 def plain(item: Any) -> dict[str, Any]:
-    """An item as the JSON object that it is."""
+    """Return an item as a JSON object."""
     if isinstance(item, UnknownItem):
         return item.raw
     found: dict[str, Any] = msgspec.to_builtins(item, enc_hook=enc_hook)
@@ -135,7 +135,8 @@ def plain(item: Any) -> dict[str, Any]:
 
 
 def split(items: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return (what came before, the parts of the turn that starts): the messages of the user at the end.
+    """Return (the items before, the parts of the turn that starts), which are the messages of the user at the
+    end.
 
     Raises InvalidRequestError when there are none.
     """
@@ -220,11 +221,11 @@ def to_turn(
     history: Sequence[Any] = (),
     options: CodexOptions = DEFAULT_OPTIONS,
 ) -> tuple[dict[str, Any], Diagnostics]:
-    """Return (the turn, what was lost on the way). `history` are the items of earlier turns; `model` replaces
-    the request's.
+    """Return (the turn, the losses). `history` are the items of earlier turns; `model` replaces the
+    request's.
 
-    Raises InvalidRequestError with `param` for what Codex can't be shown, and when no user's message comes
-    last.
+    Raises InvalidRequestError with `param` for items that Codex can't be given, and if the last item is not a
+    user's message.
     """
     diagnostics = Diagnostics()
     name = model or request.model

@@ -1,9 +1,9 @@
-"""Where each notification goes: one table for the three generations.
+"""One table of the notifications of all three generations, with what is done with each.
 
-A generation's reader has a handler for what is READ. What is SHOWN leaves as an extension event, for clients
-that display it. What is IGNORED says nothing that a response could hold. A request that is ASKED waits for an
-answer and leaves as an event; one that is UNANSWERED is noted, for a response has no place for it. What is in
-no row is unknown, and noted once per name.
+A generation's reader has a handler for a notification that is READ. One that is SHOWN becomes an extension
+event, for clients that display it. One that is IGNORED has nothing that a response could have. A request that
+is ASKED waits for an answer and becomes an event; one that is UNANSWERED is reported, since a response can't
+have it. A notification in no row is unknown, and is reported once per name.
 
 The rows are the whole protocol of Codex 0.80 and 0.169, and OpenAI's streaming events.
 """
@@ -29,7 +29,7 @@ class Action(Enum):
 
 
 class Route(NamedTuple):
-    """`kind` is the type of the extension event of what is SHOWN."""
+    """What is done with a notification; `kind` is the type of the extension event for one that is SHOWN."""
 
     action: Action
     kind: str = ""
@@ -61,7 +61,7 @@ _APP_SERVER: Final = {
     "item/commandExecution/terminalInteraction": _shown("command_execution.terminal_interaction"),
     "item/autoApprovalReview/started": _shown("auto_approval_review.started"),
     "item/autoApprovalReview/completed": _shown("auto_approval_review.completed"),
-    # said again by the items and the end of the turn
+    # repeated by the items and the end of the turn
     **_rows(_IGNORED, "turn/started item/reasoning/summaryPartAdded rawResponseItem/completed"),
     **_rows(_IGNORED, "rawResponse/completed turn/moderationMetadata hook/started hook/completed"),
     # about the thread
@@ -76,7 +76,7 @@ _APP_SERVER: Final = {
     **_rows(_IGNORED, "started itemAdded item/started item/completed sdp error closed", "thread/realtime/"),
     **_rows(_IGNORED, "item/transcript/delta transcript/delta transcript/done", "thread/realtime/"),
     **_rows(_IGNORED, "outputAudio/delta", "thread/realtime/"),
-    # about the account, the process and what it runs for its own client
+    # about the account, the process, and what it runs for its own client
     **_rows(_IGNORED, "updated rateLimits/updated login/completed gatewayOAuth/changed", "account/"),
     **_rows(_IGNORED, "oauthLogin/completed startupStatus/updated event/stream/notification", "mcpServer/"),
     **_rows(_IGNORED, "import/progress import/completed", "externalAgentConfig/"),
@@ -106,10 +106,10 @@ _LEGACY: Final = {
     "turn_diff": _shown("turn_diff"),
     "plan_update": _shown("turn_plan"),
     "terminal_interaction": _shown("command_execution.terminal_interaction"),
-    # said again by the items and the end of the turn
+    # repeated by the items and the end of the turn
     **_rows(_IGNORED, "task_started turn_started turn_completed user_message raw_response_item"),
     **_rows(_IGNORED, "view_image_tool_call"),
-    # about the session, the account and what its own client asked for
+    # about the session, the account, and what its own client asked for
     **_rows(_IGNORED, "session_configured mcp_startup_update mcp_startup_complete background_event"),
     **_rows(_IGNORED, "context_compacted thread_rolled_back undo_started undo_completed shutdown_complete"),
     **_rows(_IGNORED, "entered_review_mode exited_review_mode elicitation_request skills_update_available"),
@@ -126,7 +126,7 @@ _RESPONSE: Final = {
     **_rows(_READ, "function_call_arguments.delta function_call_arguments.done", "response."),
     **_rows(_READ, "custom_tool_call_input.delta custom_tool_call_input.done", "response."),
     **_rows(_READ, "completed done incomplete failed error", "response."),
-    # said again by the items and the end of the response
+    # repeated by the items and the end of the response
     **_rows(_IGNORED, "created queued in_progress content_part.added content_part.done", "response."),
     **_rows(_IGNORED, "output_text.done refusal.done reasoning.done reasoning_text.done", "response."),
     **_rows(_IGNORED, "reasoning_summary.done reasoning_summary_text.done", "response."),
@@ -140,7 +140,7 @@ _RESPONSE: Final = {
     **_rows(_IGNORED, "in_progress completed failed", "response.mcp_call."),
     **_rows(_IGNORED, "delta done", "response.mcp_call_arguments."),
     **_rows(_IGNORED, "in_progress completed failed", "response.mcp_list_tools."),
-    # the spoken answer; its words come as text
+    # the spoken answer, whose words come as text
     **_rows(_IGNORED, "audio.delta audio.done", "response."),
     **_rows(_IGNORED, "audio.transcript.delta audio.transcript.done", "response."),
 }
@@ -158,8 +158,8 @@ _COUNTS = frozenset({"thread/tokenUsage/updated", "token_count"})
 
 
 def opens_turn(said: Notification) -> bool:
-    """Return True if it is enough to know of the turn that it names. Counts of tokens are not: a thread that
-    is resumed begins with those of its last turn."""
+    """Return True if this notification is enough to know the turn that it names. Counts of tokens are not: a
+    resumed thread begins with those of its last turn."""
     if not said.turn_id or said.name in _COUNTS:
         return False
     route = ROUTES.get(said.generation, {}).get(said.name)
@@ -169,6 +169,6 @@ def opens_turn(said: Notification) -> bool:
 
 
 def is_known(method: str) -> bool:
-    """Return True if a notification of the app-server's, by its method, stands in the table."""
+    """Return True if the table has a notification of the app-server with this method."""
     said = notification_of({"method": method})
     return said is not None and said.name in ROUTES[said.generation]

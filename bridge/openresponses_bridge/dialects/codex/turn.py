@@ -1,9 +1,9 @@
-"""One turn on its way into the machine: the part that all generations share.
+"""Passes one turn to the machine, for all generations.
 
-Text and reasoning arrive by item id, streamed or whole; what was streamed is not sent again when the
-item completes. Of items that are over only the last are remembered; what the whole turn is compared with at
-its end is the response itself. What Codex does by itself is an item from its start to its end, and what it
-prints meanwhile are events of that item.
+Text and reasoning arrive by item id, streamed or whole; what was streamed is not sent again when the item
+completes. Only the latest of the items that have ended are remembered; at its end the whole turn is compared
+with the response itself. What Codex does by itself is an item from its start to its end, and what it prints
+meanwhile are events of that item.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ from openresponses_bridge.state import ResponseStreamPhase
 
 # Codex runs commands and changes files itself. Such a step is an extension item: its type is `codex:` and
 # Codex's own name, its fields are Codex's in our spelling. `status` says whether it has ended, as for every
-# item; `outcome` is how (completed, failed, declined).
+# item; `outcome` says how (completed, failed, declined).
 
 SLUG = "codex:"
 MAX_KEPT_OUTPUT = 1_000_000
-"""Characters of a running item's output kept for the case that it never ends."""
+"""The characters of a running item's output that are kept in case it never ends."""
 _OWN = frozenset({"type", "id", "status"})
 
 
 def kind_of(item_type: str) -> str:
-    """`commandExecution` → `codex:command_execution`."""
+    """Return `codex:command_execution` for `commandExecution`."""
     return extension(SLUG, snake(item_type))
 
 
 def fields_of(item: dict[str, Any]) -> dict[str, Any]:
-    """An item's facts in our spelling; those that are null say nothing."""
+    """Return an item's facts in our spelling, without those that are null."""
     return {snake(name): value for name, value in item.items() if name not in _OWN and value is not None}
 
 
@@ -62,25 +62,26 @@ class HostedItem:
         self._kept = 0
 
     def output(self, delta: str) -> str:
-        """The next piece of what it prints."""
+        """Add the next piece of the output."""
         if self._kept < MAX_KEPT_OUTPUT:
             self._kept += len(delta)
             self._pieces.append(delta)
         return delta
 
     def encoded_output(self, chunk: str) -> str:
-        """The next piece in base64; a character split between two is held until it is whole."""
+        """Add the next piece in base64; a character that is split between two pieces is held until it is
+        whole."""
         try:
             return self.output(self._decoder.decode(base64.b64decode(chunk, validate=True)))
         except (binascii.Error, ValueError):
             return ""
 
     def begun(self) -> UnknownItem:
-        """The item when it starts."""
+        """Return the item at its start."""
         return UnknownItem({"type": self.kind, "id": self.id, "status": "in_progress", **self.fields})
 
     def done(self, outcome: str, fields: dict[str, Any], over: bool = True) -> UnknownItem:
-        """The finished item; its own account of the output counts over the pieces."""
+        """Return the finished item; its own output replaces the pieces."""
         merged = {**self.fields, **fields}
         if self._pieces:
             merged.setdefault("aggregated_output", "".join(self._pieces))
@@ -88,11 +89,10 @@ class HostedItem:
         return UnknownItem({"type": self.kind, "id": self.id, "status": status, "outcome": outcome, **merged})
 
 
-# Token counts of one turn out of Codex's counts of a whole thread.
-#
-# A turn may call the model several times. Each report gives the thread's `total` and the `last` call's
-# share; reports are repeated, and `last` is now and then zero or an estimate of the context. So what
-# counts is by how much the total grew, and for the first report `last`.
+# Token counts of one turn, from Codex's counts of a whole thread. A turn may call the model several times.
+# Each report has the thread's `total` and the share of the `last` call. Reports are repeated, and `last` is
+# sometimes zero or an estimate of the context. So the increase of the total counts, and for the first report
+# `last`.
 
 _NAMES = (
     ("inputTokens", "input_tokens"),
@@ -115,12 +115,12 @@ class TurnUsage:
         self._spent: _Counts = (0,) * len(_NAMES)
 
     def skip(self, report: dict[str, Any]) -> None:
-        """A report about another turn of the thread: its tokens are not counted."""
+        """Read a report about another turn of the thread, whose tokens are not counted."""
         self._before = self._counts(report, "total")
 
     def add(self, report: dict[str, Any]) -> Usage:
-        """Add a report about this turn, `{total, last}` in either spelling; returns what the turn has spent
-        so far."""
+        """Add a report about this turn, `{total, last}` in either spelling. Returns the usage of the turn so
+        far."""
         total, last = self._counts(report, "total"), self._counts(report, "last")
         if self._before is None:
             grown = last if any(last) else total
@@ -177,7 +177,7 @@ class TurnEmitter:
         return kind in self._streamed.get(item_id, ())
 
     def interrupted(self) -> None:
-        """A tool call has closed the open item: text that follows for it begins another item."""
+        """Record that a tool call has closed the open item: further text for it begins another item."""
         self.open_id = None
 
     def _switch(self, item_id: str) -> list[Event]:
@@ -188,31 +188,31 @@ class TurnEmitter:
         return closed + self.machine.expect_item(item_id, self._phases.get(item_id))
 
     def message_begin(self, item_id: str, phase: Any) -> list[Event]:
-        """A message starts. It is announced with its first text."""
+        """Begin a message. It is announced with its first text."""
         if phase in _PHASES:
             self._phases[item_id] = phase
         return []
 
     def message(self, item_id: str, delta: str) -> list[Event]:
-        """The next piece of a message."""
+        """Add the next piece of a message."""
         return self._stream(item_id, "text", self.machine.text, delta)
 
     def refusal(self, item_id: str, delta: str) -> list[Event]:
-        """The next piece of a refusal."""
+        """Add the next piece of a refusal."""
         return self._stream(item_id, "refusal", self.machine.refusal, delta)
 
     def reasoning(self, item_id: str, delta: str) -> list[Event]:
-        """The next piece of raw reasoning."""
+        """Add the next piece of raw reasoning."""
         return self._stream(item_id, "raw", self.machine.reasoning, delta)
 
     def summary(self, item_id: str, delta: str, part: int) -> list[Event]:
-        """The next piece of a summary part."""
+        """Add the next piece of a summary part."""
         return self._stream(
             item_id, "summary", lambda piece: self.machine.reasoning_summary(piece, part), delta
         )
 
     def message_done(self, item_id: str, text: str) -> list[Event]:
-        """A message is whole. If it was sent before, it is not sent again."""
+        """End a message. If it was sent before, it is not sent again."""
         if item_id in self._sent:
             return []
         events = [] if self._was_streamed(item_id, "text") else self.message(item_id, text)
@@ -221,7 +221,7 @@ class TurnEmitter:
     def reasoning_done(
         self, item_id: str, summary: Sequence[str], raw: Sequence[str], encrypted: str = ""
     ) -> list[Event]:
-        """A reasoning item is whole."""
+        """End a reasoning item."""
         events: list[Event] = []
         if not self._was_streamed(item_id, "summary"):
             for part, text in enumerate(summary):
@@ -249,7 +249,7 @@ class TurnEmitter:
         return self.machine.item_added(item.begun())
 
     def hosted_output(self, item_id: str, delta: str, encoded: bool = False) -> list[Event]:
-        """Output of such a step, as `<kind>.output_delta`."""
+        """Send output of such a step, as `<kind>.output_delta`."""
         item = self._running.get(item_id)
         if item is None:
             self.diagnostics.ignored("output_delta", "of an item that is not running")
@@ -259,14 +259,14 @@ class TurnEmitter:
         return self.machine.item_event(item_id, name, {"delta": shown}) if shown else []
 
     def hosted_done(self, kind: str, item_id: str, outcome: str, fields: dict[str, Any]) -> list[Event]:
-        """Such a step has ended: send its item."""
+        """End such a step: send its item."""
         item = self._running.pop(item_id, None) or HostedItem(kind, item_id, {})
         self.open_id = None
         return self.machine.item(item.done(outcome, fields))
 
     def _finish_running(self, over: bool) -> list[Event]:
-        """Send the steps that still run when the turn ends, with their output. A command that stays in the
-        background is not a cut."""
+        """Send the steps that still run when the turn ends, with their output. A command that continues in
+        the background was not cut off."""
         events: list[Event] = []
         for item in self._running.values():
             events += self.machine.item(item.done(IN_PROGRESS, {}, over))
@@ -274,15 +274,16 @@ class TurnEmitter:
         return events
 
     def usage(self, report: dict[str, Any]) -> list[Event]:
-        """A report of tokens spent."""
+        """Read a report of the turn's tokens."""
         return self.machine.usage(counted(self._usage.add(report), self.diagnostics))
 
     def skip_usage(self, report: dict[str, Any]) -> None:
-        """A report about another turn."""
+        """Read a report about another turn."""
         self._usage.skip(report)
 
     def unsent_items(self, items: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-        """The turn's items that the response does not have whole. Costs the size of the response."""
+        """Return the turn's items that the response does not have completely. The cost is that of the size of
+        the response."""
         items = list(items)
         whole = [item for item in self.machine.snapshot.output if _is_whole(item)] if items else []
         ids = {getattr(item, name, None) for item in whole for name in ("id", "call_id")} - {None, ""}
@@ -296,12 +297,12 @@ class TurnEmitter:
         return self._finish_running(over=True) + self.machine.finish(reason or UNKNOWN, incomplete=True)
 
     def cancel(self) -> list[Event]:
-        # sending an item would close a text that is still open as if it were whole
+        # sending an item would close an open text as if it were whole
         settled = self._finish_running(over=False) if self.open_id is None else []
         return settled + self.machine.cancel()
 
     def fail(self, error: dict[str, Any]) -> list[Event]:
-        """End the response after an error that Codex reports: an incomplete response ends as incomplete."""
+        """End the response after an error that Codex reports; an incomplete response ends as incomplete."""
         reason = errors.incomplete_reason(error)
         return self.incomplete(reason) if reason else self.fail_with(errors.payload_of(error))
 
@@ -317,16 +318,16 @@ def _id(item: dict[str, Any], name: str) -> str:
     return text_of(item.get(name))
 
 
-# A question of Codex to the client is an extension event; the client's answer names its `request_id`.
+# A question of Codex to the client is an extension event; the client's answer has its `request_id`.
 
 APPROVAL_REQUEST = SLUG + "approval_request"
 _BOOKKEEPING = frozenset({"type", "kind", "thread_id", "turn_id", "conversation_id"})
-# what the older requests call the things that they ask for
+# the names in older requests of what they ask for
 _KINDS = {"exec_command": "command_execution", "exec": "command_execution", "apply_patch": "file_change"}
 
 
 def plain(body: dict[str, Any]) -> dict[str, Any]:
-    """A notification's facts in our spelling, without what only says where it belongs."""
+    """Return a notification's facts in our spelling, without those that only say where it belongs."""
     fields = {snake(name): value for name, value in body.items() if value is not None}
     if "unified_diff" in fields:  # the older spelling
         fields["diff"] = fields.pop("unified_diff")
@@ -334,14 +335,14 @@ def plain(body: dict[str, Any]) -> dict[str, Any]:
 
 
 def requested_approval(turn: TurnEmitter, said: Notification) -> list[Event]:
-    """A request: `item/<kind>/requestApproval`, or the older `<kind>Approval`."""
+    """Handle a request: `item/<kind>/requestApproval`, or the older `<kind>Approval`."""
     *_, before, last = ["", *snake(said.name).split("/")]
     kind = before or last.removesuffix("_approval")
     return approval(turn, kind, said.request_id, said.body)
 
 
 def approval(turn: TurnEmitter, kind: str, request_id: Any, body: dict[str, Any]) -> list[Event]:
-    """`codex:approval_request {request_id, kind, item_id, …}`."""
+    """Send `codex:approval_request {request_id, kind, item_id, …}`."""
     fields = plain(body)
     item_id = fields.pop("call_id", None)
     asked = {"request_id": request_id, "kind": _KINDS.get(kind, kind), "item_id": item_id, **fields}

@@ -1,4 +1,4 @@
-"""One notification, whichever way it was wrapped, and which generation it belongs to."""
+"""One notification in any envelope, and its generation."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 LEGACY_PREFIX = "codex/event/"
 RESPONSE_PREFIX = "response."
-# the app-server's methods without a folder; the older ones look like them
+# the app-server's methods without a slash; the older ones look the same
 _PLAIN_METHODS = frozenset(
     {
         "error",
@@ -24,20 +24,20 @@ _WORD = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
 class Generation(IntEnum):
-    """A spelling of a turn. Servers send the same turn in two of them side by side; the greater
-    one says more and is believed."""
+    """A spelling of a turn. Servers send the same turn in two of them side by side; the greater one has more
+    content and is used."""
 
     NONE = 0
-    """Answers to our own requests, and what concerns no turn."""
+    """Answers to our own requests, and notifications about no turn."""
     LEGACY = 1
     APP_SERVER = 2
     RESPONSE = 3
 
 
 class Notification(NamedTuple):
-    """`name` is the method without its prefix (`item/started`, `agent_message_delta`,
-    `response.completed`), `body` its parameters, `request_id` is set when it wants an answer; `thread_id` and
-    `turn_id` say what it is about, as far as it does."""
+    """`name` is the method without its prefix (`item/started`, `agent_message_delta`, `response.completed`),
+    `body` its parameters, `request_id` is set if it needs an answer; `thread_id` and `turn_id` are empty if
+    it does not name them."""
 
     generation: Generation
     name: str
@@ -48,35 +48,35 @@ class Notification(NamedTuple):
 
 
 def snake(name: str) -> str:
-    """`commandExecution` → `command_execution`."""
+    """Return `command_execution` for `commandExecution`."""
     return _WORD.sub("_", name).lower()
 
 
 def text_of(value: Any) -> str:
-    """A string as it is, anything else as empty."""
+    """Return a string unchanged; "" for anything else."""
     return value if isinstance(value, str) else ""
 
 
 def object_of(value: Any) -> dict[str, Any]:
-    """An object as it is, anything else as empty."""
+    """Return an object unchanged; {} for anything else."""
     return value if isinstance(value, dict) else {}
 
 
 def list_of(value: Any) -> list[Any]:
-    """A list as it is, anything else as empty."""
+    """Return a list unchanged; [] for anything else."""
     return value if isinstance(value, list) else []
 
 
 def count_of(value: Any) -> int:
-    """A count, anything else as 0."""
+    """Return a count; 0 for anything else."""
     return value if type(value) is int and value > 0 else 0
 
 
 def notification_of(frame: dict[str, Any]) -> Notification | None:
     """Return the notification of a frame; None for one that the client sent.
 
-    Wrappings: JSON-RPC (`{method, params}`), a recording's (`{dir, msg}`), a proxy's (`{type, …}`),
-    the old protocol's own (`{id, msg: {type, …}}`).
+    Envelopes: JSON-RPC (`{method, params}`), a recording's (`{dir, msg}`), a proxy's (`{type, …}`), the old
+    protocol's own (`{id, msg: {type, …}}`).
     """
     if "dir" in frame and isinstance(frame.get("msg"), dict):
         return notification_of(frame["msg"]) if frame["dir"] == "in" else None

@@ -1,4 +1,4 @@
-"""Copilot Chat's `IResponseDelta` stream: what its `finishedCallback` is called with."""
+"""Copilot Chat's `IResponseDelta` stream: the arguments of its `finishedCallback`."""
 
 from openresponses_bridge.dialects.copilot.dialect import DIALECT, Choices
 from openresponses_bridge.dialects.copilot.inbound import Inbound

@@ -12,8 +12,8 @@ from openresponses_bridge.dialects.copilot.outbound import Outbound
 from openresponses_bridge.dialects.copilot.types import CallbackChunk, Chunk, encode_chunk
 from openresponses_bridge.protocol.events import Event
 
-# Several choices of one answer, as Copilot's callback gets them: in any mixture, each under its own index,
-# with its own text so far, its own calls and its own completion.
+# Several choices of one answer, as Copilot's callback gets them: in any mixture, each with its own index, its
+# own text so far, its own calls and its own completion.
 
 
 class OutboundOptions(TypedDict, total=False):
@@ -26,31 +26,31 @@ class OutboundOptions(TypedDict, total=False):
 
 
 class Choices:
-    """`feed(choice, event)` takes the events of each machine. Options are those of `Outbound`, but for
-    `index`. What one choice cost stands in its completion; a choice that failed says so in its own."""
+    """The choices of one answer. `feed(choice, event)` is called with the events of each machine. Options are
+    those of `Outbound`, except `index`. The usage and the failure of a choice are in its completion."""
 
     def __init__(self, n: int, **options: Unpack[OutboundOptions]) -> None:
         self._outbounds = [Outbound(index, **options) for index in range(n)]
 
     @property
     def diagnostics(self) -> Diagnostics:
-        """All that was lost, of every choice."""
+        """All losses, of every choice."""
         found = Diagnostics()
         for outbound in self._outbounds:
             found.extend(outbound.diagnostics)
         return found
 
     def feed(self, choice: int, event: Event) -> list[Chunk]:
-        """The chunks that one event of one choice gives."""
+        """Return the chunks of one event of one choice."""
         return self._outbounds[choice].feed(event)
 
     def close(self) -> list[Chunk]:
-        """Completions for choices that have none."""
+        """Return completions for choices that have none."""
         return [chunk for outbound in self._outbounds for chunk in outbound.close()]
 
 
 def encode_lines(chunks: Iterable[CallbackChunk]) -> bytes:
-    """Chunks → JSON lines, each with its line end."""
+    """Encode chunks as JSON lines, each with its line end."""
     return b"".join([encode_chunk(chunk) + b"\n" for chunk in chunks])
 
 
@@ -59,7 +59,7 @@ def _is_copilot(value: Mapping[str, Any]) -> bool:
 
 
 def _begins(value: Mapping[str, Any], _before: Mapping[str, Any] | None) -> bool:
-    """Return True if all text so far is the delta's own, of the choice that is read."""
+    """Return True if the whole text so far is that of this delta, in the choice that is read."""
     delta = value.get("delta")
     return isinstance(delta, dict) and value.get("text") == delta.get("text") and not value.get("index")
 

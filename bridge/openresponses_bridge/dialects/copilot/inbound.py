@@ -1,4 +1,4 @@
-"""Copilot's callback chunks, bare deltas and completions → machine calls.
+"""Converts Copilot's callback chunks, bare deltas and completions to calls of the machine.
 
 A frame is one JSON line: `{"text", "index", "delta"}`, an `IResponseDelta` by itself, or a completion
 (`{"reason", "solution", "usage", …}`).
@@ -45,7 +45,7 @@ _decode_plain = msgspec.json.Decoder(_PlainChunk).decode
 
 
 def plain_text(data: bytes, index: int) -> str | None:
-    """The text of the common chunk, which holds nothing else; None for any other."""
+    """Return the text of the common chunk, which has nothing else; None for any other."""
     try:
         chunk = _decode_plain(data)
     except (msgspec.MsgspecError, UnicodeDecodeError):
@@ -54,7 +54,7 @@ def plain_text(data: bytes, index: int) -> str | None:
 
 
 def text_of(value: Any) -> str:
-    """A string or a list of strings as one string; anything else is empty."""
+    """Return a string or a list of strings as one string; "" for anything else."""
     if isinstance(value, str):
         return value
     if isinstance(value, list):
@@ -63,12 +63,12 @@ def text_of(value: Any) -> str:
 
 
 def objects(value: Any) -> list[dict[str, Any]]:
-    """The objects of a list; anything else is left out."""
+    """Return the objects in a list; anything else is left out."""
     return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
 
 
 def logprobs_of(value: Any) -> list[dict[str, Any]]:
-    """`{content: [{token, logprob, bytes, top_logprobs}]}` with what may be missing filled in."""
+    """Return `{content: [{token, logprob, bytes, top_logprobs}]}` with missing fields filled in."""
     given = objects(value.get("content")) if isinstance(value, dict) else []
     return [{**_probability(each), "top_logprobs": _alternatives(each)} for each in given]
 
@@ -92,7 +92,7 @@ def _count(value: Mapping[str, Any], *names: str) -> int | None:
 
 
 def failure_of(value: Any) -> dict[str, Any]:
-    """One error of Copilot's (`{type, code, message, agent, identifier}`) or of the API's."""
+    """Return one error of Copilot (`{type, code, message, agent, identifier}`) or of the API."""
     given = value if isinstance(value, dict) else {"message": value}
     said = payload_of({"code": "server_error", **given, "type": None})
     return {
@@ -103,7 +103,7 @@ def failure_of(value: Any) -> dict[str, Any]:
 
 
 def url_citation_of(reference: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The citation in a reference that names a URL; None for references to anything else."""
+    """Return the citation in a reference with a URL; None for any other reference."""
     given = reference.get("data")
     data = given if isinstance(given, dict) else {}
     metadata = reference.get("metadata")
@@ -120,7 +120,7 @@ def url_citation_of(reference: Mapping[str, Any]) -> dict[str, Any] | None:
     }
 
 
-# Copilot's tool calls on their way into the machine: announced, repeated as they grow, then whole.
+# Copilot's tool calls for the machine: announced, repeated as they grow, then whole.
 
 
 class _Call:
@@ -135,7 +135,7 @@ class _Call:
 
 
 class IncomingCalls:
-    """Calls in order of first appearance, known by their call id, or by their name while they have
+    """Calls in order of first appearance, identified by their call id, or by their name while they have
     none."""
 
     __slots__ = ("_calls", "_diagnostics", "_machine")
@@ -156,7 +156,7 @@ class IncomingCalls:
         return self._machine.tool_call(call.index, call.call_id, call.name) if call.call_id else []
 
     def update(self, facts: dict[str, Any]) -> list[Event]:
-        """Accept all arguments received so far; what is new of them is sent."""
+        """Accept all arguments so far; the new part of them is sent."""
         call = self._find(facts)
         return [] if call.done else self._emit_rest(call, self._arguments(facts))
 
@@ -170,7 +170,7 @@ class IncomingCalls:
         return events + self._machine.tool_call_done(call.index, cut=not call.name)
 
     def end_nameless(self) -> list[Event]:
-        """End the calls that have got no name."""
+        """End the calls that never got a name."""
         nameless = [call.index for call in self._calls if not (call.name or call.done)]
         events = [event for index in nameless for event in self._machine.tool_call(index)]
         return events + [
@@ -189,7 +189,7 @@ class IncomingCalls:
         return call
 
     def _arguments(self, facts: dict[str, Any]) -> str:
-        """The arguments of a call, which may be parsed already."""
+        """Return the arguments of a call, which may be an object."""
         given = facts.get(name_of_arguments(facts, "arguments", self._diagnostics))
         return encode(given).decode() if isinstance(given, dict) else _text(given)
 
@@ -218,8 +218,8 @@ class Inbound(BaseInbound):
     """Feeds one choice to the machine. `index` is its number, where each choice has its own inbound and
     machine; without it the first choice is read and any other is a loss.
 
-    Deltas do not say whether they are complete. Without a completion, `close` takes calls that were handed
-    over, or `implied_end` (the producer returned normally), as the end, and fails otherwise (field case 26).
+    Deltas do not say whether they are complete. Without a completion, `close` treats whole calls, or
+    `implied_end` (the producer returned normally), as the end, and fails otherwise (field case 26).
     """
 
     def __init__(self, machine: ResponseStream, index: int | None = None, implied_end: bool = False) -> None:
@@ -233,7 +233,7 @@ class Inbound(BaseInbound):
         self._thinking_id: str | None = None
 
     def feed(self, data: bytes, event: str = "") -> list[Event]:
-        """One JSON line. One that can't be read ends the response as failed."""
+        """Read one JSON line. A line that can't be read ends the response as failed."""
         phase = self._machine.phase
         if phase is _IN_PROGRESS:
             text = plain_text(data, self._index) if self._has_text else None
@@ -244,7 +244,7 @@ class Inbound(BaseInbound):
         return []
 
     def close(self) -> list[Event]:
-        """The upstream has ended."""
+        """Handle the end of the upstream."""
         events = self._machine.start() if self._machine.phase is _IDLE else []
         if self._machine.phase is not _IN_PROGRESS:
             return events
@@ -286,7 +286,7 @@ class Inbound(BaseInbound):
 
     def _on_text(self, delta: dict[str, Any]) -> list[Event]:
         text = text_of(delta.get("text"))
-        # the blank before the first call is Copilot's own, for its renderer
+        # the blank before the first call is Copilot's own, for its view
         if not text or (text == " " and delta.get("beginToolCalls")):
             return []
         self._has_text = True

@@ -1,8 +1,8 @@
-"""OpenResponses events → Copilot's callback chunks and completions.
+"""Converts OpenResponses events to Copilot's callback chunks and completions.
 
-The order is that of Copilot's own reader of chat streams: the first tool call is announced, after a blank
-when there was text; its arguments are sent as they grow; all calls are sent whole in one chunk when the
-choice finishes.
+The order is that of Copilot's own reader of chat streams: the first tool call is announced, after a blank if
+there was text; its arguments are sent as they grow; all calls are sent whole in one chunk at the end of the
+choice.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ from openresponses_bridge.protocol.usage import Usage
 
 AGENT = "openai"
 
-# why a response is incomplete → Copilot's reason, else LENGTH with a loss: Copilot takes any other for an
-# error, and drops the text
+# why a response is incomplete → Copilot's reason, else LENGTH with a loss: Copilot treats any other as an
+# error and drops the text
 _INCOMPLETE = {
     "max_output_tokens": FinishedCompletionReason.LENGTH,
     "content_filter": FinishedCompletionReason.CONTENT_FILTER,
@@ -57,13 +57,13 @@ _INCOMPLETE = {
 
 
 def error_of(error: ErrorPayload | ResponseError) -> CopilotError:
-    """An error as Copilot shows it; one without a code is `unknown`."""
+    """Return an error in Copilot's form; one without a code is `unknown`."""
     param = error.param if isinstance(error, ErrorPayload) else None
     return CopilotError("error", error.code or "unknown", error.message, AGENT, param)
 
 
 def usage_of(usage: Usage | None) -> dict[str, Any] | None:
-    """APIUsage: the three totals, and the details that say something."""
+    """Return the usage as APIUsage: the three totals, and details that are not 0."""
     if usage is None:
         return None
     counts: dict[str, Any] = {
@@ -82,7 +82,7 @@ def usage_of(usage: Usage | None) -> dict[str, Any] | None:
 def reason_of(
     response: Response, called: FinishedCompletionReason | None, diagnostics: Diagnostics
 ) -> FinishedCompletionReason:
-    """`called` or stop for a completed response, else the reason it is not."""
+    """Return `called` or stop for a completed response, else the reason why it is incomplete."""
     if response.status == "completed":
         return called or FinishedCompletionReason.STOP
     if response.status == "cancelled":
@@ -104,8 +104,8 @@ def completion_of(
     legacy: bool,
     diagnostics: Diagnostics,
 ) -> FinishedCompletion:
-    """The completion of a response that ended, with its whole calls; with `legacy` the first one as
-    `function_call`."""
+    """Return the completion of a response that has ended, with its whole calls; with `legacy`, the first one
+    as `function_call`."""
     error = response.error
     given = calls if response.status == "completed" else []
     function = FunctionCall(given[0].name, given[0].arguments) if given and legacy else None
@@ -123,13 +123,13 @@ def completion_of(
 
 
 def interrupted(pieces: list[str], response: Response | None, index: int) -> FinishedCompletion:
-    """The completion of a stream that was cut."""
+    """Return the completion of a stream that was cut off."""
     origin = RequestId("", 0) if response is None else RequestId(response.id, response.created_at)
     reason = FinishedCompletionReason.CLIENT_ITERATION_DONE
     return FinishedCompletion(Solution(list(pieces), []), reason, origin, index)
 
 
-# The tool calls of one choice on their way to Copilot, which gets them whole and all at once.
+# The tool calls of one choice for Copilot, which gets them whole and all at once.
 
 AnyCall = FunctionCallItem | CustomToolCall
 _BEGIN_INPUT = f'{{"{INPUT_KEY}":"'
@@ -137,7 +137,7 @@ _END_INPUT = '"}'
 
 
 def arguments_of(item: AnyCall) -> str:
-    """The JSON text of a call's arguments; free text goes under `input`."""
+    """Return the JSON text of a call's arguments; free text is under `input`."""
     if isinstance(item, CustomToolCall):
         return wrap_input(item.input)
     return item.arguments
@@ -165,7 +165,7 @@ class OutgoingCalls:
         return BeginToolCall(item.name, item.call_id) if first else None
 
     def append(self, output_index: int, delta: str) -> ToolCallUpdate | None:
-        """The arguments so far; None for a call nobody announced."""
+        """Return the arguments so far; None for a call that was not announced."""
         item = self._open.get(output_index)
         if item is None:
             return None
@@ -175,22 +175,22 @@ class OutgoingCalls:
         return ToolCallUpdate(item.name, text.add(delta), item.call_id)
 
     def json_delta(self, output_index: int, delta: str) -> str:
-        """The next piece of a custom tool's input, as part of the JSON that carries it."""
+        """Return the next piece of a custom tool's input, as part of the JSON that has it."""
         begun = output_index in self._growing
         return ("" if begun else _BEGIN_INPUT) + json.dumps(delta, ensure_ascii=False)[1:-1]
 
     def json_end(self, output_index: int) -> str:
-        """The end of that JSON; empty when none of it was sent."""
+        """Return the end of that JSON; empty if none of it was sent."""
         return _END_INPUT if output_index in self._growing else ""
 
     def end(self, output_index: int, item: AnyCall) -> None:
-        """A call's item is done."""
-        self._growing.pop(output_index, None)  # frees the text, which the whole call holds again
+        """Handle the end of a call's item."""
+        self._growing.pop(output_index, None)  # frees the text, which the whole call has too
         self.finish(item)
 
     def finish(self, item: AnyCall) -> None:
-        """Add a whole call, once, whichever event brought it. Another call with a call id in use gets its own
-        id."""
+        """Add a whole call, once, whichever event had it. Another call with a call id in use gets an id of
+        its own."""
         facts = item.name, arguments_of(item), item.call_id
         if item.status != "incomplete" and facts not in self._seen:
             self._seen.add(facts)
@@ -198,7 +198,7 @@ class OutgoingCalls:
             self._whole[call_id] = ToolCall(item.name, facts[1], call_id)
 
     def all(self) -> list[ToolCall]:
-        """The whole calls, in order."""
+        """Return the whole calls, in order."""
         return list(self._whole.values())
 
 
@@ -237,15 +237,15 @@ class Outbound:
         self._sent_error: CopilotError | None = None
         self._ended = False
         self._spoken: tuple[int, int] | None = None
-        self._thought: dict[str, tuple[str, int]] = {}  # item id → the part that its text was in last
+        self._thought: dict[str, tuple[str, int]] = {}  # item id → the part with its last text
 
     def feed(self, event: Event) -> list[Chunk]:
-        """The chunks one event gives; none for those Copilot has no field for."""
+        """Return the chunks of one event; none for events that Copilot has no field for."""
         handler = _HANDLERS.get(type(event))
         return [] if handler is None else handler(self, event)
 
     def close(self) -> list[Chunk]:
-        """A stream without a terminal event ends as Copilot's reader ends it, `Iteration Done`."""
+        """End the stream; without a terminal event it ends as for Copilot's reader, with `Iteration Done`."""
         if self._ended:
             return []
         self._ended = True
@@ -276,7 +276,7 @@ class Outbound:
         return self._chunk(self._separator) if apart else []
 
     def _on_text_done(self, event: ev.OutputTextDone) -> list[Chunk]:
-        # servers that skip the deltas say it here
+        # servers that send no deltas have it here
         if self._spoken == (event.output_index, event.content_index) or not event.text:
             return []
         return self._begin_text(event.output_index, event.content_index) + self._chunk(event.text)
@@ -317,7 +317,7 @@ class Outbound:
         begun = self._calls.begin(event.output_index, item)
         if begun is None or self._legacy:
             return []
-        # the blank makes Copilot's renderer let go of the text it holds back
+        # after the blank, Copilot's view shows the text that it holds back
         return self._chunk(" " if self._text.pieces else "", begin_tool_calls=[begun])
 
     def _on_arguments(self, event: ev.FunctionCallArgumentsDelta) -> list[Chunk]:

@@ -1,4 +1,4 @@
-"""What Copilot Chat hands from its stream readers to its agent loop, under its own names.
+"""What Copilot Chat passes from its stream readers to its agent loop, under its own names.
 
 A reader calls `finishedCallback(text, index, delta)` for each piece (`CallbackChunk`) and yields a
 completion for each choice that ended (`FinishedCompletion`). On the wire each is one JSON line.
@@ -16,8 +16,8 @@ from msgspec.structs import replace
 from openresponses_bridge.protocol import codec
 
 # Copilot's callback gets the whole text so far, and the whole arguments so far, with every delta. Building
-# them for each delta takes time quadratic in the length, so a chunk holds a view, and only an encoder of
-# chunks pays for it (law E12).
+# them for each delta takes time quadratic in the length, so a chunk has a view, and only an encoder of chunks
+# builds the text (law E12).
 
 
 class TextAccumulator:
@@ -59,7 +59,7 @@ class TextPrefix:
 
 
 class BeginToolCall(Struct, frozen=True):
-    """The model starts to call a tool; `id` is the call id."""
+    """The announcement of a tool call; `id` is the call id."""
 
     name: str
     id: str
@@ -74,7 +74,7 @@ class ToolCall(Struct, frozen=True):
 
 
 class ToolCallUpdate(Struct, frozen=True):
-    """A call as far as it came: `arguments` is all of them so far."""
+    """A call so far; `arguments` is all of its arguments until now."""
 
     name: str
     arguments: TextPrefix
@@ -82,7 +82,7 @@ class ToolCallUpdate(Struct, frozen=True):
 
 
 class CopilotError(Struct, frozen=True, omit_defaults=True):
-    """One error; `identifier` names the request's field at fault."""
+    """One error; `identifier` is the name of the wrong field of the request."""
 
     type: str
     code: str
@@ -101,7 +101,7 @@ class Thinking(Struct, frozen=True, omit_defaults=True):
 
 
 class ResponseDelta(Struct, frozen=True, omit_defaults=True, rename="camel"):
-    """`IResponseDelta`. Fields it has no use for are left out; `text` is always there."""
+    """`IResponseDelta`. Empty fields are left out, except `text`."""
 
     text: str
     logprobs: dict[str, Any] | None = None
@@ -132,7 +132,7 @@ class CallbackChunk(Struct, frozen=True):
 
 
 class Solution(Struct, frozen=True, rename="camel"):
-    """The pieces of a choice's text, and those of them not yet handed out."""
+    """The pieces of a choice's text, and those that were not passed on yet."""
 
     text: list[str]
     new_text: list[str]
@@ -150,8 +150,8 @@ class RequestId(Struct, frozen=True, rename="camel"):
 
 
 class FinishedCompletionReason(StrEnum):
-    """Why a choice ended. The last three are Copilot's own: its reader stopped reading, its stream ended
-    without a reason, or all that it waited for had come."""
+    """Why a choice ended. The last three are Copilot's own: its reader stopped reading; its stream ended
+    without a reason; everything that it waited for had come."""
 
     STOP = "stop"
     LENGTH = "length"
@@ -172,9 +172,9 @@ class FunctionCall(Struct, frozen=True):
 
 
 class FinishedCompletion(Struct, frozen=True, omit_defaults=True, rename="camel"):
-    """The end of a choice. `tool_calls` are its whole calls, or `function_call` the first one in the older
-    form, as `reason` says; in JSON they are left out, since the last delta hands them over. `usage` is
-    Copilot's APIUsage."""
+    """The end of a choice. `tool_calls` are its whole calls, or `function_call` is the first one in the older
+    form, as `reason` says; JSON leaves them out, since the last delta has them. `usage` is Copilot's
+    APIUsage."""
 
     solution: Solution
     reason: FinishedCompletionReason
@@ -197,8 +197,8 @@ _encode = msgspec.json.Encoder(enc_hook=_hook).encode
 
 
 def encode_chunk(chunk: Chunk) -> bytes:
-    """A chunk → one line of JSON, without the line end. Half a surrogate pair goes out as an escape, as it
-    came."""
+    """Encode a chunk as one line of JSON, without the line end. Half a surrogate pair is sent as an escape,
+    as it was received."""
     try:
         return _encode(chunk if type(chunk) is CallbackChunk else _on_the_wire(chunk))
     except UnicodeEncodeError:
@@ -206,7 +206,7 @@ def encode_chunk(chunk: Chunk) -> bytes:
 
 
 def as_dict(chunk: Chunk) -> dict[str, Any]:
-    """A chunk as the plain values of its JSON."""
+    """Return a chunk as the plain values of its JSON."""
     plain: dict[str, Any] = msgspec.to_builtins(_on_the_wire(chunk), enc_hook=_hook)
     return plain
 
@@ -217,7 +217,7 @@ def _on_the_wire(chunk: Chunk) -> Chunk:
     return chunk
 
 
-# fields of a delta that no event has a place for, and the extension events that carry them whole
+# fields of a delta that no event has, and the extension events that have them whole
 _FIELDS = {
     # on the wire → (in ResponseDelta, event)
     "ipCitations": ("ip_citations", "copilot:ip_citations"),

@@ -11,14 +11,14 @@ from openresponses_bridge.dialects.interactions.types import Json
 from openresponses_bridge.protocol.content import UrlCitation
 
 MOST: Final = 1_000
-"""Citations of one text; more are a loss."""
+"""The most citations of one text; more are a loss."""
 _URL: Final = "url_citation"
-_FURTHER: Final = bytes(range(0x80, 0xC0))  # those of a character but its first (RFC 3629, section 3)
+_FURTHER: Final = bytes(range(0x80, 0xC0))  # bytes of a character after its first (RFC 3629, section 3)
 
 
 def annotation_of(citation: Any, at: Mapping[int, int], diagnostics: Diagnostics) -> Json | None:
-    """The annotation for a citation; `at` has the byte of each place. None, with a loss, for one that this
-    API does not have."""
+    """Return the annotation for a citation; `at` returns the byte of each place. None, with a loss, for one
+    that this API does not have."""
     if isinstance(citation, UrlCitation):
         place = {"start_index": at[citation.start_index], "end_index": at[citation.end_index]}
         return {"type": _URL, "url": citation.url, "title": citation.title, **place}
@@ -29,8 +29,8 @@ def annotation_of(citation: Any, at: Mapping[int, int], diagnostics: Diagnostics
 def citations_of(
     annotations: list[Any], text: str, diagnostics: Diagnostics
 ) -> tuple[list[UrlCitation], list[Json]]:
-    """Return (the web pages that a text cites, in order, the other annotations, which are for clients of this
-    API alone)."""
+    """Return (the web pages that a text cites, in order; the other annotations, which are only for clients of
+    this API)."""
     given = [each for each in annotations if isinstance(each, dict)]
     if len(given) > MOST:
         diagnostics.loss("annotations", f"more than {MOST}, the first are kept")
@@ -55,7 +55,8 @@ def _is_page(annotation: Json, size: int) -> bool:
 
 
 def bytes_before(text: str, places: Collection[int]) -> dict[int, int]:
-    """Numbers of characters → of the bytes before them; those outside the text become its ends."""
+    """Return the number of bytes before each of these numbers of characters; places outside the text become
+    its ends."""
     found: dict[int, int] = {}
     counted = size = 0
     for place in sorted(places):
@@ -66,7 +67,7 @@ def bytes_before(text: str, places: Collection[int]) -> dict[int, int]:
 
 
 def _characters(data: bytes, offsets: Collection[int]) -> dict[int, int]:
-    """Byte offsets → numbers of characters before them. One within a character counts it."""
+    """Return the number of characters before each byte offset. An offset within a character counts it."""
     found: dict[int, int] = {}
     before = count = 0
     for offset in sorted(offsets):

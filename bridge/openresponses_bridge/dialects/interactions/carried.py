@@ -17,7 +17,7 @@ class CarriedFields(BaseCarried):
     dialect: ClassVar[str] = DIALECT
 
     body: dict[str, Any] = field(default_factory=dict)
-    """Fields of the body, as `safety_settings` and `environment`."""
+    """Fields of the body, such as `safety_settings` and `environment`."""
     generation: dict[str, Any] = field(default_factory=dict)
     """Fields of `generation_config` that were not read."""
     choice: Any = None
@@ -43,5 +43,5 @@ NOTHING: Final = CarriedFields()
 
 
 def carried_by(request: CreateResponse) -> CarriedFields:
-    """The fields that a request carries for this API."""
+    """Return the fields for this API that a request carries."""
     return carried_in(request, NOTHING)

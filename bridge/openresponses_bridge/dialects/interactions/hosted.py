@@ -1,8 +1,8 @@
 """The steps of tools that Google runs ↔ items.
 
-A call and its result are two steps and one item: a search, code that was run, a call of an MCP server's tool.
-Any other step is an item of its own. An item has the steps that it was made of, so that they go back as they
-came.
+A call and its result are two steps but one item: a search, code that was run, a call of an MCP server's tool.
+Any other step is an item of its own. An item has the steps that it was made of, so that they are sent back
+unchanged.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _MCP_CALL: Final = "mcp_call"
 
 
 class HostedSteps:
-    """Takes the steps of one list in order and joins a result to the call right before it."""
+    """Reads the steps of a list in order, and joins a result to the call directly before it."""
 
     __slots__ = ("_call",)
 
@@ -39,7 +39,7 @@ class HostedSteps:
         self._call: Json | None = None
 
     def step(self, step: Json) -> list[UnknownItem]:
-        """The items that are whole with the next such step."""
+        """Read the next step. Returns the items that it completes."""
         call, self._call = self._call, None
         kind = step.get("type")
         if call is not None and _answers(step, call):
@@ -51,7 +51,7 @@ class HostedSteps:
         return [*before, _item(step)]
 
     def end(self) -> list[UnknownItem]:
-        """The item of a call whose result does not follow."""
+        """Return the item of a call without a result after it."""
         call, self._call = self._call, None
         return [] if call is None else [_item(call)]
 
@@ -93,8 +93,8 @@ def _item(*steps: Json) -> UnknownItem:
 
 
 def steps_of(item: Any) -> list[Json] | None:
-    """The steps of an item: those that it was made of, or those that say the same. None for an item that this
-    API has no steps for."""
+    """Return the steps of an item: those that it was made of, or others that mean the same. None if this API
+    has no steps for the item."""
     if not isinstance(item, UnknownItem):
         return None
     kept = item.raw.get(STEPS)

@@ -1,5 +1,5 @@
-"""Signatures on their way through a client of another API: sealed in `encrypted_content`. That of a thought
-is in its own item, that of a call in an item of reasoning before it."""
+"""Signatures on the way through a client of another API: sealed in `encrypted_content`. The signature of a
+thought is in the thought's item; that of a call is in an item of reasoning before the call."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ CALL: Final = "interactions-call-signature"
 
 
 def seal_signature(sealer: Sealer, signature: str, kind: str = THOUGHT) -> str:
-    """A signature as `encrypted_content`; an empty one says that the thought is Google's."""
+    """Seal a signature as `encrypted_content`; an empty one marks the thought as Google's."""
     return sealer.seal(with_whole_characters(signature).encode(), kind)
 
 
 def open_signature(sealer: Sealer, encrypted: object, kind: str = THOUGHT) -> str | None:
-    """Return what was sealed; None for any other text, and for what can't be opened here."""
+    """Return what was sealed; None for any other text, and for one that can't be opened here."""
     if not isinstance(encrypted, str) or encrypted.split(".", 3)[2:3] != [kind]:
         return None
     try:

@@ -15,15 +15,16 @@ from openresponses_bridge.sse import DONE
 Json = dict[str, Any]
 DIALECT: Final = "interactions"
 SLUG: Final = "interactions:"
-"""With the type of a step or an annotation: the type of the item or annotation that holds it."""
+"""With the type of a step or an annotation, the type of the item or annotation that has it."""
 STEPS: Final = "interactions:steps"
 """The field of an item with the steps that it was made of."""
 STEP: Final = "interactions:step"
-"""The event with deltas that the protocol does not have, before the end of their items."""
+"""The type of the event with deltas that the protocol can't express, before the end of their items."""
 DELTAS: Final = "deltas"
-"""Its field, and where `Response.native` has the same: the index of an item → the deltas of its step."""
+"""The field of that event, and of `Response.native`, with those deltas: the index of an item → the deltas of
+its step."""
 ANSWER: Final = "answer"
-"""Where `Response.native` has the fields of the interaction."""
+"""The field of `Response.native` with those of the interaction."""
 
 USER: Final = "user_input"
 MODEL: Final = "model_output"
@@ -67,7 +68,7 @@ ENDED: Final = {
 """The statuses with which an answer ends → the reason in the machine's words."""
 
 TIERS: Final = {"default": "standard", "flex": "flex", "priority": "priority"}
-"""Service tiers in the protocol's names → in Google's."""
+"""Service tiers: the protocol's names → Google's."""
 TIERS_OF_GOOGLE: Final = {theirs: ours for ours, theirs in TIERS.items()}
 COUNTS: Final = (
     "total_input_tokens",
@@ -81,11 +82,11 @@ COUNTS: Final = (
 
 
 def encode_sse(events: Iterable[Mapping[str, Any]]) -> bytes:
-    """Encode events as server-sent ones, each under the name that its `event_type` is."""
+    """Encode events as server-sent events, each with its `event_type` as the name."""
     frames = ((each["event_type"].encode(), encode(each)) for each in events)
     return b"".join([b"event: %b\ndata: %b\n\n" % frame for frame in frames])
 
 
 def sse_end() -> bytes:
-    """Return the frame behind the last event."""
+    """Return the frame after the last event."""
     return b"event: done\n" + DONE

@@ -1,7 +1,7 @@
-"""Items of agents that a server runs side by side (`multi_agent` of a request), one agent after the other.
+"""Items of agents that a server runs side by side (`multi_agent` of a request), put in order.
 
-Their texts come in turns, delta by delta, and a response has one text open (law E5): what another agent says
-waits until the items that are open have ended.
+The agents' texts arrive in turns, delta by delta, but a response has one text open at a time (law E5). So
+what another agent says waits until the open items have ended.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ _MOST_BYTES: Final = 4 * 1024 * 1024
 
 
 class AgentTurns:
-    """`waiting` has the events of each item that waits, by its output index, in the order in which these
-    began."""
+    """Items that wait for their turn. `waiting` has the events of each, by its output index, in the order in
+    which they began."""
 
     __slots__ = ("_agent", "_bytes", "_open", "waiting")
 
@@ -29,10 +29,10 @@ class AgentTurns:
         self.waiting: dict[int, list[Event]] = {}
         self._open: set[int] = set()
         self._agent: Any = None
-        self._bytes = 0  # of all that waits
+        self._bytes = 0  # of all waiting events
 
     def waits(self, event: Event, index: int, item: it.Item) -> bool:
-        """Return True if the item that begins with this event has to wait: then the event is kept."""
+        """Return True if the item that begins with this event must wait; the event is then buffered."""
         agent = _agent_of(item)
         if agent is None:
             return False
@@ -44,22 +44,23 @@ class AgentTurns:
         return False
 
     def keep(self, event: Event, index: int, size: int) -> None:
-        """Keep an event of an item that waits. Beyond a limit the first one does not wait any more."""
+        """Buffer an event of an item that waits. If that exceeds a limit, the first item need not wait any
+        more."""
         self.waiting[index].append(event)
         self._bytes += size
         if self._bytes > _MOST_BYTES:
             self.end_all()
 
     def end(self, index: int) -> None:
-        """The item at this index has ended."""
+        """Handle the end of the item at this index."""
         self._open.discard(index)
 
     def end_all(self) -> None:
-        """The items that are open do not end before those that wait."""
+        """Let the waiting items follow, since the open ones do not end before them."""
         self._open.clear()
 
     def next(self) -> list[Event]:
-        """Return the events of the next item; none while one is open."""
+        """Return the events of the next waiting item; none while an item is open."""
         if self._open or not self.waiting:
             return []
         events = self.waiting.pop(next(iter(self.waiting)))

@@ -105,4 +105,4 @@ DIALECT: Final = Dialect(
         begins=_begins,
     ),
 )
-"""Without a client's side: its clients read the protocol itself, in one of its two spellings."""
+"""The entry has no client's side: its clients read the protocol itself, in one of its two spellings."""

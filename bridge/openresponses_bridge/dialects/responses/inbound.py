@@ -1,8 +1,8 @@
-"""Another server's Responses stream → the machine, so that what is sent on is valid, numbered and whole.
+"""Feeds another server's Responses stream to the machine, so that what is sent is valid, numbered and whole.
 
-Servers spell the reasoning events in three ways, leave out events or fields, rotate ids, count sequence
-numbers down, send errors in either shape, or end without a terminal event. Each repair is reported; what was
-right keeps its ids and texts.
+Servers spell the reasoning events in three ways, leave out events or fields, change ids, count sequence
+numbers down, send errors in two forms, or end without a terminal event. Each repair is reported; correct ids
+and texts are kept.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ from openresponses_bridge.protocol.response import PROTOCOL, ErrorPayload, Respo
 from openresponses_bridge.protocol.unknown import UnknownEvent
 from openresponses_bridge.state import TERMINAL_PHASES, ResponseStreamPhase
 
-# A whole response where a stream was asked for: the terminal event that would have held it.
+# A whole response where a stream was asked for: the terminal event of that stream.
 
-# status → the terminal event; a response that still runs is not an answer
+# status → the terminal event; a response that is still in progress is not an answer
 _EVENTS = {
     "completed": "response.completed",
     "incomplete": "response.incomplete",
@@ -58,7 +58,8 @@ _EVENTS = {
 
 
 def whole_answer(value: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The terminal event for a response that came as JSON; None for JSON that is not a finished response."""
+    """Return the terminal event for a response that was received as JSON; None for JSON that is not a
+    finished response."""
     if value.get("object") != "response" or "type" in value or not isinstance(value.get("output"), list):
         return None
     status = value.get("status", "completed")
@@ -71,9 +72,9 @@ _FAILED = ErrorPayload("server_error", None, "the upstream failed", None)
 _IN_PROGRESS = ResponseStreamPhase.IN_PROGRESS
 _INDEX: Final = "output_index"
 _BEGINNINGS = frozenset({ev.ResponseCreated, ev.ResponseQueued, ev.ResponseInProgress})
-# what may come before a response begins, and begins none
+# what may come before a response without beginning it
 _PATIENT = frozenset({ev.ErrorEvent, UnknownEvent})
-# terminal event → the status that it stands for; where the response says worse, that counts
+# terminal event → its status; a worse status of the response itself counts
 _STATUSES: dict[type[Any], str] = {
     ev.ResponseCompleted: "completed",
     ev.ResponseIncomplete: "incomplete",
@@ -82,15 +83,14 @@ _STATUSES: dict[type[Any], str] = {
 _BADNESS = {"completed": 0, "incomplete": 1, "cancelled": 2, "canceled": 2, "failed": 3}
 _CANCELLED = frozenset({"cancelled", "canceled"})
 _CANCELLED_EVENTS = frozenset({"response.cancelled", "response.canceled"})
-# how many of the last frames are known again: as many as a reader that resumes too early may get twice
+# the last frames that are recognised again: as many as a reader that resumes too early may get twice
 _KNOWN_AGAIN: Final = 32
 
 
 class Inbound(BaseInbound):
-    """Feeds one response. `adopt` takes over the upstream's response id, model, times and echoed
-    fields; without it the machine keeps its own.
-    `reports_cuts`: as in `ResponsesOptions`. `kept_id` is known once the upstream has said that the response
-    is complete.
+    """Feeds one response. `adopt` takes over the upstream's response id, model, times and echoed fields;
+    without it the machine keeps its own. `reports_cuts` is that of `ResponsesOptions`. `kept_id` is set once
+    the upstream has reported that the response is complete.
 
     A stream that can't be read any further ends as a failure, never as completed.
     """
@@ -106,12 +106,12 @@ class Inbound(BaseInbound):
         self._error: ErrorPayload | None = None
         self._frames = 0
         self._repairs: list[Repair] = []
-        self._data: bytes | None = None  # of an event that lacks the unknown fields of its objects
-        self._untold: set[str] = set()  # fields that the upstream's response lacks and that were filled
+        self._data: bytes | None = None  # of an event whose objects do not have their unknown fields
+        self._untold: set[str] = set()  # fields that the upstream left out and that were filled in
 
     def feed(self, data: bytes, event: str = "") -> list[Event]:
-        """One frame's payload; `[DONE]`, empty frames and frames after the end give nothing.
-        `event` is the SSE event's name, for servers that leave `type` out of the data."""
+        """Read one frame's payload. `[DONE]`, empty frames and frames after the end have no events. `event`
+        is the SSE event's name, for servers that leave `type` out of the data."""
         self._frames += 1
         self._data = data
         out: list[Event] = []
@@ -136,7 +136,7 @@ class Inbound(BaseInbound):
             try:
                 if agents.waiting and self._waits(decoded, len(data)):
                     pass
-                elif (feed_item := _WITHOUT_OBJECTS.get(type(decoded))) is not None:  # the common one first
+                elif (feed_item := _WITHOUT_OBJECTS.get(type(decoded))) is not None:  # the most common first
                     feed_item(self._items, decoded, out)
                 else:
                     self._handle(decoded, out)
@@ -147,7 +147,7 @@ class Inbound(BaseInbound):
         return out
 
     def close(self) -> list[Event]:
-        """Upstream has ended. Without its terminal event the response has failed."""
+        """Handle the end of the upstream. Without a terminal event the response has failed."""
         out: list[Event] = []
         if self.machine.phase not in TERMINAL_PHASES and self._ensure_open(None, out):
             try:
@@ -158,7 +158,7 @@ class Inbound(BaseInbound):
         return out
 
     def _waits(self, event: Event, size: int) -> bool:
-        """Return True if the event is of an item that waits, with whose events it is kept."""
+        """Buffer the event and return True if its item waits."""
         known = event.raw.get(_INDEX) if isinstance(event, UnknownEvent) else getattr(event, _INDEX, None)
         agents = self._items.agents
         if not isinstance(known, int) or known not in agents.waiting:
@@ -174,7 +174,7 @@ class Inbound(BaseInbound):
                 self._handle(event, out)
 
     def _end_waiting(self, out: list[Event]) -> None:
-        """Feed all that waits: the response ends."""
+        """Feed everything that waits, since the response ends."""
         agents = self._items.agents
         while agents.waiting:
             agents.end_all()
@@ -222,7 +222,7 @@ class Inbound(BaseInbound):
         return event
 
     def _read_error(self, event: ev.ErrorEvent | ev.ResponseFailed, data: bytes) -> None:
-        """The error of an event in which it has another form than the protocol's."""
+        """Handle the error of an event that has another form than the protocol's."""
         is_read = event.response.error if isinstance(event, ev.ResponseFailed) else event.payload.message
         frame = {} if is_read else decode_frame(data)
         said = error_in_frame(frame)
@@ -235,7 +235,7 @@ class Inbound(BaseInbound):
         _HANDLERS.get(type(event), Inbound._item_event)(self, event, out)
 
     def _item_event(self, event: Event, out: list[Event]) -> None:
-        """An event of an item: the objects in it are read with their unknown fields."""
+        """Handle an event of an item, and read the unknown fields of the objects in it."""
         HANDLERS[type(event)](self._items, self._with_unknown_fields(event), out)
 
     def _with_unknown_fields(self, event: Event) -> Event:
@@ -246,7 +246,7 @@ class Inbound(BaseInbound):
         return self._repaired(whole, b"", "") if self._repairs else whole
 
     def _report(self, response: Response) -> None:
-        """Pass on what the upstream's response says of itself."""
+        """Pass on the further fields of the upstream's response."""
         own = self.machine.snapshot
         if "service_tier" in self._untold:
             response = msgspec.structs.replace(response, service_tier=own.service_tier)
@@ -280,7 +280,7 @@ class Inbound(BaseInbound):
             self._expected = number + 1
 
     def _begins(self, event: Event, out: list[Event]) -> bool:
-        """Return True if an event that comes while no response is in progress is to be handled."""
+        """Return True if an event that comes while no response is in progress has to be handled."""
         return type(event) in _PATIENT or self._ensure_open(event, out)
 
     def _fail_invalid(self, what: str) -> list[Event]:
@@ -309,13 +309,13 @@ class Inbound(BaseInbound):
         return True
 
     def _keep_native(self, response: Response) -> None:
-        """Take over what an upstream of another API said besides, which a stream of our own has."""
+        """Keep the fields of an upstream of another API, which a stream of our own has."""
         for dialect, fields in (response.native or {}).items():
             if isinstance(fields, dict):
                 self.machine.native(dialect, fields)
 
     def _identified(self, response: Response) -> Response:
-        """The response with our id, model and time where the upstream gives none."""
+        """Return the response with our id, model and time if the upstream gives none."""
         own = self.machine.snapshot
         return msgspec.structs.replace(
             response,
@@ -365,7 +365,7 @@ class Inbound(BaseInbound):
             out += self.machine.finish("completed")
 
     def _is_at_limit(self, response: Response) -> bool:
-        """Return True if a text has as many tokens as were asked for."""
+        """Return True if a text has as many tokens as the limit in the request."""
         limit, output = self.machine.snapshot.max_output_tokens, response.output
         if limit is None or response.usage is None or (output and isinstance(output[-1], CALLS)):
             return False
@@ -374,7 +374,7 @@ class Inbound(BaseInbound):
     def _fail(self, response: Response, out: list[Event]) -> None:
         self._items.finish(response.output, "failed", out)
         error = response.error
-        # the error event says more than the response it precedes: type and param
+        # the error event has more than the response after it: type and param
         reported = self._error
         if reported is None and error is not None:
             reported = ErrorPayload("server_error", error.code, error.message, None)
@@ -410,7 +410,7 @@ class Inbound(BaseInbound):
                 out += self.machine.extension_event(event.type, event.raw)
                 return
             except BridgeError:
-                pass  # a name that no extension can have
+                pass  # an extension can't have such a name
         says = event.type.startswith("response.") and event.raw.keys() - _PLACES
         self.diagnostics.record("loss" if says else "ignored", event.type or "event", "unknown event")
 
@@ -418,7 +418,7 @@ class Inbound(BaseInbound):
 _PLACES: Final = frozenset(
     {"type", "sequence_number", "event_id", "item_id", "output_index", "content_index", "obfuscation"}
 )
-"""The fields of an event that say where it belongs, and nothing of the answer."""
+"""The fields of an event that say where it belongs and nothing about the answer."""
 _WITHOUT_OBJECTS: Final = {kind: feed for kind, feed in HANDLERS.items() if kind not in OF_OBJECTS}
 _HANDLERS: Final[dict[type[Any], Callable[[Inbound, Any, list[Event]], None]]] = {
     **dict.fromkeys(_BEGINNINGS, lambda _inbound, _event, _out: None),
@@ -426,15 +426,16 @@ _HANDLERS: Final[dict[type[Any], Callable[[Inbound, Any, list[Event]], None]]] =
     ev.ErrorEvent: Inbound._error_event,
     UnknownEvent: Inbound._unknown,
 }
-"""Of the events that are not of an item."""
+"""The handlers of events that belong to no item."""
 
 
 def _event_of(frame: Any) -> ev.ErrorEvent:
-    """The event of a frame that is an error in another form, as llama.cpp's server and gateways send."""
+    """Return the event of a frame that is an error in another form, as llama.cpp's server and gateways
+    send."""
     return ev.ErrorEvent(-1, payload_of(frame))
 
 
 def _in_full(error: ErrorPayload) -> ErrorPayload:
-    """The error with the words and the code of what it passes on."""
+    """Return the error with the message and the code of the error within it."""
     said = {"type": error.type, "code": error.code, "message": error.message, "param": error.param}
     return msgspec.structs.replace(payload_of(said), headers=error.headers, native=error.native)

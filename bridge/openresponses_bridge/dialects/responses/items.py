@@ -1,7 +1,7 @@
-"""The items of another server's stream → machine calls, one track per item.
+"""Feeds the items of another server's stream to the machine, with one track per item.
 
-A done event with more than its deltas sends the missing rest, once (field case 7); one that contradicts its
-deltas is not used.
+If a done event has more than its deltas, the missing rest is sent, once (field case 7); one that contradicts
+its deltas is not used.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from openresponses_bridge.protocol.unknown import UnknownEvent, UnknownItem
 
 AnyCall = it.FunctionCall | it.CustomToolCall
 _NO_BEGINNING: Final = re.compile(r"\s*[\w\"',:}\]]")
-"""Of a text that no function's arguments begin with."""
+"""Matches a text with which no function's arguments begin."""
 
 
 class CallFeeder:
@@ -39,10 +39,10 @@ class CallFeeder:
         self._machine = machine
         self._diagnostics = machine.diagnostics
         self._texts = texts
-        self._headless: dict[int, tuple[Track, list[str]]] = {}  # deltas that wait, by slot
+        self._headless: dict[int, tuple[Track, list[str]]] = {}  # waiting deltas, by slot
 
     def open(self, track: Track, item: AnyCall, out: list[Event]) -> None:
-        """Open the call with the facts of its `added` event. A payload in it waits, since deltas may repeat
+        """Open the call as in its `added` event. A payload in that event waits, since deltas may repeat
         it."""
         track.pending = self._payload(item)
         self._identify(track, item, out)
@@ -83,8 +83,8 @@ class CallFeeder:
         out += self._machine.tool_call(track.slot, None, None, delta)
 
     def _waits(self, track: Track, delta: str) -> bool:
-        """Keep a delta that no arguments begin with, and those behind it: the whole arguments may have the
-        beginning."""
+        """Buffer a delta with which no arguments can begin, and those after it: the whole arguments may have
+        the beginning."""
         _, waiting = self._headless.get(track.slot, (track, []))
         if not waiting and not _NO_BEGINNING.match(delta):
             return False
@@ -93,7 +93,7 @@ class CallFeeder:
         return True
 
     def _let_go(self, track: Track, whole: str, out: list[Event]) -> None:
-        """Send the deltas that wait, unless they are the end of the whole arguments."""
+        """Send the waiting deltas, unless they are the end of the whole arguments."""
         _, waiting = self._headless.pop(track.slot, (track, []))
         text = "".join(waiting)
         if text and (text == whole or not (whole.endswith(text) and decodes(whole))):
@@ -101,7 +101,7 @@ class CallFeeder:
             self.feed(track, text, out)
 
     def let_all_go(self, out: list[Event]) -> None:
-        """Send what waits of calls that nothing has ended."""
+        """Send the waiting deltas of calls that did not end."""
         for track, _ in list(self._headless.values()):
             self._let_go(track, "", out)
 
@@ -125,7 +125,8 @@ class CallFeeder:
             out += self._machine.item_extra(item.extra, track.slot)
 
     def end(self, track: Track, cut: bool, out: list[Event]) -> None:
-        """End the call. `cut`: the response ended before it, whether or not its payload looks whole."""
+        """End the call. `cut` is True if the response ended before it, whether or not its payload looks
+        whole."""
         self._let_go(track, "", out)
         if not track.named:
             out += self._machine.tool_call(track.slot)
@@ -170,7 +171,7 @@ _EMPTY: Final[tuple[Any, ...]] = (None, UNSET, "", [], {})
 
 
 class ItemFeeder:
-    """Calls the machine for the events of items, and keeps their tracks. `agents` has those that wait."""
+    """Calls the machine for the events of items, and keeps their tracks. `agents` has waiting items."""
 
     def __init__(self, machine: ResponseStream) -> None:
         self._machine = machine
@@ -187,7 +188,7 @@ class ItemFeeder:
         return self._texts.cut
 
     def _skip(self, event: Event, out: list[Event]) -> None:
-        """An event that the machine emits by itself."""
+        """Ignore an event that the machine itself emits."""
 
     def _text(self, event: ev.OutputTextDelta, out: list[Event]) -> None:
         texts, delta = self._texts, event.delta
@@ -212,7 +213,7 @@ class ItemFeeder:
         self._texts.feed(self._open_track(kind, event), kind, _part_index(event), event.delta, out)
 
     def _open_track(self, kind: str, event: Any) -> Track:
-        """The item of a delta: what comes after an item's end begins another one."""
+        """Return the item of a delta; a delta after the end of an item begins another one."""
         track = self._track(kind, event)
         return self._tracks.implied(event.output_index, event.item_id) if track.closed else track
 
@@ -265,7 +266,7 @@ class ItemFeeder:
             return
         track = self._tracks.added(event.output_index, item)
         if track is None or isinstance(item, it.Message):
-            return  # a message opens with its text: servers announce some that get none
+            return  # a message is opened with its text, since servers announce some that get none
         if isinstance(item, it.ReasoningItem):
             if track.is_unsent:
                 self._texts.announce(track, item, out)
@@ -277,7 +278,7 @@ class ItemFeeder:
         self._announce(track, item, out)
 
     def _announce(self, track: Track, item: it.Item, out: list[Event]) -> None:
-        # servers leave ids out, give one twice, and change them on the way
+        # servers leave ids out, use one twice, and change them within a stream
         track.item_id = track.item_id or f"{prefix_of(item.type)}_{track.slot}"
         while track.item_id in self._announced:
             track.item_id += f"_{track.slot}"
@@ -296,14 +297,15 @@ class ItemFeeder:
             return
         track = self._tracks.done(event.output_index, item)
         if isinstance(item, CALLS) and item.status == "in_progress" and not track.closed:
-            # it contradicts itself: the end of the response shows which
+            # it contradicts itself; the end of the response will decide
             self._diagnostics.repair(event.type, "of a call in progress, which stays open")
             self._calls.reconcile(track, item, out)
         else:
             self._whole(track, item, out)
 
     def _replace_type(self, event: str, begun: Track, item: it.Item, out: list[Event]) -> None:
-        """An item ends as another type than it began with: what was sent is kept, and a call is not whole."""
+        """End an item with another type than it began with: what was sent is kept, and a call is not
+        whole."""
         self._diagnostics.loss(event, f"a {begun.kind} ends as another type, which is left out")
         begun.closed = True
         if isinstance(begun.item, CALLS):
@@ -342,7 +344,7 @@ class ItemFeeder:
                 self._calls.end(track, True, out)
 
     def _compare(self, track: Track, item: it.Item) -> None:
-        """Report where the terminal response differs from an item that has ended, which can't be changed any
+        """Report how the terminal response differs from an item that has ended, which can't be changed any
         more."""
         if isinstance(item, CALLS):
             differs = self._calls.differs(track, item)
@@ -355,7 +357,7 @@ class ItemFeeder:
             self._diagnostics.warning("response.output", what)
 
     def _is_valid(self, item: it.Item) -> bool:
-        """Return True if a response can hold such an item at all."""
+        """Return True if a response can have such an item."""
         if isinstance(item, it.Message) and item.role != "assistant":
             self._diagnostics.ignored("output_item", f"a message of the {item.role}'s")
             return False
@@ -364,7 +366,7 @@ class ItemFeeder:
         return bool(item.type)
 
     def _whole(self, track: Track, item: it.Item, out: list[Event]) -> None:
-        """The item as its done event or the terminal response has it. Sent once."""
+        """Feed the item in its done event or in the terminal response, once."""
         if track.closed:
             return
         track.closed = True
@@ -379,7 +381,7 @@ class ItemFeeder:
             track.item, track.announced = item, True
 
     def progress(self, event: UnknownEvent, out: list[Event]) -> bool:
-        """Progress of an announced item: whether the event is that."""
+        """Handle progress of an announced item. Returns whether the event is that."""
         raw = event.raw
         track = self._tracks.of_progress(raw.get("output_index"), raw.get("item_id"))
         if track is None:
@@ -411,12 +413,12 @@ HANDLERS: Final[dict[type[Any], Callable[[ItemFeeder, Any, list[Event]], None]]]
     ev.CustomToolCallInputDelta: ItemFeeder._call_delta,
     ev.CustomToolCallInputDone: ItemFeeder._input_done,
 }
-"""How each event of an item is fed. What the machine emits for it is appended to a list."""
+"""How each event of an item is fed. The resulting events are appended to a list."""
 
 
 def _differ(sent: it.Item, said: it.Item) -> bool:
-    """Return True if an item that a server fills has other fields than what was sent of it, its id aside. A
-    field that is left out or empty is not another: servers repeat large results in one place only."""
+    """Return True if an item that a server fills differs from what was sent of it, except for its id. A
+    missing or empty field is not a difference: servers repeat large results in one place only."""
     before, after = _fields(sent), _fields(said)
     return any(
         name != "id" and value not in _EMPTY and value != before.get(name) for name, value in after.items()

@@ -1,5 +1,5 @@
-"""Events in one wire's spelling → the other's (law E10). Items keep their types: those are chosen when
-they are emitted."""
+"""Converts events from one wire's spelling to the other's (law E10). Items keep their types, which are chosen
+when they are emitted."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from openresponses_bridge.state import WIRES, Wire
 
 
 class Outbound:
-    """`feed(event)` gives the event as `wire` spells it; most leave as they came."""
+    """Converts events with `feed(event)` to the spelling `wire`; most are unchanged."""
 
     def __init__(self, wire: str = "openresponses") -> None:
         self.diagnostics = Diagnostics()

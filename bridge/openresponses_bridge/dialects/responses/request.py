@@ -1,4 +1,4 @@
-"""A request of ours → a request of an upstream that itself speaks Responses."""
+"""Converts a request to one for an upstream that itself speaks Responses."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ _SEARCHES: Final[dict[str, SearchForm]] = {
     "openai": SearchForm(
         _openai_search, frozenset({"allowed_domains", "blocked_domains", "location", "context_size"})
     ),
-    # docs.x.ai, Web Search, which Chat Completions there no longer has
+    # docs.x.ai, Web Search, which its Chat Completions no longer has
     "xai": SearchForm(_xai_search, frozenset({"allowed_domains", "blocked_domains"}), either=True),
     # console.groq.com, Browser Search, which its gpt-oss models have
     "groq": SearchForm(lambda _search: {"type": "browser_search"}),
@@ -152,7 +152,7 @@ _SEARCHES: Final[dict[str, SearchForm]] = {
 
 _SLUG = "openai:"
 _MAX_USES: Final = "max_uses"
-# the items that every server knows, and their fields which every server knows
+# the items that every server knows, and those of their fields that every server knows
 PUBLISHED = frozenset(
     {"message", "function_call", "function_call_output", "reasoning", "compaction", "item_reference"}
 )
@@ -160,7 +160,7 @@ _NULLS = frozenset({"arguments", "output"})  # where null is a value
 
 
 def published(value: Any) -> Any:
-    """A protocol value as JSON has it, OpenAI's types under their own names."""
+    """Return a protocol value as JSON, with OpenAI's types under their own names."""
     found = plain(value)
     if isinstance(found, dict) and str(found.get("type")).startswith(_SLUG):
         return {**found, "type": found["type"].removeprefix(_SLUG)}
@@ -177,18 +177,18 @@ class InputItems:
         self._options = options
         self._diagnostics = diagnostics
         self.places: dict[str, _Plain] = {}
-        """The path of each item in the request → what was made of it."""
+        """The path of each item in the request → the item that is sent."""
 
     def build(self, entries: Sequence[Entry], joined: bool) -> list[_Plain]:
-        """Build the input. `joined`: the upstream holds the earlier turns, so outputs may answer calls that
-        are not here. Raises InvalidRequestError with the item's path."""
+        """Build the input. `joined` is True if the upstream has the earlier turns, so that outputs may answer
+        calls that are not here. Raises InvalidRequestError with the item's path."""
         views: list[Any] = views_of(entries, self._identities)
         cut = frozenset[int]()
         if not joined:
             answers = pair(views, lambda index: entries[index].param)
             cut = frozenset(index for index, answer in answers.items() if answer is None)
             for call, answer in answers.items():
-                if answer is not None:  # it may have named the call by its item
+                if answer is not None:  # it may have named the call by the call's item
                     views[answer] = views[answer]._replace(call_id=views[call].call_id)
         found: list[tuple[_Plain, str]] = []
         for index, entry in enumerate(entries):
@@ -202,8 +202,8 @@ class InputItems:
         return [made for made, _ in found]
 
     def _followed(self, found: list[tuple[_Plain, str]]) -> list[tuple[_Plain, str]]:
-        """Return the items without reasoning that led to nothing: the upstream refuses it unless an item of
-        the model's follows."""
+        """Return the items without reasoning that nothing followed: the upstream refuses reasoning unless an
+        item of the model follows it."""
         kept: list[tuple[_Plain, str]] = []
         following = False
         for made, where in reversed(found):
@@ -226,7 +226,7 @@ class InputItems:
         if not self._options.supersets:
             item = without_extra(item, [])  # they were reported with the request's other fields
             if item.type == "additional_tools":
-                return None  # they stand with the request's tools
+                return None  # they are among the request's tools
             if view is not None:
                 return self._function(item, view, where)
             found = searched(item)
@@ -245,7 +245,7 @@ class InputItems:
         return self._finished(made, where)
 
     def _function(self, item: Any, view: CallView | OutputView, where: str) -> _Plain | None:
-        """A call or an answer of any kind as a function's."""
+        """Convert a call, or an answer, of any kind to a function's."""
         made: _Plain = {"call_id": view.call_id}
         if isinstance(view, CallView):
             made = {"type": "function_call", **made, "name": view.name, "arguments": view.arguments}
@@ -264,7 +264,7 @@ class InputItems:
             content = item.get("content")
             if isinstance(content, list):
                 for part in content:
-                    part.pop("logprobs", None)  # nothing that a request can say
+                    part.pop("logprobs", None)  # a request can't have them
                     for cited in part.get("annotations") or ():
                         self._unseal(cited, where)
             elif isinstance(content, str) and self._options.content_parts:
@@ -275,7 +275,7 @@ class InputItems:
         return {name: value for name, value in item.items() if value is not None or name in _NULLS}
 
     def _search(self, item: _Plain, where: str) -> None:
-        """Leave out what the bridge has put into a search."""
+        """Remove the fields that the bridge has added to a search."""
         self._unseal(item, where)
         action = item.get("action")
         sources = action.get("sources") if isinstance(action, dict) else None
@@ -289,18 +289,18 @@ class InputItems:
             item["action"] = {**action, "sources": bare}
 
     def _unseal(self, found: Any, where: str) -> None:
-        """Leave out what was sealed for another kind of upstream."""
+        """Remove what was sealed for another kind of upstream."""
         sealed = found.get("encrypted_content") if isinstance(found, dict) else None
         if isinstance(sealed, str) and is_envelope(sealed):
             del found["encrypted_content"]
             self._diagnostics.loss(where, "results that are encrypted for another upstream")
 
     def _identify(self, item: _Plain, where: str) -> None:
-        """Give the item the ids that the upstream accepts."""
+        """Set the ids of the item to ones that the upstream accepts."""
         if isinstance(call_id := item.get("call_id"), str):
             item["call_id"] = sent_call_id(call_id, None, self._diagnostics, where)
         if item["type"] == "item_reference" or item.get("encrypted_content"):
-            return  # the upstream knows it by this id
+            return  # the upstream knows the item by this id
         if not self._options.item_ids:
             item.pop("id", None)
         elif self._options.supersets:
@@ -311,11 +311,11 @@ class InputItems:
                     self._diagnostics.repair(f"{where}.{field}", f"not an id of {kind}, replaced")
 
     def _reasoning(self, item: _Plain, where: str) -> bool:
-        """Keep what the upstream accepts of it; False when nothing is left."""
+        """Keep the parts of reasoning that the upstream accepts. Returns False if nothing is left."""
         if not self._options.reasoning_content and item.pop("content", None):
             self._diagnostics.loss(where, "raw reasoning of earlier turns")
         if is_envelope(item.get("encrypted_content") or ""):
-            # sealed here for another kind of upstream, unreadable to this one
+            # sealed here for another kind of upstream, so this one can't read it
             del item["encrypted_content"]
             self._diagnostics.loss(where, "reasoning sealed for another upstream")
         elif not self._options.encrypted_content and item.pop("encrypted_content", None):
@@ -328,7 +328,7 @@ class InputItems:
 
 
 def _is_of_dialect(found: Any) -> bool:
-    """Return True if it is an item or a tool that servers of another dialect alone know."""
+    """Return True if it is an item or a tool that only servers of another dialect know."""
     return isinstance(found, UnknownItem | UnknownTool) and found.type.startswith(DIALECT_SLUGS)
 
 
@@ -337,7 +337,7 @@ def _is_extension(item: Any) -> bool:
 
 
 def _text_part(role: Any, text: str) -> _Plain:
-    """A message's text as its only part."""
+    """Return a message's text as its only part."""
     if role == "assistant":
         return {"type": "output_text", "text": text, "annotations": []}
     return {"type": "input_text", "text": text}
@@ -407,7 +407,7 @@ _STATEFUL: Final[Outcomes] = {
 
 
 def outcomes(options: ResponsesOptions) -> Outcomes:
-    """The table of a server with these options."""
+    """Return the table of a server with these options."""
     table = FIELDS if options.supersets else PUBLISHED_FIELDS
     if not options.stateful:
         return table
@@ -429,15 +429,15 @@ def to_responses(
     reasons: bool = True,
     efforts: frozenset[str] | None = None,
 ) -> tuple[dict[str, Any], Diagnostics]:
-    """Translate a request: return (body, what was lost or repaired on the way).
+    """Translate a request. Returns (body, losses and repairs).
 
-    `history` are the items of earlier turns, input and output, that `previous_response_id` stands for:
-    where they are given they go along and the link does not. `model` replaces the request's;
-    `tool_identities` learns the tools, for the machine that reads the answer. `reasons`: the model may
-    reason; OpenAI refuses to be asked for encrypted reasoning of another. `efforts` are the model's levels
-    of effort, as in `accepted_efforts`. Raises InvalidRequestError with `param`: unpaired calls and
-    outputs (`unpaired_tool_call`), references to items, tools that two kinds share a name of, a choice that
-    can't be kept, nothing to answer.
+    `history` has the items of earlier turns, input and output, for `previous_response_id`; if it is given, it
+    is sent instead of the link. `model` replaces the request's; `tool_identities` is filled with the tools,
+    for the machine that reads the answer. `reasons` is True if the model may reason: OpenAI refuses a request
+    for encrypted reasoning of any other model. `efforts` are the model's levels of effort, as in
+    `accepted_efforts`. Raises InvalidRequestError with `param`: unpaired calls and outputs
+    (`unpaired_tool_call`), references to items, tools of two kinds with one name, a choice that can't be
+    kept, nothing to answer.
     """
     diagnostics = Diagnostics()
     identities = ToolIdentityMap() if tool_identities is None else tool_identities
@@ -488,8 +488,8 @@ def _omit(body: dict[str, Any], options: ResponsesOptions, diagnostics: Diagnost
 
 
 def _left_out(body: dict[str, Any], field: str) -> bool:
-    """Return whether the body had the field, `reasoning.summary` being one within another, which it has no
-    more."""
+    """Remove a field from the body and return whether it had it; `reasoning.summary` is a field of
+    `reasoning`."""
     name, _, within = field.partition(".")
     if not within:
         return body.pop(name, None) is not None
@@ -508,7 +508,7 @@ def _invalid(param: str, message: str) -> InvalidRequestError:
 def _fields(
     request: CreateResponse, options: ResponsesOptions, reasons: bool, diagnostics: Diagnostics
 ) -> dict[str, Any]:
-    """Return all fields that mean the same there."""
+    """Return all fields that mean the same at the upstream."""
     said = without_breakpoints(request) if options.supersets else request
     body: dict[str, Any] = published(apply(said, outcomes(options), diagnostics))
     if options.schemas == "response_format" and (format := _response_format(body.get("text"))) is not None:
@@ -520,7 +520,7 @@ def _fields(
         diagnostics.loss("max_output_tokens", f"raised to {SMALLEST_LIMIT}")
     included = list(request.include or ())
     if not options.supersets and options.search_form is None:
-        included = [each for each in included if each != SEARCH_SOURCES]  # there is nothing to include
+        included = [each for each in included if each != SEARCH_SOURCES]  # nothing to include
     if not options.supersets:
         included = [each for each in included if each != RUN_OUTPUTS]
     if options.encrypted_reasoning and reasons and not options.stateful:
@@ -529,7 +529,7 @@ def _fields(
 
 
 def _response_format(text: Any) -> _Plain | None:
-    """The format of the answer as Chat Completions has it; None for plain text."""
+    """Return the format of the answer in Chat Completions' form; None for plain text."""
     format = text.get("format") if isinstance(text, dict) else None
     if not isinstance(format, dict) or format.get("type") not in ("json_schema", "json_object"):
         return None
@@ -538,7 +538,7 @@ def _response_format(text: Any) -> _Plain | None:
 
 
 def _fit_effort(reasoning: Any, efforts: frozenset[str], diagnostics: Diagnostics) -> None:
-    """Replace a level that the model does not have; one that is not known here may be known there."""
+    """Replace a level that the model does not have. A level that is not known here may be known there."""
     effort = reasoning.get("effort") if isinstance(reasoning, dict) else None
     if effort not in EFFORTS:
         return
@@ -548,7 +548,7 @@ def _fit_effort(reasoning: Any, efforts: frozenset[str], diagnostics: Diagnostic
 
 
 def _close_gaps(body: _Plain) -> None:
-    """Leave out the places of tools that are not sent, by which the fields of the others were counted."""
+    """Remove the places of tools that are not sent, with which the fields of other tools were counted."""
     tools = [tool for tool in body.get("tools", ()) if tool is not None]
     if tools:
         body["tools"] = tools
@@ -559,13 +559,13 @@ def _close_gaps(body: _Plain) -> None:
 def _pass_on(
     body: dict[str, Any], items: dict[str, _Plain], request: CreateResponse, diagnostics: Diagnostics
 ) -> None:
-    """Pass on the fields that are not known here: they may be known there."""
+    """Pass on the fields that are not known here, since they may be known there."""
     kept = kept_there(request)
     for place, fields, carried in request.beyond or ():
         if carried:
-            continue  # items have them with them
+            continue  # items have these fields themselves
         passed = ForeignFields(place, {name: fields[name] for name in fields if place or name not in kept})
-        if place[:1] == ("input",):  # items are made anew, among those of earlier turns
+        if place[:1] == ("input",):  # items are made anew, in one list with those of earlier turns
             within = items.get(name_of(place[:2]))
             inner = passed._replace(place=place[2:])
             lost = names_of([passed]) if within is None else restore_fields(within, [inner])
@@ -582,7 +582,7 @@ def _tools(
     options: ResponsesOptions,
     diagnostics: Diagnostics,
 ) -> tuple[list[Any], Any]:
-    """Return (tools, choice) as they go out."""
+    """Return (tools, choice) as they are sent."""
     if options.supersets:
         for tool in request.tools or ():
             if isinstance(tool, FunctionToolParam):
@@ -595,7 +595,7 @@ def _tools(
         kinds = [str(tool.get("type")) for tool in sent if tool is not None]
         alone = len(kinds) == 1 and is_search(kinds[0])
         if alone and isinstance(choice, dict) and is_search(str(choice.get("type"))):
-            choice = "required"  # the same, and known for longer
+            choice = "required"  # means the same, and has been known for longer
         return sent, choice
     functions, others = present_tools(active_tools(request, entries), identities, diagnostics)
     searches: list[Any] = []
@@ -620,9 +620,9 @@ def _tools(
 
 
 def _superset(tool: Any, where: str, options: ResponsesOptions, diagnostics: Diagnostics) -> Any:
-    """A tool for a server that knows OpenAI's: as it came, but a search as that server takes it. A function
-    that stands alone is refused there with alternatives at the root of its schema. None for a tool that is
-    not sent."""
+    """Return a tool for a server that knows OpenAI's tools, unchanged except for a search, which gets that
+    server's form. Such a server refuses a single function with alternatives at the root of its schema. None
+    for a tool that is not sent."""
     if _is_of_dialect(tool):
         diagnostics.loss(where, f"a tool of type {tool.type[:64]!r} is not known to the upstream")
         return None
@@ -637,7 +637,7 @@ def _superset(tool: Any, where: str, options: ResponsesOptions, diagnostics: Dia
     if form is None:
         diagnostics.loss(where, "the upstream does not search the web")
         return None
-    if form is _SEARCHES["openai"]:  # which may have settings that are not known here
+    if form is _SEARCHES["openai"]:  # it may have settings that are not known here
         if _MAX_USES in tool.raw:
             diagnostics.loss(f"{where}.{_MAX_USES}", "can't be expressed")
         return {name: value for name, value in published(tool).items() if name != _MAX_USES}
@@ -645,7 +645,7 @@ def _superset(tool: Any, where: str, options: ResponsesOptions, diagnostics: Dia
 
 
 def _searching(tool: Any, where: str, form: SearchForm, diagnostics: Diagnostics) -> list[Any]:
-    """The search in the words of a server; [] for another tool."""
+    """Return the search in the form of a server; [] for another tool."""
     wish = search_of(tool, where)
     return [] if wish is None else [form.made(wish, where, diagnostics)]
 
@@ -657,8 +657,8 @@ def _choice(
     identities: ToolIdentityMap,
     diagnostics: Diagnostics,
 ) -> Any:
-    """The choice among functions and searches. Other hosted tools can't be chosen where they are not
-    known."""
+    """Return the choice among functions and searches. Other hosted tools can't be chosen if the server does
+    not know them."""
     choice = encode_choice(given)
     if choice is None:
         return given if functions or searches or given != "required" else _refuse("required")

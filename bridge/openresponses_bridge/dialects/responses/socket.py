@@ -1,5 +1,5 @@
-"""Responses over a WebSocket: a request continues the last answer of its connection, if its input begins with
-that answer's input and output, and only the items behind them are sent."""
+"""Responses over a WebSocket: a request continues the last answer of its connection if its input begins with
+that answer's input and output, and only the items after them are sent."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from openresponses_bridge.protocol.codec import REFUSED, encode
 
 _NOT_SENT: Final = ("stream", "stream_options", "background")
 _KEPT_ELSEWHERE: Final = ("previous_response_id", "conversation")
-_SAME: Final = ("model", "store")  # what a request has to have in common with the one that it continues
+_SAME: Final = ("model", "store")  # what a request must have in common with the one that it continues
 _OF_SERVER: Final = frozenset(
     {"id", "status", "created_by", "logprobs"}
-)  # fields that say nothing to a model
+)  # fields that mean nothing to a model
 _NULL: Final = b"null"
 _MOST_ITEMS: Final = 20_000
 _LONGEST_ID: Final = 512
 _LONGEST_HEADER: Final = 1024
 _MOST_HEADERS: Final = 64
-_OF_CONNECTION: Final = "codex."  # the types of messages that come as headers over HTTP
+_OF_CONNECTION: Final = "codex."  # the types of messages that are headers over HTTP
 _ENDS: Final = frozenset({"response.completed", "response.incomplete", "response.failed", "error"})
 _NOT_FOUND: Final = "previous_response_not_found"
 _EXPIRED: Final = "websocket_connection_limit_reached"
@@ -56,12 +56,13 @@ def _read(body: bytes) -> SocketRequest | None:
 
 
 def _text(fields: Mapping[str, Any], name: str) -> bytes:
-    """A copy of a field's JSON: the field as it was received keeps the whole body."""
+    """Return a copy of a field's JSON, since the field as it was received keeps the whole body in memory."""
     return bytes(fields.get(name, _NULL))
 
 
 def _digest(item: Raw | bytes) -> bytes:
-    """The digest of what an item says, the same for one that was received and for one that is sent back."""
+    """Return the digest of an item's meaning, which is the same for a received item and for one that is sent
+    back."""
     value = msgspec.json.decode(item)
     if isinstance(value, dict):
         value.setdefault("type", "message")
@@ -72,7 +73,7 @@ def _digest(item: Raw | bytes) -> bytes:
 
 
 def _said(value: Any) -> Any:
-    """A value without what says nothing: empty fields, and the server's own."""
+    """Return a value without empty fields and without the server's own."""
     if isinstance(value, dict):
         kept = {key: _said(each) for key, each in value.items() if key not in _OF_SERVER}
         return {key: each for key, each in kept.items() if each is not None and each != []}
@@ -117,13 +118,13 @@ class _Continued(Struct, frozen=True):
 
     id: str
     said: Sequence[bytes]
-    """The digests of its input and of its output."""
+    """The digests of the items in its input and its output."""
     same: Sequence[Any]
 
 
 class _Session:
-    """A `SocketSession`. An answer is continued only if it was completed under the id that it began with, as
-    the last one of the connection."""
+    """A `SocketSession`. An answer is continued only if it was the last one of the connection and was
+    completed under the id with which it began."""
 
     def __init__(self) -> None:
         self.refusal: SocketRefusal | None = None
@@ -182,7 +183,8 @@ class _Session:
             self._output, self._id = [], ()
 
     def _read_kind(self, message: bytes) -> Meaning:
-        """The meaning of a message that has another shape: the reader of the answer says what is wrong."""
+        """Return the meaning of a message of another form; the reader of the answer will report what is
+        wrong."""
         self._begun, self._id = True, ()
         try:
             kind = _KINDS.decode(message).type
@@ -210,7 +212,7 @@ class _Session:
         named = response.id
         if not isinstance(named, str) or named != self._id or not 0 < len(named) <= _LONGEST_ID:
             return
-        # some servers leave the output out of the last event, and none may add to what came before it
+        # some servers leave the output out of the last event; nothing may add to what came before it
         if response.output and len(response.output) != len(output):
             return
         said = [*sent, *output]
@@ -223,7 +225,7 @@ def _same(fields: Mapping[str, Any]) -> Sequence[Any]:
 
 
 def _headers(given: Mapping[str, Any] | None) -> dict[str, str]:
-    """The headers that a message has in a field."""
+    """Return the headers in a field of a message."""
     found: dict[str, str] = {}
     for name, value in (given or {}).items():
         text = str(value) if isinstance(value, str | int | float) else ""

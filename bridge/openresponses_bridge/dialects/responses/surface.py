@@ -19,7 +19,7 @@ from openresponses_bridge.sse import DONE
 
 
 class ResponsesForm:
-    """Encodes events as they are, `[DONE]` last."""
+    """Encodes events unchanged, and `[DONE]` at the end."""
 
     stream_type = SSE_TYPE
     encoders = (encode_sse,)
@@ -42,7 +42,7 @@ def _read(body: bytes, _head: RequestHead) -> Asked:
 
 SURFACE: Final = Surface(
     paths=(SurfacePath(path="/v1/responses"),),
-    keys=(KeyPlace("authorization", "Bearer "), KeyPlace("api-key")),  # the second is Azure's
+    keys=(KeyPlace("authorization", "Bearer "), KeyPlace("api-key")),  # the second is of Azure
     read=_read,
     error=lambda error: protocol_error(error, "responses"),
 )

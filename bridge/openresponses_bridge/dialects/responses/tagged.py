@@ -1,4 +1,4 @@
-"""Reasoning that a model has written into its text, where no parser of its server has read it."""
+"""Reasoning that a model has written into its text, and that no parser of its server has read."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from openresponses_bridge.protocol.items import Item, Message
 
 
 class TaggedReasoning(ItemHoldingFilter, TextHoldingFilter):
-    """Makes a reasoning item of what stands between think tags at the beginning of the first text. The text
-    behind them gets the id that the upstream gave to its message."""
+    """Converts the text between think tags at the beginning of the first text to a reasoning item. The text
+    after them gets the id of the upstream's message."""
 
     def __init__(self, stream: ResponseStream, tags: ThinkTags) -> None:
         super().__init__(stream)

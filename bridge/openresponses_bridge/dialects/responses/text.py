@@ -1,4 +1,4 @@
-"""Messages and reasoning of the upstream → the machine's one open block (law E5)."""
+"""Converts messages and reasoning of the upstream to the machine's one open block (law E5)."""
 
 from __future__ import annotations
 
@@ -26,20 +26,21 @@ _KINDS = {
 
 
 class TextFeeder:
-    """`open` is the item that the machine has open. `cut`: a message or reasoning ended as incomplete."""
+    """Feeds texts. `open` is the item that the machine has open; `cut` is True if a message or reasoning
+    ended as incomplete."""
 
     def __init__(self, machine: ResponseStream) -> None:
         self._machine = machine
         self._diagnostics = machine.diagnostics
         self.open: Track | None = None
-        # the text part that grows now: its place as its deltas name it, and what was said of it
+        # the text part that grows: its place as its deltas name it, and the text that was sent
         self.place: tuple[str, int, int] | None = None
         self.sent = SentText()
         self.cut = False
         self._owed: list[it.Message | it.ReasoningItem] = []
 
     def mark_closed(self) -> None:
-        """The machine closes what is open, because something else begins."""
+        """Record that the machine closes the open item, because something else begins."""
         self.open = self.place = None
 
     def open_part(
@@ -63,7 +64,7 @@ class TextFeeder:
         return said
 
     def announce(self, track: Track, item: it.ReasoningItem, out: list[Event]) -> None:
-        """Open a reasoning item before it has text: clients show that the model thinks."""
+        """Open a reasoning item before it has text, since clients show that the model thinks."""
         self.open, self.place, track.opened, track.reported = track, None, True, item.extra
         out += self._machine.item_added(item)
 
@@ -102,7 +103,7 @@ class TextFeeder:
         out: list[Event],
         logprobs: list[ct.LogProb] | None = None,
     ) -> None:
-        """Feed the whole text of a done event: what the deltas lacked is sent."""
+        """Feed the whole text of a done event: the part that the deltas did not have is sent."""
         if track.repeats(kind, [whole]):
             return  # its end reports it
         said = track.sent.get((kind, index))
@@ -123,7 +124,7 @@ class TextFeeder:
             self._add_logprobs(track, index, logprobs, out)
 
     def _add_logprobs(self, track: Track, index: int, logprobs: list[ct.LogProb], out: list[Event]) -> None:
-        """Log probabilities of a text whose deltas had none."""
+        """Add log probabilities to a text whose deltas had none."""
         if self.open is track and track.content == ("text", index):
             self._diagnostics.repair("logprobs", "came with the finished text only")
             out += self._machine.text("", logprobs)
@@ -151,7 +152,7 @@ class TextFeeder:
                 self._diagnostics.loss("annotation", "came after the end of its part")
 
     def _extend(self, track: Track, kind: str, index: int, part: ct.ContentPart, out: list[Event]) -> None:
-        """The unknown fields of a finished part, once."""
+        """Add the unknown fields of a finished part, once."""
         extra = UNSET if isinstance(part, UnknownPart) else part.extra
         if not extra or (kind, index) in track.reported_parts:
             return
@@ -163,7 +164,8 @@ class TextFeeder:
             self._diagnostics.loss("output_item.content", "unknown fields that came after its end")
 
     def part_done(self, track: Track, kind: str, index: int, out: list[Event]) -> None:
-        """End a part in the machine, as the upstream did: raw reasoning and a summary beside it together."""
+        """End a part in the machine, as the upstream did; raw reasoning ends together with a summary beside
+        it."""
         if self.open is not track:
             return
         if kind == "summary":
@@ -177,12 +179,12 @@ class TextFeeder:
             out += self._machine.part_done()
 
     def annotate(self, track: Track, index: int, annotation: Any, out: list[Event]) -> None:
-        """A citation in one text part."""
+        """Add a citation to a text part."""
         self.open_part(track, "text", index, out).citations += 1
         out += self._machine.annotation(annotation)
 
     def item(self, track: Track, item: it.Message | it.ReasoningItem, out: list[Event]) -> None:
-        """Feed a finished item: what was not sent before, then its end."""
+        """Feed a finished item: what was not sent yet, then its end."""
         texts = _texts(item)
         if len(texts) == 1 and all(track.repeats(kind, said) for kind, said in texts.items()):
             self._diagnostics.repair("output_item", "a message sent again, left out")
@@ -196,7 +198,7 @@ class TextFeeder:
                 for index, text in enumerate(said):
                     track.part(kind, index).add(text)
             return
-        ended = EndedParts()  # done events may number parts otherwise than the item does
+        ended = EndedParts()  # done events may number parts differently from the item
         self._parts(track, item.content or (), ended, out)
         if isinstance(item, it.ReasoningItem):
             self._parts(track, item.summary, ended, out)
@@ -214,7 +216,7 @@ class TextFeeder:
             self.mark_closed()
             out += self._machine.block_done(cut=cut)
         elif cut:
-            # what was sent of it has ended already, when another item began
+            # what was sent of it ended when another item began
             empty: dict[str, Any] = (
                 {"content": []} if isinstance(item, it.Message) else {"content": UNSET, "summary": []}
             )
@@ -228,7 +230,8 @@ class TextFeeder:
             self.part(track, place, part, out)
 
     def finish(self, out: list[Event]) -> None:
-        """The response ends: send what was cut while another item was open, as an item without content."""
+        """Handle the end of the response: send what was cut off while another item was open, as an item
+        without content."""
         owed, self._owed = self._owed, []
         for item in owed:
             self._diagnostics.repair(
@@ -238,8 +241,8 @@ class TextFeeder:
             out += self._machine.item(item)
 
     def differs(self, track: Track, item: it.Message | it.ReasoningItem) -> bool:
-        """Return True if the item contradicts what was sent. Raw reasoning and summaries that it leaves out
-        do not count: some servers send them in deltas only."""
+        """Return True if the item contradicts what was sent. Missing raw reasoning and summaries do not
+        count: some servers send them only in deltas."""
         texts = _texts(item)
         if isinstance(item, it.ReasoningItem):
             return any(track.differs(kind, given) for kind, given in texts.items())
@@ -253,18 +256,18 @@ class TextFeeder:
 
 
 def kind_of(part: ct.ContentPart) -> str:
-    """Return the kind of text that a part holds; empty for a part without text."""
+    """Return the kind of text in a part; empty for a part without text."""
     return _KINDS.get(part.type, "")
 
 
 def text_of(part: ct.ContentPart) -> str:
-    """The text of a part that has some."""
+    """Return the text of a part that has one."""
     text = part.refusal if isinstance(part, ct.RefusalContent) else getattr(part, "text", "")
     return text if isinstance(text, str) else ""
 
 
 def expressible(message: it.Message, diagnostics: Diagnostics) -> it.Message:
-    """The message with parts that an answer can hold; any other part is a loss."""
+    """Return the message with parts that an answer can have; any other part is a loss."""
     content: list[ct.ContentPart] = []
     for part in message.content:
         if isinstance(part, ct.OutputTextContent | ct.RefusalContent):
@@ -278,7 +281,7 @@ def expressible(message: it.Message, diagnostics: Diagnostics) -> it.Message:
 
 
 def _texts(item: it.Message | it.ReasoningItem) -> dict[str, list[str]]:
-    """The texts of an item's parts, by their kind."""
+    """Return the texts of an item's parts, by their kind."""
     found: dict[str, list[str]] = {}
     summary = item.summary if isinstance(item, it.ReasoningItem) else ()
     for part in (*(item.content or ()), *summary):

@@ -1,6 +1,6 @@
-"""Which upstream item an event is about: by output_index, by id where indexes repeat or are wrong.
+"""Finds the upstream's item that an event is about: by output_index, or by id if indexes repeat or are wrong.
 
-Ids rotate on some servers, indexes collide on others (field case 10); each guess is a repair.
+Ids change on some servers, and indexes collide on others (field case 10); each guess is a repair.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from openresponses_bridge.protocol.unknown import Extra
 
 _UTF_16 = "utf-16-le"
 MANY = 64  # deltas that wait to be counted
-_LOOKED_AT = 16  # parts among which the one is looked for that a wrong index is about
+_LOOKED_AT = 16  # parts that are searched for the one that a wrong index is about
 CALLS = (FunctionCall, CustomToolCall)
 _MESSAGE = "message"
 
-# kind of text → the items that can hold them
+# kind of text → the items that can have it
 HOLDERS: dict[str, frozenset[str]] = {
     "text": frozenset({"message"}),
     "refusal": frozenset({"message"}),
@@ -33,10 +33,10 @@ HOLDERS: dict[str, frozenset[str]] = {
 
 
 class SentText:
-    """The length and checksum of what was sent of a part, so that its text is kept once.
+    """The length and checksum of what was sent of a part, so that its text is kept only once.
 
-    Counted in UTF-16, where a lone surrogate is a unit of its own, since servers split pairs. Deltas are
-    counted in batches, which costs less.
+    They are counted in UTF-16, where a lone surrogate is a unit of its own, since servers split pairs. Deltas
+    are counted in batches, which costs less.
     """
 
     __slots__ = ("_check", "_size", "citations", "logprobs", "recent")
@@ -63,12 +63,12 @@ class SentText:
 
     @property
     def size(self) -> int:
-        """Bytes so far."""
+        """The bytes so far."""
         self.count()
         return self._size
 
     def rest(self, whole: str) -> str | None:
-        """Return the end of `whole` that was not sent; None when it does not begin with the sent text."""
+        """Return the part of `whole` that was not sent; None if it does not begin with the sent text."""
         self.count()
         data = whole.encode(_UTF_16, "surrogatepass")
         if crc32(data[: self._size]) != self._check:
@@ -77,8 +77,8 @@ class SentText:
 
 
 class EndedParts:
-    """The parts of an item that one kind of done event was found to be about: `parts`, and by the names that
-    the events gave them, in `renamed`, their indexes."""
+    """The parts of an item that done events of one kind were found to be about: `parts` has their indexes,
+    and `renamed` the indexes by the names that the events gave."""
 
     __slots__ = ("parts", "renamed")
 
@@ -89,7 +89,7 @@ class EndedParts:
 
 class Track:
     """One upstream item. `slot` is its number here, and the machine's index of a call; `item` is None until
-    an event brings it; `pending` is a payload that came in a call's `added` event."""
+    an event brings it; `pending` is the payload in a call's `added` event."""
 
     __slots__ = (
         "_free",
@@ -120,21 +120,22 @@ class Track:
         self.item = item
         self.kind = "" if item is None else item.type
         self.sent: dict[tuple[str, int], SentText] = {}
-        # what the machine has open of it: a part of its content, which may be `sealed`, and of its summary
+        # what the machine has open of it: a part of its content, which may be `sealed`, and one of its
+        # summary
         self.content: tuple[str, int] | None = None
         self.summary: int | None = None
         self.sealed = False
-        self.again: Track | None = None  # an item that has ended, which had the id of this one
+        self.again: Track | None = None  # an item that has ended and had the same id
         self.pending = ""
-        self.payload: SentText | None = None  # of a call, once some of its arguments or input were sent on
-        self.named = False  # its call was opened in the machine
-        self.opened = False  # its reasoning item was, before it had text
-        self.announced = False  # its item was, which a server fills by itself
+        self.payload: SentText | None = None  # of a call, once some of its arguments or input were sent
+        self.named = False  # True if its call was opened in the machine
+        self.opened = False  # True if its reasoning item was opened before it had text
+        self.announced = False  # True if its item, which a server fills by itself, was announced
         self.closed = False
-        # the unknown fields that the machine has of it, and the parts of which it has them
+        # its unknown fields that the machine has, and the parts of which the machine has them
         self.reported: Extra = UNSET
         self.reported_parts: set[tuple[str, int]] = set()
-        # servers number the ends of texts otherwise than those of the parts that have them
+        # servers number the ends of texts differently from those of their parts
         self.ended_texts, self.ended_parts = EndedParts(), EndedParts()
         self._free: dict[str, int] = {}  # kind → an index up to which none is free for its parts
 
@@ -144,13 +145,13 @@ class Track:
         return not (self.sent or self.named or self.opened or self.announced)
 
     def repeats(self, kind: str, texts: list[str]) -> bool:
-        """Return True if an item with this id has ended with these texts, and nothing of this one has been
-        sent: servers send a message once more behind its calls."""
+        """Return True if an item with this id has ended with these texts and nothing of this one was sent:
+        servers repeat a message after its calls."""
         return self.again is not None and self.is_unsent and not self.again.differs(kind, texts)
 
     def differs(self, kind: str, texts: list[str]) -> bool:
-        """Return True if these texts of one kind, in order, are not those that were sent. Indexes don't
-        count: servers number parts in more than one way."""
+        """Return True if these texts of one kind, in order, are not those that were sent. Indexes do not
+        count, since servers number parts in different ways."""
         sent = [said for (each, _), said in sorted(self.sent.items()) if each == kind and said.size]
         given = [text for text in texts if text]
         if len(given) != len(sent):
@@ -161,15 +162,16 @@ class Track:
         return not self.kind or self.kind in HOLDERS[kind]
 
     def holds_item(self, item: Item) -> bool:
-        """Return True if `item` can be this one: of its kind, or text of its kind came before it."""
+        """Return True if `item` can be this item: it is of the same type, or text of its kind was sent before
+        it."""
         if self.kind:
             return self.kind == item.type
         return all(item.type in HOLDERS[kind] for kind, _ in self.sent)
 
     def may_be_followed_by(self, item: Item) -> bool:
         """Return True if `item`, which ends at an index of its own with the id of this one, may be another
-        item: this one has ended, and is another call, or a message, whose text shows whether it comes
-        again."""
+        item: this one has ended, and is another call, or a message, whose text shows whether it is
+        repeated."""
         known = self.item
         if not isinstance(known, CALLS):
             return self.closed and self.kind == _MESSAGE
@@ -180,14 +182,14 @@ class Track:
         return self.closed and (item.call_id, item.name) != (known.call_id, known.name)
 
     def close_parts(self) -> None:
-        """The machine has closed the item's open parts."""
+        """Record that the machine has closed the item's open parts."""
         self.content = self.summary = None
         self.sealed = False
 
     def place(self, kind: str, index: int, whole: str, ended: EndedParts, *, once: bool = False) -> int:
-        """The index of the part that ends with this text, which may be named by another one; `ended` has the
-        parts that others were found to be, and gets this one. `once`: each of them ends once. Looks at a few
-        parts."""
+        """Return the index of the part that ends with this text, which may have another name. `ended` has the
+        parts that other events were found to be about, and this one is added. With `once`, each part ends
+        only once. Examines a few parts."""
         found = ended.renamed.get((kind, index), index)
         said = self.sent.get((kind, found))
         if whole and (said is None or said.rest(whole) is None):
@@ -210,7 +212,7 @@ class Track:
         return self.payload
 
     def part(self, kind: str, index: int) -> SentText:
-        """Return the sent text of a part; begins it with its first delta."""
+        """Return the sent text of a part, which begins with its first delta."""
         said = self.sent.get((kind, index))
         if said is None:
             said = self.sent[kind, index] = SentText()
@@ -218,13 +220,13 @@ class Track:
 
 
 class _Left:
-    """The items of a stream that no item of the terminal response was found to be: `taken` has the slots of
-    the others. Each is looked at a few times, however many there are."""
+    """The items of a stream that were not found in the terminal response; `taken` has the slots of the
+    others. Each is examined a few times at most."""
 
     def __init__(self, tracks: list[Track], taken: set[int]) -> None:
         self.taken = taken
         self._of_kind: dict[str, deque[Track]] = {}
-        # of those that nobody announced, by the kinds of text that came of them
+        # unannounced items, by the kinds of their text
         self._of_texts: dict[frozenset[str], deque[Track]] = {}
         self._calls: dict[tuple[str, str], deque[Track]] = {}
         for track in tracks:
@@ -237,11 +239,11 @@ class _Left:
                 self._calls.setdefault((track.kind, track.item.call_id), deque()).append(track)
 
     def call(self, item: FunctionCall | CustomToolCall) -> Track | None:
-        """The first call with this call id."""
+        """Return the first call with this call id."""
         return self._next(self._calls.get((item.type, item.call_id)))
 
     def first(self, item: Item) -> Track | None:
-        """The first that `item` can be."""
+        """Return the first item that `item` can be."""
         found = [self._next(self._of_kind.get(item.type))]
         for texts, tracks in self._of_texts.items():
             if all(item.type in HOLDERS[kind] for kind in texts):
@@ -266,10 +268,10 @@ class Tracks:
         self._all: list[Track] = []
         self.by_index: dict[int, Track] = {}
         self._by_id: dict[str, Track] = {}
-        self._listed: set[int] = set()  # slots of the items that the terminal response has
+        self._listed: set[int] = set()  # slots of the items in the terminal response
 
     def of_text(self, event: str, output_index: int, item_id: str, kind: str) -> Track:
-        """The item that an event with text of this kind belongs to; begins it when there is none."""
+        """Return the item of an event with text of this kind, which is begun if it does not exist."""
         here = self.by_index.get(output_index)
         if here is not None and here.kind and here.kind not in HOLDERS[kind]:
             here = None
@@ -286,18 +288,18 @@ class Tracks:
         return self.implied(output_index, item_id)
 
     def implied(self, output_index: int, item_id: str) -> Track:
-        """An item that nobody announced."""
+        """Return an item that was not announced."""
         self._diagnostics.repair("response.output_item.added", _MISSING)
         return self._begin(output_index, Track(len(self._all), item_id))
 
     def of_progress(self, output_index: object, item_id: object) -> Track | None:
-        """The announced and open item that a progress event belongs to."""
+        """Return the announced and open item of a progress event."""
         here = self.by_index.get(output_index) if isinstance(output_index, int) else None
         named = self._by_id.get(item_id) if isinstance(item_id, str) else None
         return next((each for each in (here, named) if each and each.announced and not each.closed), None)
 
     def added(self, output_index: int, item: Item) -> Track | None:
-        """The item that begins; None when it had begun before."""
+        """Return the item that begins; None if it began before."""
         here = self.by_index.get(output_index)
         if here is not None and not here.closed:
             if here.item is None and here.holds_item(item):
@@ -315,7 +317,7 @@ class Tracks:
         return track
 
     def done(self, output_index: int, item: Item) -> Track:
-        """The item that ends, begun when nobody announced it."""
+        """Return the item that ends, which is begun if it was not announced."""
         here, again = self.by_index.get(output_index), None
         if here is None or here.item_id != item.id:
             named = self._by_id.get(item.id)
@@ -332,7 +334,7 @@ class Tracks:
         return track
 
     def retyped(self, output_index: int, item: Item) -> Track | None:
-        """The open item at this index with this id that began as another type and was sent in part."""
+        """Return the open item at this index with this id that began as another type and was sent in part."""
         here = self.by_index.get(output_index)
         if here is None or here.closed or here.is_unsent or not item.id or here.item_id != item.id:
             return None
@@ -344,7 +346,8 @@ class Tracks:
         return named is not None and named.slot == index and not (named.is_unsent or named.holds_item(item))
 
     def of_output(self, output: list[Item]) -> Iterator[tuple[Track, Item]]:
-        """Each item of the terminal response with its track: by id, by call_id, by place, by kind."""
+        """Yield each item of the terminal response with its track, which is found by id, by call_id, by
+        place, or by type."""
         taken = self._listed = set[int]()
         left = _Left(self._all, taken)
         for index, item in enumerate(output):
@@ -356,15 +359,15 @@ class Tracks:
             yield (track if track.item is not None else self._known(track, item)), item
 
     def left_out(self) -> list[Track]:
-        """The items of which something was sent on and that the terminal response does not have."""
+        """Return the items of which something was sent and that the terminal response does not have."""
         return [track for track in self._all if track.slot not in self._listed and not track.is_unsent]
 
     def unfinished_calls(self) -> list[Track]:
-        """The calls that upstream has begun and not ended."""
+        """Return the calls that have begun and not ended."""
         return [track for track in self._all if not track.closed and isinstance(track.item, CALLS)]
 
     def nameless_calls(self) -> list[Track]:
-        """The calls that have got neither a name nor an end."""
+        """Return the calls that have neither a name nor an end."""
         unnamed = (track for track in self._all if not (track.closed or track.named))
         return [each for each in unnamed if isinstance(each.item, CALLS) or ("call", 0) in each.sent]
 

@@ -1,5 +1,5 @@
-"""A digest of a conversation, so that a stateful marker is trusted only where the chat before it is the one
-that was answered: a client may have changed or condensed its history and kept the marker.
+"""A digest of a conversation. With it, a stateful marker is used only if the chat before it is the one that
+was answered: a client may have changed or condensed its history and kept the marker.
 
 Reasoning does not count, since clients drop it. An answer counts in the form in which clients send it back:
 as its parts, converted to items again.
@@ -36,8 +36,8 @@ _EMPTY = replace(decode_response(b"{}"), status="completed")
 
 
 def conversation_digest(items: Iterable[InputItem | Item], call_id_prefix: str = CALL_ID_PREFIX) -> str:
-    """The digest of these items, the input and output of any number of turns in order. It is the same for
-    items that a chat was translated to and for the stored ones."""
+    """Return the digest of these items, the input and output of any number of turns in order. It is the same
+    for the items of a translated chat and for the stored ones."""
     digest = sha256()
     spoken: list[str] = []
     for item in _as_sent_back(items, call_id_prefix):
@@ -66,7 +66,7 @@ def _add(digest: Any, said: bytes) -> None:
 
 
 def output_items(output: Iterable[Item], call_id_prefix: str = CALL_ID_PREFIX) -> list[InputItem]:
-    """The items of an answer as a client of ours sends them back."""
+    """Return the items of an answer in the form in which our clients send them back."""
     decoder = PartDecoder(call_id_prefix=call_id_prefix, errors="none")
     parts = decoder.feed(ResponseCompleted(0, replace(_EMPTY, output=list(output), store=False)))
     builder = ItemBuilder(Diagnostics(), call_id_prefix)
@@ -81,7 +81,7 @@ def _as_sent_back(items: Iterable[InputItem | Item], prefix: str) -> Iterable[An
 
 
 def _assistant_text(item: Any) -> str | None:
-    """The text of a message of the model; None for anything else."""
+    """Return the text of a message of the model; None for anything else."""
     if not isinstance(item, MessageParam) or item.role != "assistant":
         return None
     if isinstance(item.content, str):

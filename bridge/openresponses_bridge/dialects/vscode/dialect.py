@@ -13,7 +13,8 @@ from openresponses_bridge.dialects.vscode.surface import SURFACE
 
 
 def _is_closing(value: Mapping[str, Any]) -> bool:
-    """Return True if a part stands behind all of an answer: its usage, and the marker of the next request."""
+    """Return True if a part comes after everything else in an answer: its usage, or the marker for the next
+    request."""
     return value.get("mimeType") in (USAGE_MIME, STATEFUL_MARKER_MIME)
 
 
@@ -29,4 +30,4 @@ DIALECT: Final = Dialect(
         begins=lambda value, _before: not _is_closing(value),
     ),
 )
-"""Its answers are always streamed."""
+"""The entry; its answers are always streamed."""

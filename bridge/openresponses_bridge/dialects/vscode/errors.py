@@ -1,7 +1,7 @@
-"""LanguageModelError, the error that VS Code's models end in, both ways.
+"""LanguageModelError, the error of VS Code's models, in both directions.
 
-VS Code keeps its class, message and code: NotFound (no such model), NoPermissions (the user may not use
-it), Blocked (not now: a limit or quota), or any other code.
+VS Code keeps its class, message and code: NotFound (no such model), NoPermissions (the user may not use it),
+Blocked (not now: a limit or quota), or any other code.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _BY_STATUS = {
     404: "NotFound",
     429: "Blocked",
 }
-# the same for codes that say so under any status
+# codes that mean the same under any status
 _BY_CODE = {
     "insufficient_quota": "Blocked",
     "rate_limit_exceeded": "Blocked",
@@ -72,7 +72,7 @@ class LanguageModelError(Exception):
 
     @classmethod
     def of(cls, error: BridgeError) -> LanguageModelError:
-        """The same failure in VS Code's terms."""
+        """Return the same failure in VS Code's terms."""
         return cls(error.message, code_of(error))
 
 
@@ -82,7 +82,7 @@ def code_of(error: BridgeError) -> str:
 
 
 def error_body(error: BridgeError) -> LanguageModelErrorBody:
-    """An error for VS Code."""
+    """Return an error for VS Code."""
     cause = Cause(error.http_status, error.code)
     return LanguageModelErrorBody(
         ErrorObject(NAME, error.error_type, code_of(error), error.message, error.param, cause)

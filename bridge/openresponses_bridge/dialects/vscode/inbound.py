@@ -1,7 +1,7 @@
-"""VS Code's parts → machine calls, so that a VS Code model can be a back end.
+"""Converts VS Code's parts to calls of the machine, so that a VS Code model can be an upstream.
 
-A frame is one part as a JSON line, or `{"error": …}` where the provider threw. Parts have no sign of
-the end: a provider that returns is done.
+A frame is one part as a JSON line, or `{"error": …}` if the provider threw. No part marks the end: a provider
+that has returned is done.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ from openresponses_bridge.protocol.items import CompactionItem, MessagePhase
 from openresponses_bridge.protocol.usage import Usage
 from openresponses_bridge.state import ResponseStreamPhase
 
-# Data parts whose media type says that they are not content: Copilot's own bookkeeping in a message.
+# Data parts whose media type says that they are not content: data that Copilot adds to a message for itself.
 
 _PHASES: dict[Any, MessagePhase] = {phase: phase for phase in get_args(MessagePhase)}
 
 
 def json_of(data: bytes) -> Any:
-    """The JSON in a part's bytes; its text where it is not JSON."""
+    """Return the JSON in a part's bytes; its text if it is not JSON."""
     try:
         return decode_json(data)
     except WireError:
@@ -57,32 +57,32 @@ def json_of(data: bytes) -> Any:
 
 
 def _inner(data: bytes, name: str) -> Any:
-    """Return the part's fields, taken out of the container that names its kind again."""
+    """Return the part's fields, without the container that repeats the name of its kind."""
     value = json_of(data)
     return value[name] if isinstance(value, dict) and name in value else value
 
 
 def marker_of(data: bytes) -> tuple[str, str] | None:
-    r"""Return (model, marker) of `model\marker`; None where one of them is missing."""
+    r"""Return (model, marker) of `model\marker`; None if one of them is missing."""
     model, _, marker = data.decode("utf-8", "replace").partition("\\")
     return (model, marker) if model and marker else None
 
 
 def compaction_of(data: bytes) -> CompactionParam | None:
-    """A condensed history; None for other context management (reports of what was cleared)."""
+    """Return a condensed history; None for other context management (reports of what was removed)."""
     value = _inner(data, "compaction")
     encrypted = value.get("encrypted_content") if isinstance(value, dict) else None
     return CompactionParam(encrypted, value.get("id") or None) if isinstance(encrypted, str) else None
 
 
 def phase_of(data: bytes) -> MessagePhase | None:
-    """The phase of a message; None for one that the protocol does not know."""
+    """Return the phase of a message; None for one that the protocol does not have."""
     value = _inner(data, "phase")
     return _PHASES.get(value) if isinstance(value, str) else None
 
 
 def thinking_of(data: bytes) -> tuple[str, str, str]:
-    """Return (id, text, encrypted) of a round's reasoning, each empty where it is not given."""
+    """Return (id, text, encrypted) of a round's reasoning; each is empty if it is not given."""
     value = _inner(data, "thinking")
     if not isinstance(value, dict):
         return "", value if isinstance(value, str) else "", ""
@@ -93,13 +93,13 @@ def thinking_of(data: bytes) -> tuple[str, str, str]:
     return block, text, encrypted
 
 
-# Copilot's `usage` data, read without trusting its shape.
+# Copilot's `usage` data, which may have any form.
 
 _TOTALS = ("prompt_tokens", "completion_tokens", "total_tokens")
 
 
 def usage_of(value: Any, diagnostics: Diagnostics) -> Usage | None:
-    """APIUsage, whose three totals must be numbers."""
+    """Return usage from APIUsage, whose three totals must be numbers."""
     if not isinstance(value, dict) or not all(_is_number(value.get(name)) for name in _TOTALS):
         return None
     return counts_of(value, diagnostics)
@@ -112,25 +112,25 @@ def _is_number(value: Any) -> bool:
 _IDLE, _IN_PROGRESS = ResponseStreamPhase.IDLE, ResponseStreamPhase.IN_PROGRESS
 STATEFUL_MARKER_EVENT = "vscode:stateful_marker"
 DATA_EVENT = "vscode:data"
-# the common frame, read without a detour
+# the common frame, read directly
 _TEXT_PART = b'{"type":"LanguageModelTextPart"'
 
 
 class _TextFrame(msgspec.Struct, gc=False):
     value: str
     mid: int = msgspec.field(default=21, name="$mid")
-    error: msgspec.UnsetType = msgspec.UNSET  # a frame with one is an error, whatever else it says
+    error: msgspec.UnsetType = msgspec.UNSET  # a frame that has one is an error, whatever else it has
 
 
 _decode_text = msgspec.json.Decoder(_TextFrame).decode
 
 
 class Inbound(BaseInbound):
-    """One provider's answer into one machine. `close()` says that the provider returned; one that gave
-    no part at all failed (VS Code's consumers say "No response").
+    """Reads one provider's answer into one machine. `close()` means that the provider has returned; if it
+    sent no part at all, it failed (VS Code's consumers report "No response").
 
-    With `expects_marker`, only a stateful marker proves that the answer is whole: for streams of our own
-    that may be cut on their way (field case 26).
+    With `expects_marker`, only a stateful marker proves that the answer is whole: for streams of our own,
+    which may be cut off (field case 26).
     """
 
     def __init__(
@@ -149,7 +149,7 @@ class Inbound(BaseInbound):
         self._thinking: str | None = None
 
     def feed(self, data: bytes, event: str = "") -> list[Event]:
-        """One JSON line. One that can't be read ends the response as failed."""
+        """Read one JSON line. A line that can't be read ends the response as failed."""
         phase = self._machine.phase
         if phase is _IN_PROGRESS:
             return self._plain_text(data) if data.startswith(_TEXT_PART) else self._read(data)
@@ -159,7 +159,7 @@ class Inbound(BaseInbound):
         return []
 
     def close(self) -> list[Event]:
-        """The provider has returned."""
+        """Handle the return of the provider."""
         events = self._machine.start() if self._machine.phase is _IDLE else []
         if self._machine.phase is not _IN_PROGRESS:
             return events

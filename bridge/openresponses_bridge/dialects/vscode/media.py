@@ -19,7 +19,7 @@ from openresponses_bridge.protocol.items import ToolOutputPart
 
 ContentParam = InputTextContent | InputImageParam | InputFileContent
 
-# magic bytes of image files: they override the declared type
+# magic bytes of image files, which override the declared type
 _MAGIC = (
     (re.compile(rb"\x89PNG\r\n\x1a\n"), "image/png"),
     (re.compile(rb"\xff\xd8\xff"), "image/jpeg"),
@@ -30,14 +30,14 @@ _MAGIC = (
 _TEXTUAL = re.compile(r"text/|application/(json|xml|javascript|x-yaml|[\w.-]+\+(json|xml))|json$")
 _URL = re.compile(rb"(https?://|data:)")
 _HEAD = re.compile(r"data:(?P<mime>[^;,]*)(?:;[^;,]*)*?(?P<base64>;base64)?", re.IGNORECASE)
-"""What is before the comma of a data URL."""
+"""Matches what is before the comma of a data URL."""
 _LONGEST_HEAD = 1024
 DEFAULT_IMAGE = "image/png"
 DEFAULT_FILE = "application/octet-stream"
 
 
 def image_mime(data: bytes, declared: str) -> str:
-    """The media type of an image, by its bytes if they are known, else as declared."""
+    """Return the media type of an image: by its bytes if they are known, else as declared."""
     for magic, mime in _MAGIC:
         if magic.match(data):
             return mime
@@ -47,12 +47,12 @@ def image_mime(data: bytes, declared: str) -> str:
 
 
 def data_url(data: bytes, mime: str) -> str:
-    """Bytes as a data URL."""
+    """Return bytes as a data URL."""
     return f"data:{mime};base64,{base64.b64encode(data).decode()}"
 
 
 def content_of(part: LanguageModelDataPart) -> ContentParam:
-    """The content for a data part. The data of an image part may be its URL."""
+    """Return the content for a data part. The data of an image part may be its URL."""
     mime = part.mime_type.strip().lower()
     if mime.startswith("image/"):
         held = _URL.match(part.data)
@@ -66,7 +66,7 @@ def content_of(part: LanguageModelDataPart) -> ContentParam:
 
 
 def part_of_url(url: str, fallback: str) -> Part | None:
-    """The data part for a data URL; None for any other URL and for data that can't be read."""
+    """Return the data part for a data URL; None for any other URL, and for data that can't be read."""
     head, comma, encoded = url.partition(",")
     match = _HEAD.fullmatch(head) if comma and len(head) <= _LONGEST_HEAD else None
     if match is None or not match.group("base64"):
@@ -80,7 +80,7 @@ def part_of_url(url: str, fallback: str) -> Part | None:
 
 
 def text_or_nothing(text: str) -> list[Part]:
-    """A text part; no part for empty text."""
+    """Return a text part; none for an empty text."""
     return [LanguageModelTextPart(text)] if text else []
 
 
@@ -88,8 +88,8 @@ _TEXT_NODE = 2  # type of a text node in a rendered prompt-tsx tree
 
 
 def output_of(content: list[Any]) -> str | list[ToolOutputPart]:
-    """The output of a tool call: text if all content is text, with blank lines between several, otherwise
-    parts."""
+    """Return the output of a tool call: a text if all content is text, with blank lines between several;
+    otherwise parts."""
     parts = [_content(value) for value in content]
     if all(isinstance(part, InputTextContent) for part in parts):
         return "\n\n".join(part.text for part in parts if isinstance(part, InputTextContent) and part.text)
@@ -107,7 +107,7 @@ def _content(value: Any) -> InputTextContent | InputImageParam | InputFileConten
 
 
 def text_of_tree(tree: Any) -> str:
-    """The text of a prompt-tsx tree; its JSON for any other value."""
+    """Return the text of a prompt-tsx tree; the JSON of any other value."""
     texts: list[str] = []
     todo = [tree.get("node", tree)] if isinstance(tree, dict) else []
     while todo:
@@ -129,15 +129,15 @@ def _plain(value: Any) -> str:
 
 
 def content_parts(output: str | list[Any], diagnostics: Diagnostics) -> list[Any]:
-    """A call's output as the content of a tool result part."""
+    """Return a call's output as the content of a tool result part."""
     if isinstance(output, str):
         return text_or_nothing(output)
     return [part for each in output for part in item_parts(each, diagnostics)]
 
 
 def item_parts(content: Any, diagnostics: Diagnostics) -> list[Part]:
-    """Content of an input item as parts. An image or file that would have to be downloaded becomes a text
-    with its URL."""
+    """Return the content of an input item as parts. An image or file that would have to be downloaded becomes
+    a text with its URL."""
     url = getattr(content, "image_url", None) or getattr(content, "file_data", None)
     if isinstance(content, InputImageParam | InputFileContent):
         part = part_of_url(url, "image/png" if content.type == "input_image" else "") if url else None

@@ -1,4 +1,4 @@
-"""OpenResponses events → VS Code's parts, one JSON line each. `PartDecoder` does the work."""
+"""Converts OpenResponses events to VS Code's parts, one JSON line each, with `PartDecoder`."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ class OutboundOptions(TypedDict, total=False):
 
 
 class Outbound:
-    """Takes the options of `PartDecoder`. A chunk is a line with its line end."""
+    """Encodes parts. Options are those of `PartDecoder`. A chunk is a line with its line end."""
 
     def __init__(self, **options: Unpack[OutboundOptions]) -> None:
         self._decoder = PartDecoder(**options)
 
     @property
     def result(self) -> PartResult:
-        """The stream's facts beside its parts."""
+        """The facts about the stream besides its parts."""
         return self._decoder.result
 
     @property
@@ -47,7 +47,7 @@ class Outbound:
         return self._decoder.result.diagnostics
 
     def feed(self, event: Event) -> list[bytes]:
-        """The parts that this event makes whole."""
+        """Return the parts that this event completes."""
         return [encode_parts((part,)) for part in self._decoder.feed(event)]
 
     def close(self) -> list[bytes]:

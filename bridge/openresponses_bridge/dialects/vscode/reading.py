@@ -1,5 +1,5 @@
-"""Reads chat requests from JSON, with parts in any form that clients write: by class name, by the extension
-host's `$mid`, or by their fields alone."""
+"""Reads chat requests from JSON, with parts in any form that clients send: with the class name, with the
+extension host's `$mid`, or with their fields only."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _BY_CLASS = {
 
 
 def invalid(param: str, message: str) -> InvalidRequestError:
-    """A request that can't be read; `param` is the place of the error."""
+    """Return the error for a request that can't be read; `param` is the place of the error."""
     return InvalidRequestError(InvalidRequestError.INVALID_VALUE, message, param=param)
 
 
@@ -56,7 +56,8 @@ def decode_chat(data: bytes | str) -> ChatRequest:
 
 
 def chat_of(body: Mapping[str, Any]) -> ChatRequest:
-    """`decode_chat` for a parsed body; its messages and tools may be objects of ours already."""
+    """Read a chat request from a parsed body, as `decode_chat` does; its messages and tools may already be
+    our objects."""
     model = body.get("model")
     if not isinstance(model, str):
         raise invalid("model", "expected a string")
@@ -142,8 +143,8 @@ def _tool(tool: Any, path: str) -> ChatTool:
 
 
 def part_of(value: Any, path: str) -> Part | Any:
-    """One part; a value that is not a part is returned as it came. Raises InvalidRequestError for a part
-    whose fields can't be read."""
+    """Return one part; a value that is not a part is returned unchanged. Raises InvalidRequestError for a
+    part whose fields can't be read."""
     if isinstance(value, str):
         return LanguageModelTextPart(value)
     reader = _READERS.get(_kind(value)) if isinstance(value, dict) else None
@@ -194,7 +195,7 @@ def _data(value: dict[str, Any], _: str) -> Part:
 
 
 def _bytes(data: Any) -> bytes:
-    """Return the bytes of base64, of a list of numbers, or in the JSON form of a JavaScript typed array."""
+    """Return the bytes in base64, in a list of numbers, or in the JSON form of a JavaScript typed array."""
     if isinstance(data, str):
         try:
             return base64.b64decode(data, validate=True)
@@ -210,7 +211,7 @@ def _bytes(data: Any) -> bytes:
 
 def _call(value: dict[str, Any], _: str) -> Part:
     given = value.get("input") or {}
-    if isinstance(given, str):  # the JSON of it, from some providers
+    if isinstance(given, str):  # some providers send its JSON
         given = tool_input(given).value
     if not isinstance(given, dict):
         raise TypeError("input is not an object")
@@ -225,7 +226,7 @@ def _result(value: dict[str, Any], path: str) -> Part:
 
 
 def _result_content(value: Any, path: str) -> Part | Any:
-    """The content of a result: text, data, rendered trees; any other value as it came."""
+    """Return the content of a result: text, data, rendered trees; any other value unchanged."""
     return value if isinstance(value, dict) and _kind(value) in ("call", "result") else part_of(value, path)
 
 

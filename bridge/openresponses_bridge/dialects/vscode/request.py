@@ -1,4 +1,4 @@
-"""VS Code's chat requests ↔ Responses requests, each with a report of what could not be said."""
+"""Converts VS Code's chat requests to Responses requests and back, and reports what can't be expressed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _NO_PARAMETERS: dict[str, Any] = {"type": "object", "properties": {}}
 
 
 def tool_params(tools: list[ChatTool], diagnostics: Diagnostics) -> list[ToolParam]:
-    """VS Code's tools as functions. Schemas are not strict, since VS Code's are not."""
+    """Return VS Code's tools as functions. Schemas are not strict, since VS Code's are not."""
     for tool in tools:
         if not _LEGAL.fullmatch(tool.name):
             diagnostics.warning("tools.name", "not 1 to 64 letters, digits, _ and -")
@@ -54,7 +54,7 @@ def tool_choice(mode: ToolMode, tools: list[ChatTool]) -> ToolChoice | None:
 
 
 class Offer(NamedTuple):
-    """The tools that go to VS Code, and whether one must be called."""
+    """The tools for VS Code, and whether one must be called."""
 
     tools: list[ChatTool]
     mode: ToolMode
@@ -66,8 +66,8 @@ def offered(
     identities: ToolIdentityMap,
     diagnostics: Diagnostics,
 ) -> Offer:
-    """A request's tools for VS Code. Choosing among them is done by leaving out the others. Raises
-    InvalidRequestError with the place of a tool whose name another kind of tool has."""
+    """Return a request's tools for VS Code. A choice among them is made by leaving out the others. Raises
+    InvalidRequestError with the place of a tool whose name a tool of another kind has."""
     functions, others = present_tools(tools, identities, diagnostics)
     declared = {each.name: ChatTool(each.name, each.description, each.parameters) for each in functions}
     for tool, where in others:
@@ -94,7 +94,7 @@ def _only(declared: dict[str, ChatTool], names: list[Any], identities: ToolIdent
 
 
 _DISGUISED = "You are "
-# our field → the names under which extensions pass it in modelOptions, the first is the one we write
+# our field → the names under which extensions pass it in modelOptions; the first is the one that we write
 _OPTIONS: dict[str, tuple[str, ...]] = {
     "temperature": ("temperature",),
     "top_p": ("top_p", "topP"),
@@ -131,11 +131,11 @@ _STORED = frozenset(
 def from_vscode(
     chat: ChatRequest, *, call_id_prefix: str = CALL_ID_PREFIX, use_markers: bool = False
 ) -> tuple[CreateResponse, Diagnostics]:
-    """The Responses request for a chat, streamed. `modelOptions.systemPrompt` and leading system messages are
-    its instructions, in this order. `modelOptions` go before `modelConfiguration`.
+    """Return the Responses request for a chat, streamed. `modelOptions.systemPrompt` and leading system
+    messages are its instructions, in this order. `modelOptions` take precedence over `modelConfiguration`.
 
-    `use_markers`: go on from the last response of this model that a stateful marker names, with only
-    what came after it. Otherwise the whole chat is sent, which needs no stored response.
+    With `use_markers`, the request continues the last response of this model that a stateful marker names,
+    with only what comes after it. Otherwise it has the whole chat, which needs no stored response.
     """
     diagnostics = Diagnostics()
     fields = _options(chat.model_options, diagnostics)
@@ -174,10 +174,11 @@ def to_vscode(
     call_id_prefix: str = CALL_ID_PREFIX,
     system_role: bool = True,
 ) -> tuple[ChatRequest, Diagnostics]:
-    """The chat for a Responses request. `history` are the items that `previous_response_id` stands for,
-    `model` is VS Code's name for the model, `tool_identities` takes the declared tools for the machine.
+    """Return the chat for a Responses request. `history` has the items for `previous_response_id`, `model` is
+    VS Code's name for the model, and `tool_identities` is filled with the declared tools for the machine.
 
-    Raises InvalidRequestError (`unpaired_tool_call`; `invalid_value` for two kinds of tools of one name)."""
+    Raises InvalidRequestError (`unpaired_tool_call`; `invalid_value` for two kinds of tools of one name).
+    """
     diagnostics = Diagnostics()
     identities = ToolIdentityMap() if tool_identities is None else tool_identities
     entries = settled_calls(entries_of(request, history), diagnostics)
@@ -191,8 +192,8 @@ def to_vscode(
 
 
 def _instructions(messages: list[ChatMessage]) -> tuple[str | None, list[ChatMessage]]:
-    """Return (instructions, the other messages). Without a system role, extensions disguise the system prompt
-    as the assistant's first text."""
+    """Return (instructions, the other messages). Without a system role, extensions send the system prompt as
+    the assistant's first text."""
     texts: list[str] = []
     for position, message in enumerate(messages):
         text = _text(message)
@@ -209,7 +210,7 @@ def _is_disguised(message: ChatMessage, text: str | None, messages: list[ChatMes
 
 
 def _text(message: ChatMessage) -> str | None:
-    """A message's text; None when it holds anything else."""
+    """Return a message's text; None if it has anything else."""
     texts = [part.value for part in message.content if isinstance(part, LanguageModelTextPart)]
     return "".join(texts) if len(texts) == len(message.content) else None
 
@@ -236,7 +237,8 @@ def _options(given: dict[str, Any], diagnostics: Diagnostics) -> dict[str, Any]:
 
 
 def _configured(given: dict[str, Any], diagnostics: Diagnostics) -> dict[str, Any]:
-    """What the user chose for the model, the effort of which the model's information gave the levels."""
+    """Return the user's settings for the model, of which the effort is one of the levels in the model's
+    information."""
     fields: dict[str, Any] = {}
     for name, value in given.items():
         if name == CONFIGURED_EFFORT and isinstance(value, str):
@@ -273,15 +275,15 @@ def _model_options(request: CreateResponse, diagnostics: Diagnostics) -> dict[st
 
 
 class TokenRequest(Struct, frozen=True):
-    """A request to count tokens: of which text or message, for which model."""
+    """A request to count tokens: the text or message, and the model."""
 
     model: str
     content: str | ChatMessage
 
 
 def read_token_request(body: bytes) -> TokenRequest:
-    """The body `{model, text}` or `{model, message}`; as in VS Code, `text` may be a message too. Raises
-    InvalidRequestError with `param`."""
+    """Decode the body `{model, text}` or `{model, message}`; as in VS Code, `text` may also be a message.
+    Raises InvalidRequestError with `param`."""
     value = request_object(body)
     model = value.get("model")
     if not isinstance(model, str):
@@ -297,7 +299,7 @@ def read_token_request(body: bytes) -> TokenRequest:
 
 
 def token_count(content: str | ChatMessage, counter: TokenCounter, model: str) -> int:
-    """About how many tokens it is for this model, by the name under which requests go out to it."""
+    """Return the approximate number of tokens for this model, by its name upstream."""
     if isinstance(content, str):
         return counter.text(content, model)
     request, _ = from_vscode(ChatRequest("", [content]))

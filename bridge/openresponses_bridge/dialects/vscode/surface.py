@@ -40,7 +40,7 @@ from openresponses_bridge.protocol.request import CreateResponse
 from openresponses_bridge.protocol.response import Response
 
 FAILURES: Final[dict[str, ErrorPolicy]] = {"text": "text", "line": "notes"}
-"""The forms of a failure after the first part: text for the user, or a last line `{"error": …}`."""
+"""The forms of a failure after the first part: a text for the user, or a last line `{"error": …}`."""
 _LINES: Final = b"application/jsonl; charset=utf-8"
 
 
@@ -83,8 +83,8 @@ def _read(body: bytes, head: RequestHead) -> Asked:
 
 
 def read_chat(chat: ChatRequest) -> tuple[CreateResponse, Diagnostics, Continuation | None]:
-    """Return the request for a whole chat, its losses, and the one for what follows its last marker. Raises
-    InvalidRequestError with `param`."""
+    """Return the request for a whole chat, its losses, and the request for what follows its last marker.
+    Raises InvalidRequestError with `param`."""
     marked, marked_losses = from_vscode(chat, use_markers=True)
     if marked.previous_response_id is None:
         return marked, marked_losses, None

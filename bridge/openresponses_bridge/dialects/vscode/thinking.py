@@ -16,8 +16,8 @@ _SEPARATOR = "\n\n"
 
 
 class ThinkingCollector:
-    """Joins the pieces of one block. Text before a summary part's end mark belongs to that part; other text
-    is raw reasoning."""
+    """Joins the pieces of one block. Text before the end mark of a summary part belongs to that part; other
+    text is raw reasoning."""
 
     __slots__ = ("_diagnostics", "_encrypted", "_id", "_pieces", "_summary", "any")
 
@@ -33,7 +33,7 @@ class ThinkingCollector:
         self._encrypted = ""
 
     def feed(self, part: LanguageModelThinkingPart) -> list[ReasoningParam]:
-        """Accept a part; returns the items that ended before it."""
+        """Accept a part. Returns the items that ended before it."""
         self.any = True
         block = part.id or self._id
         metadata: dict[str, Any] = part.metadata or {}
@@ -52,14 +52,14 @@ class ThinkingCollector:
         return ended + self.flush() if metadata.get(REASONING_DONE) else ended
 
     def feed_whole(self, block: str, text: str, encrypted: str) -> list[ReasoningParam]:
-        """Accept a whole block; returns the items that have ended."""
+        """Accept a whole block. Returns the items that have ended."""
         ended = self.flush()
         self._id, self._encrypted = block, encrypted
         self._pieces = [text] if text else []
         return ended + self.flush()
 
     def flush(self) -> list[ReasoningParam]:
-        """The block so far, as at most one item."""
+        """Return the block so far, as at most one item."""
         text = "".join(self._pieces)
         item = ReasoningParam(
             self._summary,
@@ -80,7 +80,7 @@ class ThinkingCollector:
 
 
 def parts_of(item: Any) -> list[Part]:
-    """The thinking parts of a reasoning item, as the decoder would give them."""
+    """Return the thinking parts of a reasoning item, as the decoder would."""
     block = item.id or UNSET
     parts: list[Part] = []
     for position, summary in enumerate(item.summary):

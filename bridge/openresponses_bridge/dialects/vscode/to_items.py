@@ -1,8 +1,8 @@
-"""VS Code's messages → input items.
+"""Converts VS Code's messages to input items.
 
-A message becomes as many items as it has kinds of things in it: what was collected is flushed at each
-tool call, result and piece of reasoning, so that the order stays. A tool's answer is never dropped,
-however empty, because the next request would be refused for a call without one (field case 45).
+A message becomes as many items as it has kinds of content: what was collected is flushed at each tool call,
+result and piece of reasoning, so that the order is kept. A tool's answer is never dropped, even if it is
+empty, because the next request would be refused for a call without an answer (field case 45).
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ _ROLE_NAMES: dict[vs.Role, MessageRole] = {
 
 
 class ItemBuilder:
-    """Collects input items. `markers` are the stateful markers met: (model, marker, items before it)."""
+    """Collects input items. `markers` has the stateful markers: (model, marker, number of items before
+    it)."""
 
     def __init__(self, diagnostics: Diagnostics, prefix: str) -> None:
         self.items: list[InputItem] = []
@@ -56,7 +57,7 @@ class ItemBuilder:
         self._thinking = ThinkingCollector(diagnostics)
 
     def add(self, message: vs.ChatMessage) -> None:
-        """One message."""
+        """Add one message."""
         self._role = message.role
         self._phase = None
         self._thinking.any = False
@@ -95,7 +96,7 @@ class ItemBuilder:
         self._content.append(content_of(part))
 
     def _skip(self, part: LanguageModelDataPart) -> None:
-        """A part that only VS Code needs."""
+        """Skip a part that only VS Code needs."""
 
     def _read_marker(self, part: LanguageModelDataPart) -> None:
         marker = marker_of(part.data)
@@ -104,7 +105,7 @@ class ItemBuilder:
             self.markers.append((*marker, len(self.items)))
 
     def _read_thinking_data(self, part: LanguageModelDataPart) -> None:
-        # where thinking parts came too, the data repeats them
+        # if there are thinking parts, the data repeats them
         block, text, encrypted = thinking_of(part.data)
         self._flush()
         self.items += self._thinking.feed_whole(block, "" if self._thinking.any else text, encrypted)
@@ -132,7 +133,7 @@ class ItemBuilder:
         return [MessageParam(_ROLE_NAMES[self._role], content_or_text)]
 
     def _assistant_message(self, content: list[InputPart], texts: list[str]) -> list[InputItem]:
-        # an assistant's message holds text only; what it showed besides comes from the user again
+        # an assistant's message has only text; its other content becomes the user's
         items: list[InputItem] = []
         text = "".join(texts)
         if text.strip():

@@ -1,4 +1,4 @@
-"""Input items → VS Code's messages. Items of one side after each other share a message."""
+"""Converts input items to VS Code's messages. Consecutive items of one side share a message."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _ROLES = {
     "system": vs.Role.SYSTEM,
     "developer": vs.Role.SYSTEM,
 }
-# OpenAI's own calls → the name they are shown under and the field that is their input
+# OpenAI's own calls → the name under which they are shown, and the field that is their input
 _OWN_CALLS: dict[type[Any], tuple[str, str]] = {
     params.ShellCallParam: ("shell", "action"),
     params.LocalShellCallParam: ("local_shell", "action"),
@@ -43,7 +43,7 @@ _OWN_CALLS: dict[type[Any], tuple[str, str]] = {
 
 
 class MessageBuilder:
-    """Collects messages. With `system_role` off, system messages are the user's, as VS Code's stable
+    """Collects messages. If `system_role` is False, system messages are the user's, since VS Code's stable
     interface has no third role."""
 
     def __init__(
@@ -56,7 +56,7 @@ class MessageBuilder:
         self._system = vs.Role.SYSTEM if system_role else vs.Role.USER
 
     def system(self, text: str) -> None:
-        """Instructions."""
+        """Add instructions."""
         self._add(self._system, list(text_or_nothing(text)))
 
     def build(self, entries: Sequence[Entry]) -> None:
@@ -93,7 +93,7 @@ class MessageBuilder:
         if role is vs.Role.ASSISTANT and self._is_speechless():
             self._add(role, parts)
         elif parts:
-            # what was said in two messages stays apart: VS Code joins neither texts nor phases
+            # texts of two messages are kept apart: VS Code joins neither texts nor phases
             shown = self._system if role is vs.Role.SYSTEM else role
             self.messages.append(vs.ChatMessage(shown, parts))
 
@@ -144,7 +144,7 @@ class MessageBuilder:
         self._add(vs.Role.ASSISTANT, [LanguageModelDataPart.json(value, vs.CONTEXT_MANAGEMENT)])
 
     def _skip(self, _item: Any) -> None:
-        """Skip the tools that the input declares: they are already among the request's tools."""
+        """Skip the tools that the input declares, since the request's tools have them already."""
 
     def _unknown(self, item: Any) -> None:
         kind = item.type if isinstance(item, UnknownItem) else type(item).type

@@ -19,7 +19,7 @@ from openresponses_bridge.protocol.ids import accepted_call_id, digest
 
 
 class Role(IntEnum):
-    """LanguageModelChatMessageRole; System is proposed and there at run time."""
+    """LanguageModelChatMessageRole; System is a proposed member that exists at run time."""
 
     USER = 1
     ASSISTANT = 2
@@ -34,7 +34,7 @@ class ToolMode(IntEnum):
 
 
 class ChatMessage(Struct, frozen=True):
-    """LanguageModelChatMessage. `content` holds parts, and values nobody knows as they came."""
+    """LanguageModelChatMessage. `content` has parts, and unknown values unchanged."""
 
     role: Role
     content: list[Part | Any]
@@ -52,10 +52,10 @@ class ChatTool(Struct, frozen=True, rename="camel"):
 class ChatRequest(Struct, frozen=True, rename="camel"):
     """A request to a provider: the messages, and ProvideLanguageModelChatResponseOptions.
 
-    `model_options` are what the calling extension asks for, `model_configuration` is what the user chose for
-    the model, by the names of its `configurationSchema`. `include_encrypted_thinking` asks for reasoning that
-    its provider can read again. `store` is ours: whether the response is kept, so that a stateful marker can
-    name it; unset leaves that to the server.
+    `model_options` are those of the calling extension; `model_configuration` are the user's settings for the
+    model, by the names of its `configurationSchema`. `include_encrypted_thinking` asks for reasoning that its
+    provider can read again. `store` is ours: whether the response is stored, so that a stateful marker can
+    name it; if it is unset, the server decides.
     """
 
     model: str
@@ -83,14 +83,14 @@ REASONING_DONE = "vscode_reasoning_done"
 
 
 def call_id_of(given: str, prefix: str = CALL_ID_PREFIX) -> str:
-    """The protocol's id of a call that VS Code knows as `given`: our prefix comes off, and a long one is
-    shortened the same way for a call and its result."""
+    """Return the protocol's id of a call that VS Code knows as `given`: our prefix is removed, and a long id
+    is shortened in the same way for a call and its result."""
     stripped = strip_call_id(given, prefix) or given
     return accepted_call_id(stripped) if stripped else f"call_{digest(stripped)}"
 
 
 def arguments_of(call: LanguageModelToolCallPart) -> str:
-    """The input of a call as JSON. Raises WireError for one that is nested too deeply."""
+    """Return the input of a call as JSON. Raises WireError for input that is nested too deeply."""
     try:
         return json.dumps(call.input, ensure_ascii=False, separators=(",", ":"))
     except RecursionError as error:

@@ -1,4 +1,4 @@
-"""Writes the blocks of an outgoing message, which have numbers from 0 and come one after another."""
+"""Writes the blocks of an outgoing message, which are numbered from 0 and come one after another."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ Json = dict[str, Any]
 
 
 class BlockWriter:
-    """Starts and stops blocks. `kind` is that of the open block, "" when there is none, `last` that of the
-    newest; `held` is a delta that is a whole block, and is sent before the next block."""
+    """Starts and stops blocks. `kind` is that of the open block, "" if there is none; `last` is that of the
+    newest block; `held` is a delta that is a whole block, and is sent before the next block."""
 
     __slots__ = ("held", "index", "kind", "last")
 
@@ -32,7 +32,7 @@ class BlockWriter:
         return events
 
     def delta(self, delta: Json) -> Json:
-        """A delta of the open block."""
+        """Return a delta of the open block."""
         return {"contentBlockDelta": {"delta": delta, "contentBlockIndex": self.index}}
 
     def stop(self) -> list[Json]:
@@ -43,16 +43,16 @@ class BlockWriter:
         return [{"contentBlockStop": {"contentBlockIndex": self.index}}]
 
     def release(self) -> list[Json]:
-        """The held block."""
+        """Return the events of the held block."""
         held, self.held = self.held, None
         return [] if held is None else self.whole(kind_of(held), None, held)
 
     def whole(self, kind: str, start: Json | None, *deltas: Json) -> list[Json]:
-        """A whole block, from start to stop."""
+        """Return the events of a whole block, from start to stop."""
         return [*self.start(kind, start), *map(self.delta, deltas), *self.stop()]
 
     def own(self, block: Json) -> list[Json]:
-        """A block of the server's own, such as a tool that it ran: an object with one object in it."""
+        """Return a block of the server's own, such as a tool that it ran: an object with one object in it."""
         kind = kind_of(block)
         fields = dict(block[kind])
         if kind == "toolUse" and "input" in fields:

@@ -1,4 +1,4 @@
-"""The blocks of a client's messages → content parts. What the protocol has no place for is carried."""
+"""Converts the blocks of a client's messages to content parts. What the protocol can't express is carried."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from openresponses_bridge.protocol import content as ct
 from openresponses_bridge.protocol.codec import encode
 from openresponses_bridge.protocol.unknown import UnknownPart
 
-_SHOWN: Final = 100  # characters of a client's words in a message
+_SHOWN: Final = 100  # characters of a client's text in a message
 _TEXT: Final = "text"
 
 
@@ -33,7 +33,8 @@ _VIDEOS: Final = _media_types(VIDEO_FORMATS) | {"mpg": "video/mpeg"}
 
 
 def kind_in(block: Fields) -> str:
-    """The kind of a block, its only field. Raises InvalidRequestError for one without, or with several."""
+    """Return the kind of a block, which is its only field. Raises InvalidRequestError for a block with none
+    or several."""
     kinds = [name for name in block.names if name in block]
     if len(kinds) != 1:
         raise invalid(block.param, "expected one kind of content")
@@ -48,8 +49,8 @@ class PartReader:
         self._carried = carried
 
     def read(self, block: Fields, where: str, *, output: bool) -> Any:
-        """Return the part of a block; what has no place in it is carried for the place `where`. `output`: it
-        is what a model has said."""
+        """Return the part of a block; what can't be in it is carried for the place `where`. `output` is True
+        for the model's output."""
         kind = kind_in(block)
         if kind == _TEXT:
             return _text(block.need(_TEXT, str), output=output)
@@ -59,20 +60,20 @@ class PartReader:
         return read(self, block, where, output)
 
     def _own(self, block: Fields, why: str) -> UnknownPart:
-        """A block that only Bedrock can read."""
+        """Return a block that only Bedrock can read."""
         kind = kind_in(block)
         self._carried.needed[block.at(kind)] = why
         return UnknownPart({"type": f"{SLUG}{kind}", "block": block.whole()})
 
     def _keep(self, read: Fields, where: str, **fields: Any) -> None:
-        """Carry the fields that were not read, and these, which others need not know."""
+        """Carry the fields that were not read, and these, which need not be known elsewhere."""
         self._carried.report(read.unread_here)
         kept = read.rest() | fields
         if kept:
             self._carried.blocks[where] = kept
 
     def _keep_whole(self, block: Fields, where: str, *lost: str) -> None:
-        """Carry the block as it is; `lost` are the names of what others lose of it."""
+        """Carry the whole block; `lost` are the names of what is lost of it elsewhere."""
         self._carried.wholes[where] = block.whole()
         self._carried.report(lost)
 
@@ -120,7 +121,7 @@ class PartReader:
         return ct.InputFileContent(f"{name}.txt", f"data:text/plain;base64,{encoded}")
 
     def _guarded(self, block: Fields, where: str, output: bool) -> Any:
-        """A text or an image that the guardrail looks at: for others what it is without one."""
+        """Return a text or an image for the guardrail; elsewhere it is one without a guardrail."""
         guarded = block.inner(GUARDED)
         self._keep_whole(block, where, guarded.param)
         if "image" in guarded:
@@ -134,7 +135,7 @@ class PartReader:
         return _text(encode(block.raw("json")).decode(), output=output)
 
     def _found(self, block: Fields, where: str, output: bool) -> Any:
-        """A result of a search: for others its text below its title and source."""
+        """Return a result of a search; elsewhere it is its text after its title and source."""
         found = block.inner("searchResult")
         lines = [found.need("title", str), found.need("source", str)]
         lines += [each.need(_TEXT, str) for each in found.each("content")]
@@ -142,7 +143,7 @@ class PartReader:
         return _text("\n".join(lines), output=output)
 
     def _cited(self, block: Fields, where: str, output: bool) -> Any:
-        """A text with citations: for others those of web pages, of the whole text."""
+        """Return a text with citations; elsewhere it has those of web pages, for the whole text."""
         cited = block.inner("citationsContent")
         text = "".join(each.get(_TEXT, str) or "" for each in cited.each("content"))
         pages = [_page(each, len(text)) for each in cited.each("citations")]
@@ -179,7 +180,7 @@ def _page(citation: Fields, length: int) -> ct.UrlCitation | None:
 
 
 def _data(media: Fields) -> str | None:
-    """The data of a medium in base64; None for one that is elsewhere."""
+    """Return the data of a medium in base64; None if it is elsewhere."""
     source = media.inner("source")
     data = source.get("bytes", str)
     if not data:

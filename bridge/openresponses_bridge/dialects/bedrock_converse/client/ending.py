@@ -1,4 +1,4 @@
-"""The end of an outgoing message: its stop reason, its usage, what else is known of it."""
+"""The end of an outgoing message: its stop reason, its usage, and its further fields."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from openresponses_bridge.protocol.usage import Usage
 Json = dict[str, Any]
 _FILTERED: Final = "content_filtered"
 _STOPPED: Final = "stop_sequence"
-# incomplete reason → stop reason; None: an error, since Converse has no such reason
+# incomplete reason → stop reason; None for an error, since Converse has no such reason
 _STOP_REASONS: Final[dict[str, str | None]] = {
     "max_output_tokens": "max_tokens",
     "content_filter": _FILTERED,
@@ -32,8 +32,8 @@ _STOP_REASONS: Final[dict[str, str | None]] = {
 
 
 def stop_reason(response: Response, diagnostics: Diagnostics, *, calls: bool, refused: bool) -> str | None:
-    """The stop reason of a response that did not fail, as Bedrock called it where it did; None for one that
-    was cancelled. `calls`: a call in it is whole; `refused`: it has a refusal."""
+    """Return the stop reason of a response that did not fail: Bedrock's own if there is one; None for a
+    cancelled response. `calls` is True if a call in it is whole, `refused` if it has a refusal."""
     own = native_of(response, DIALECT).get(STOP_REASON)
     details = response.incomplete_details
     ended = None if response.status == "completed" or details is None else details.reason
@@ -49,7 +49,8 @@ def stop_reason(response: Response, diagnostics: Diagnostics, *, calls: bool, re
 
 
 def stop_fields(response: Response, reason: str) -> Json:
-    """The fields of `messageStop`. The stop sequence that was met is among those of the model's own."""
+    """Return the fields of `messageStop`. The stop sequence at which the model ended is among the model's own
+    fields."""
     fields: Json = {STOP_REASON: reason}
     own = native_of(response, DIALECT).get(ADDITIONAL_RESPONSE)
     if own is None and response.stop_sequence:
@@ -58,7 +59,7 @@ def stop_fields(response: Response, reason: str) -> Json:
 
 
 def metadata(response: Response, diagnostics: Diagnostics) -> Json:
-    """The fields of `metadata`: usage and time, and what Bedrock said besides."""
+    """Return the fields of `metadata`: usage and time, and Bedrock's further fields."""
     native = native_of(response, DIALECT)
     said = other_fields({name: native.get(name) for name in METADATA}, ("usage", "metrics", "serviceTier"))
     found = said | {
@@ -70,13 +71,14 @@ def metadata(response: Response, diagnostics: Diagnostics) -> Json:
 
 
 def latency(response: Response) -> int:
-    """Return how many milliseconds a response took, to the second."""
+    """Return how many milliseconds a response took, in whole seconds."""
     return ((response.completed_at or response.created_at) - response.created_at) * 1000
 
 
 def usage_of(usage: Usage | None, native: Mapping[str, Any], diagnostics: Diagnostics) -> Json:
-    """The counts under Converse's names, zeros when there are none; it counts cached input beside
-    `inputTokens`. `native` is what Bedrock said besides, of several answers in one of the last alone."""
+    """Return the counts under Converse's names, zeros if there are none; it counts cached input separately
+    from `inputTokens`. `native` has Bedrock's further fields; if a response has several answers, of the last
+    one."""
     if usage is None:
         return {"inputTokens": 0, "outputTokens": 0, TOTAL: 0}
     cached, written = usage.input_tokens_details.cached_tokens, usage.cache_write_tokens

@@ -33,7 +33,7 @@ _EXCEPTIONS: Final = frozenset(
         "ValidationException",
     }
 )
-"""The names that Amazon's description of the service has: SDKs have a class for each."""
+"""The names in Amazon's description of the service; SDKs have a class for each."""
 _NAME_OF_CODE: Final = {"insufficient_quota": "ServiceQuotaExceededException"}
 _NAME_OF_STATUS: Final = {
     401: "AccessDeniedException",
@@ -62,12 +62,12 @@ _TOO_LONG: Final = "Input is too long for requested model"
 
 
 def error_name(error: BridgeError) -> str:
-    """The name of a refusal, the value of `x-amzn-errortype`."""
+    """Return the name of a refusal, the value of `x-amzn-errortype`."""
     return _name(error.code, error.error_type, error.http_status) or "InternalServerException"
 
 
 def error_body(error: BridgeError) -> dict[str, Any]:
-    """The body of a refusal, with what Bedrock's own says besides."""
+    """Return the body of a refusal, with the further fields of Bedrock's own."""
     return _fields(error.code, error.message, native_of(error, DIALECT))
 
 
@@ -77,7 +77,7 @@ def exception(
     kind: str | None = None,
     native: Mapping[str, Any] = MappingProxyType({}),
 ) -> dict[str, Any]:
-    """The event of a stream that fails with this code, and the type of an error if it has one."""
+    """Return the event of a stream that fails with this code, and with the type of an error if it has one."""
     name = _name(code, kind, status_of(code or ""))
     streamed = name[:1].lower() + name[1:]
     return {streamed if streamed in _STREAMED else _BROKEN: _fields(code, message, native)}
@@ -86,7 +86,7 @@ def exception(
 def _name(code: str | None, kind: str | None, status: int | None) -> str:
     named = (
         each[:1].upper() + each[1:] for each in (code, kind) if each
-    )  # a stream begins them in lower case
+    )  # names in a stream begin in lower case
     own = next((each for each in named if each in _EXCEPTIONS), "") or _NAME_OF_CODE.get(code or "", "")
     if own or status is None:
         return own
@@ -95,5 +95,5 @@ def _name(code: str | None, kind: str | None, status: int | None) -> str:
 
 def _fields(code: str | None, message: str, native: Mapping[str, Any]) -> dict[str, Any]:
     if code == CODE_OF[Cause.TOO_LONG] and _TOO_LONG.lower() not in message.lower():
-        message = f"{_TOO_LONG}: {message}"  # clients that shorten a conversation know these words alone
+        message = f"{_TOO_LONG}: {message}"  # clients that shorten a conversation know only these words
     return other_fields(native, ERROR_FIELDS) | {"message": message}

@@ -1,4 +1,4 @@
-"""Encodes a finished response as a whole answer, by folding the stream that it would have been."""
+"""Encodes a finished response as a whole answer, by folding its stream."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def answer(
     tool_identities: ToolIdentityMap | None = None,
     diagnostics: Diagnostics | None = None,
 ) -> Json | None:
-    """The body that answers `converse`; None for a response that failed or was cancelled.
+    """Return the body that answers `converse`; None for a response that failed or was cancelled.
 
-    A cut call is left out, with a loss: clients run every call of a message. Raises KeyError for a response
-    that has not ended.
+    A call that was cut off is left out, with a loss: clients run every call of a message. Raises KeyError for
+    a response that has not ended.
     """
     found = diagnostics if diagnostics is not None else Diagnostics()
     outbound = Outbound(sealer, tool_identities)
@@ -40,7 +40,7 @@ def answer(
 
 
 class Folding:
-    """Folds the events of a stream into a whole answer. `is_whole`: it has a stop reason."""
+    """Folds the events of a stream into a whole answer. `is_whole` is True if it has a stop reason."""
 
     def __init__(self, diagnostics: Diagnostics) -> None:
         self._diagnostics = diagnostics
@@ -49,7 +49,7 @@ class Folding:
         self.is_whole = False
 
     def feed(self, events: Iterable[Json]) -> None:
-        """The next events."""
+        """Feed the next events."""
         for event in events:
             ((kind, fields),) = event.items()
             if kind == "contentBlockStart":
@@ -78,12 +78,12 @@ class _Block:
         self._citations: list[Json] = []
 
     def begin(self, start: Json) -> None:
-        """Begin with its start."""
+        """Begin the block with its start."""
         ((self._kind, fields),) = start.items()
         self._fields = dict(fields)
 
     def add(self, delta: Json) -> None:
-        """The next delta."""
+        """Add the next delta."""
         ((kind, value),) = delta.items()
         if kind == "citation":
             self._citations.append(value)
@@ -101,7 +101,7 @@ class _Block:
             self._fields |= value
 
     def whole(self, diagnostics: Diagnostics) -> Json:
-        """The block with all that was added."""
+        """Return the block with everything that was added."""
         kind, text, fields = self._kind, "".join(self._texts), self._fields
         if kind == "text" and self._citations:
             return {"citationsContent": {"content": [{"text": text}], "citations": self._citations}}

@@ -1,4 +1,4 @@
-"""Events → the events of `converse-stream`. Blocks come one after another: an item has its turn when the
+"""Converts events to those of `converse-stream`. Blocks come one after another: an item has its turn when the
 items before it have ended."""
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ Json = dict[str, Any]
 _TEXT, _TOOL_USE = "text", "toolUse"
 _EXCEPTION: Final = "Exception"
 _LONGEST_PAYLOAD: Final = 8 * 1024 * 1024
-"""Bytes of one event: SDKs refuse those of a little more than the double."""
+"""The most bytes of one event: SDKs refuse events of little more than twice that."""
 
 
 class Outbound:
-    """Translates one response into one message. `sealer` opens and makes the envelopes of reasoning;
-    `tool_identities` has the names of namespaced tools."""
+    """Converts one response to one message. `sealer` opens and seals reasoning; `tool_identities` has the
+    names of namespaced tools."""
 
     def __init__(self, sealer: Sealer | None = None, tool_identities: ToolIdentityMap | None = None) -> None:
         self.diagnostics = Diagnostics()
@@ -67,8 +67,8 @@ class Outbound:
         self._begun = self._ended = False
         self._error: ErrorPayload | None = None
         self._calls = self._refused = False
-        self._length = self._begins = 0  # code points of the open part, and of it before the open block
-        self._cited = False  # the open block has a citation
+        self._length = self._begins = 0  # code points of the open part, and of its text before the open block
+        self._cited = False  # True if the open block has a citation
 
     def feed(self, event: Event) -> list[Json]:
         """Return the events that this event causes."""
@@ -82,7 +82,7 @@ class Outbound:
         return handler(self, event)
 
     def close(self) -> list[Json]:
-        """The events have ended. Without a terminal event before, that is an error."""
+        """Handle the end of the events, which is an error without a terminal event before."""
         if self._ended:
             return []
         self._ended = True
@@ -92,7 +92,8 @@ class Outbound:
         return [exception(CUT, "the response ended early")]
 
     def _advance(self) -> list[Json]:
-        """An item has ended: take the events of those that waited, up to the next item that is still open."""
+        """Handle the end of an item: read the waiting events of the next items, up to one that is still
+        open."""
         made: list[Json] = []
         while events := self._turns.following():
             for event in events:
@@ -139,11 +140,11 @@ class Outbound:
             return []
         if place != [self._begins, self._length]:
             self.diagnostics.loss("annotation.range", "a citation belongs to its whole block")
-        self._cited = True  # what follows is another block
+        self._cited = True  # the next piece begins another block
         return [self._blocks.delta({"citation": citation})]
 
     def _part_done(self, _event: ev.ContentPartDone) -> list[Json]:
-        # reasoning stays open until its item ends: then its signature comes
+        # reasoning stays open until its item ends, with which its signature comes
         self._begins = self._length = 0
         self._cited = False
         return self._blocks.stop() if self._blocks.kind == _TEXT else []
@@ -163,7 +164,8 @@ class Outbound:
         return [*opened, self._blocks.delta({REASONING: {_TEXT: text}})]
 
     def _reasoning_done(self, item: ReasoningItem) -> list[Json]:
-        """The end of a block of reasoning with its signature, or a whole one if its text was not sent."""
+        """Return the end of a block of reasoning with its signature, or a whole block if its text was not
+        sent."""
         blocks, encrypted = self._blocks, item.encrypted_content
         if not encrypted:
             return blocks.stop()
@@ -178,7 +180,8 @@ class Outbound:
         return [*self._think(text or ""), signed, *blocks.stop()]
 
     def _foreign(self, item: ReasoningItem, encrypted: str) -> list[Json]:
-        """Another upstream's opaque reasoning, sealed into the field in which Converse keeps its own."""
+        """Return another upstream's opaque reasoning, sealed into the field that Converse uses for its
+        own."""
         summary = [getattr(part, "text", "") for part in item.summary]
         fields = {"id": item.id, "summary": summary, "encrypted_content": encrypted}
         sealed = seal_reasoning(self._sealer, [fields])
@@ -219,7 +222,7 @@ class Outbound:
         return self._input('"}') + self._blocks.stop()
 
     def _whole_call(self, item: Any) -> list[Json]:
-        """A call whose arguments were not streamed (shell, patch)."""
+        """Return a call whose arguments were not streamed (shell, patch)."""
         view = None if item is None else call_view(item, self._identities)
         if view is None:
             self.diagnostics.loss(f"item.{getattr(item, 'type', None)}", "Converse has no such block")
@@ -229,7 +232,7 @@ class Outbound:
         return self._blocks.whole(_TOOL_USE, start, {_TOOL_USE: {"input": view.arguments}})
 
     def _hosted(self, item: UnknownItem) -> list[Json]:
-        """A block of Bedrock's own, which an extension item holds unchanged."""
+        """Return a block of Bedrock's own, which an extension item has unchanged."""
         block = object_in(item.raw, "block")
         if not item.type.startswith(SLUG) or not object_in(block, kind_of(block)):
             self.diagnostics.loss(f"item.{item.type[:64]}", "Converse has no such block")
@@ -254,7 +257,7 @@ class Outbound:
         return [{"messageStart": {"role": "assistant"}}]
 
     def _keep_error(self, event: ev.ErrorEvent) -> list[Json]:
-        """`response.failed` follows and ends the message."""
+        """Record the error: `response.failed` follows and ends the message."""
         self._error = event.payload
         return []
 
@@ -278,7 +281,7 @@ class Outbound:
                 stop = {"messageStop": ending.stop_fields(response, reason)}
                 return [*made, *self._blocks.stop(), *self._held(), stop, about]
             failed = exception(CANCELLED.code, CANCELLED.message)
-        paid = [] if response.usage is None else [about]  # what it cost, before its error
+        paid = [] if response.usage is None else [about]  # the usage comes before the error
         return [*made, *paid, failed]
 
     def _failure(self, response: Response) -> Json | None:
@@ -291,7 +294,8 @@ class Outbound:
         return exception(error.code, error.message, kind, native_of(error, DIALECT))
 
     def _held(self) -> list[Json]:
-        """Return the events of what was sealed last; behind a text, clients would take it for the answer."""
+        """Return the events of the data that were sealed last; after a text, clients would take them for the
+        answer."""
         if self._blocks.last != _TEXT:
             return self._blocks.release()
         if self._blocks.held is not None:
@@ -332,17 +336,17 @@ _FINISHERS: Final[dict[type, _Handler]] = {
     FunctionCall: Outbound._function_call,
     CustomToolCall: Outbound._custom_call,
     UnknownItem: Outbound._hosted,
-    type(None): lambda outbound, _item: outbound._blocks.stop(),  # not even a finished item is required
+    type(None): lambda outbound, _item: outbound._blocks.stop(),  # the finished item may be missing
 }
 
 
 def encode_events(events: Iterable[Json]) -> bytes:
-    """Events → messages of an event stream, as Converse's clients want them."""
+    """Encode events as messages of an event stream, as Converse's clients require."""
     return b"".join(map(_message, events))
 
 
 def encode_sse(events: Iterable[Json]) -> bytes:
-    """Events → server-sent events, as they stand in a capture."""
+    """Encode events as server-sent events, as in a capture."""
     return FramesOfMessages().feed(encode_events(events))
 
 
@@ -355,7 +359,7 @@ def _message(event: Json) -> bytes:
 
 
 def _halves(kind: str, fields: Json) -> list[Json]:
-    """A delta as two with a half of its text each; [] for one that has none."""
+    """Return a delta as two deltas with half of its text each; [] for a delta without text."""
     ((name, value),) = fields.get("delta", {"": None}).items()
     inner, text = next(iter(value.items())) if isinstance(value, dict) and value else ("", value)
     if not isinstance(text, str) or inner == REDACTED:

@@ -1,4 +1,4 @@
-"""A request of Converse → a request of ours, with a report of what that can't say."""
+"""Converts a request of Converse to one of ours, and reports what that can't express."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ _CHOICES: Final[dict[str, tl.ToolChoiceValue]] = {"auto": "auto", "any": "requir
 
 
 class MessageReader:
-    """Reads messages into items, in order. Fields without a counterpart are carried. Raises
+    """Converts messages to items, in order. Fields without a counterpart are carried. Raises
     InvalidRequestError with the place of the error."""
 
     def __init__(self, sealer: Sealer, diagnostics: Diagnostics, carried: CarriedFields) -> None:
@@ -73,7 +73,7 @@ class MessageReader:
         self._first = 0  # number of items before this message
 
     def message(self, message: Fields) -> None:
-        """One message of the request."""
+        """Read one message of the request."""
         role = message.one_of("role", _ROLES)
         if role is None:
             raise invalid(message.at("role"), "is required")
@@ -104,7 +104,7 @@ class MessageReader:
             self.items.append(it.MessageParam(self._role, parts))
 
     def _point(self, block: Fields) -> None:
-        """A cache point belongs to the block before it, of those of one place the last counts."""
+        """Keep a cache point with the block before it; of several at one place the last counts."""
         point = block.whole()
         if self._parts:
             last = self._parts[-1]
@@ -138,7 +138,7 @@ class MessageReader:
         result.need("content", list)
         output = [self._result(each, at, number) for number, each in enumerate(result.each("content"))]
         status = result.one_of("status", ("success", "error"))
-        failed: Any = "incomplete" if status == "error" else UNSET  # how an answer says that its call failed
+        failed: Any = "incomplete" if status == "error" else UNSET  # the mark of a failed call
         own = {} if status != "success" else {"status": status}
         self._keep(result, **(own if output else own | {"content": []}))
         self.items.append(it.FunctionCallOutputParam(call_id, output or "", status=failed))
@@ -170,14 +170,14 @@ class MessageReader:
         self.items.append(it.ReasoningParam([], content=said, encrypted_content=sealed))
 
     def _foreign(self, envelope: str, where: str) -> None:
-        """Another upstream's reasoning."""
+        """Open another upstream's reasoning."""
         try:
             self.items += open_reasoning(self._sealer, envelope)
         except SealError as error:
             self._diagnostics.loss(where, f"can't be opened here ({error.code})")
 
     def _hosted(self, block: Fields) -> None:
-        """A block of a tool that Bedrock ran, or that changes the tools."""
+        """Keep a block of a tool that Bedrock ran, or that changes the tools."""
         kind = kind_in(block)
         if kind in _CHANGES:
             why = "tools that come and go within a conversation are known to Bedrock alone"
@@ -197,8 +197,8 @@ _ITEMS: Final[dict[str, Callable[[MessageReader, Fields], None]]] = {
 def from_converse(
     body: bytes | str | Mapping[str, Any], sealer: Sealer | None = None
 ) -> tuple[rq.CreateResponse, Diagnostics]:
-    """(request, losses). The model and whether the answer is streamed are in the path. `sealer` seals the
-    reasoning in the history. Raises InvalidRequestError with `param`, as
+    """Translate a request. Returns (request, losses). The model and whether the answer is streamed are in the
+    path. `sealer` seals the reasoning in the history. Raises InvalidRequestError with `param`, as
     `messages[0].content[1].image.source.bytes`."""
     diagnostics, given, carried = Diagnostics(), body_of(body), CarriedFields()
     reader = MessageReader(sealer or Sealer(), diagnostics, carried)
@@ -288,7 +288,7 @@ def _tool_choice(config: Fields) -> Any:
 
 
 def _text(given: Fields, carried: CarriedFields) -> rq.TextParam | None:
-    """The format of the text."""
+    """Return the format of the text."""
     config = given.maybe_inner("outputConfig")
     if config is None:
         return None
@@ -344,7 +344,8 @@ def _tier(given: Fields, carried: CarriedFields) -> str | None:
 
 
 def _own_fields(given: Fields, carried: CarriedFields) -> tuple[rq.ReasoningOptions | None, int | None]:
-    """(reasoning, top_k) that a model's own fields ask for; the others are lost at any other upstream."""
+    """Return (reasoning, top_k) from a model's own fields; the other fields are lost at any other
+    upstream."""
     fields = given.get(ADDITIONAL, dict) or {}
     if fields:
         carried.body[ADDITIONAL] = fields
@@ -362,7 +363,7 @@ def _own_fields(given: Fields, carried: CarriedFields) -> tuple[rq.ReasoningOpti
 
 
 def _effort(fields: Mapping[str, Any], asked: Any) -> tuple[str | None, set[str]]:
-    """(effort, names of the fields that say it), as Claude's, Nova's and OpenAI's models are asked for it."""
+    """Return (effort, names of the fields with it), in the form of Claude's, Nova's and OpenAI's models."""
     thinking, config = object_in(fields, "thinking"), object_in(fields, "reasoningConfig")
     named = {
         "reasoning_effort": fields.get("reasoning_effort"),
@@ -379,7 +380,7 @@ def _effort(fields: Mapping[str, Any], asked: Any) -> tuple[str | None, set[str]
 
 
 def _budget(thinking: Mapping[str, Any]) -> str | None:
-    """The effort that is nearest to a budget."""
+    """Return the effort that is nearest to a budget."""
     budget = thinking.get("budget_tokens")
     if thinking.get("type") == "adaptive":
         return "high"

@@ -56,7 +56,7 @@ def _form(context: FormContext) -> AnswerForm:
 
 
 def _named(head: RequestHead, request: CreateResponse) -> CreateResponse:
-    """The request with what its path says."""
+    """Return the request with the options in its path."""
     return replace(request, model=head.fields.get("model"), stream=head.stream)
 
 

@@ -21,7 +21,7 @@ _TOOL_USE, _TEXT, _CITATION = "toolUse", "text", "citation"
 
 
 class MessageContext:
-    """What the blocks of one message share."""
+    """The state that the blocks of one message share."""
 
     __slots__ = ("calls", "has_output", "machine", "position", "sealer", "undecided", "unsigned")
 
@@ -31,12 +31,13 @@ class MessageContext:
         self.position = 0  # length of the text so far, in code points
         self.calls = 0
         self.has_output = False
-        # the call that ended without arguments: the next block shows whether it had none or was cut (law E6)
+        # the call that ended without arguments: the next block shows whether it had none or was cut off (law
+        # E6)
         self.undecided: int | None = None
-        self.unsigned = False  # reasoning ended without its signature, so that its item is still open
+        self.unsigned = False  # True if reasoning ended without its signature, so that its item is still open
 
     def close_open(self) -> list[Event]:
-        """Close what was left open: another block begins, so it is whole."""
+        """Close a block that is still open: another block begins, so it is whole."""
         events: list[Event] = []
         if self.unsigned:
             self.unsigned = False
@@ -47,7 +48,7 @@ class MessageContext:
         return events
 
     def lost(self, where: str, value: Any) -> list[Event]:
-        """Report a value that can't be read, or is in no place of its own."""
+        """Report a value that can't be read, or is in the wrong place."""
         self.machine.diagnostics.loss(where, f"can't be read: {type(value).__name__}")
         return []
 
@@ -60,7 +61,7 @@ class Block(Protocol):
         ...
 
     def stop(self) -> list[Event]:
-        """The block has ended."""
+        """Handle the end of the block."""
         ...
 
 
@@ -98,7 +99,7 @@ class TextBlock:
         ]
 
     def _annotation(self, given: dict[str, Any]) -> Annotation:
-        """A citation of a web page in the protocol's words; another one as it came."""
+        """Return a citation of a web page in the protocol's terms; any other unchanged."""
         location = given.get("location")
         web = location.get("web") if isinstance(location, dict) else None
         url = web.get("url") if isinstance(web, dict) else None
@@ -159,7 +160,8 @@ class ReasoningBlock:
 
 
 def joined(pieces: list[str]) -> str:
-    """Bytes that came in several pieces, each in base64, as one. What is not base64 is joined as it is."""
+    """Return bytes that came in several pieces, each in base64, as one text. Pieces that are not base64 are
+    joined unchanged."""
     if len(pieces) == 1:
         return pieces[0]
     try:
@@ -185,7 +187,7 @@ class CallBlock:
         context.has_output = True
 
     def begin(self, start: dict[str, Any]) -> list[Event]:
-        """Begin with the fields of the call; of a whole answer they have its input, too."""
+        """Begin with the fields of the call; in a whole answer they include its input."""
         name, call_id = start.get("name"), start.get("toolUseId")
         if not isinstance(name, str) or not name:
             machine = self._context.machine
@@ -201,7 +203,7 @@ class CallBlock:
     def feed(self, kind: str, value: Any) -> list[Event]:
         given = self._input_of(value) if kind == _TOOL_USE and isinstance(value, dict) else None
         if given is not None and not isinstance(given, str):
-            given = encode(given).decode()  # servers of others send it parsed
+            given = encode(given).decode()  # other servers send it as an object
         if given is None:
             return self._context.lost(f"toolUse.{kind[:64]}", value)
         if not self._named or not given:
@@ -221,8 +223,8 @@ class CallBlock:
 
 
 class RawBlock:
-    """A block of the server's own: a tool that it ran, its result, an image. It becomes an extension item
-    that holds the block as a whole answer would have it."""
+    """A block of the server's own: a tool that it ran, a result, an image. It becomes an extension item that
+    has the block in the form of a whole answer."""
 
     __slots__ = ("_block", "_context", "_input", "_kind", "_pieces")
 
@@ -236,7 +238,7 @@ class RawBlock:
         context.position = 0
 
     def begin(self, value: Any) -> list[Event]:
-        """Begin with this value: of a whole answer, all of it."""
+        """Begin with this value, which in a whole answer is everything."""
         self._block = dict(value) if isinstance(value, dict) else value
         return []
 

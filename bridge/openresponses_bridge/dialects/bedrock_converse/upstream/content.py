@@ -1,4 +1,4 @@
-"""Content parts → content blocks: texts, images, documents and videos."""
+"""Converts content parts to content blocks: texts, images, documents and videos."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _S3: Final = "s3://"
 _S3_LOCATION: Final = "s3Location"
 _FORMATS: Final = frozenset(DOCUMENT_FORMATS.values())
 _ENDINGS: Final = {"jpg": "jpeg", "3gp": "three_gp", "htm": "html", "markdown": "md", "text": "txt"}
-# what a document's name may not have
+# characters that a document's name can't have
 _UNNAMEABLE: Final = re.compile(r"[^A-Za-z0-9()\[\] -]|(?<= ) ")
 _LONGEST_NAME: Final = 200
 _NAMELESS: Final = "document"
@@ -40,11 +40,11 @@ class BlockEncoder:
         self._options = options
         self._sealer = sealer
         self._diagnostics = diagnostics
-        self._names: set[str] = set()  # of documents, each of which has one of its own
+        self._names: set[str] = set()  # of documents; each has a name of its own
 
     def block(self, part: Any, param: str) -> Block | None:
-        """Return the block of the part at this path; None for one that is left out. Blank texts are: the API
-        refuses them."""
+        """Return the block of the part at this path; None if it is left out, as blank texts are, since the
+        API refuses them."""
         if isinstance(part, UnknownPart):
             return self._raw(part, param)
         make = _MAKERS.get(part.type)
@@ -54,8 +54,8 @@ class BlockEncoder:
         return make(self, part, param)
 
     def own(self, block: Block, param: str) -> Block:
-        """Return a block that the client gave as such. Raises InvalidRequestError for one that leads to S3,
-        unless that is allowed."""
+        """Return a block that the client gave as a block. Raises InvalidRequestError for one with an address
+        of S3, unless that is allowed."""
         if self._options.s3 == "refuse" and _leads_to_s3(block):
             raise invalid(param, "files at an address of S3 are not read here")
         return block
@@ -84,7 +84,7 @@ class BlockEncoder:
         return self._cited(part.text, cited) if cited else {"text": part.text}
 
     def _cited(self, text: str, annotations: Any) -> Block:
-        """A text with the citations that the API itself made."""
+        """Return a text with the citations that the API itself made."""
         sealed = [getattr(each, "encrypted_content", None) for each in annotations]
         found = [open_citation(self._sealer, each) if each else None for each in sealed]
         for each, raw in enumerate(getattr(one, "raw", None) for one in annotations):
@@ -178,7 +178,7 @@ def _at_s3(url: str) -> Block:
 
 
 def _ending(name: str) -> str:
-    """The format that the end of a file's name means, "" without one."""
+    """Return the format for the extension of a file's name; "" without one."""
     ending = name.rpartition(".")[2].lower() if "." in name else ""
     return _ENDINGS.get(ending, ending)
 

@@ -1,4 +1,4 @@
-"""The end of an answer: its usage, its stop reason, what only clients of this API know of it."""
+"""The end of an answer: its usage, its stop reason, and its fields that only clients of this API know."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _FAILED: Final = {
     "malformed_tool_use": "the upstream's model made a tool call that could not be read",
 }
 _EXPRESSED: Final = frozenset({"end_turn", "max_tokens", "tool_use", "content_filtered", *_FAILED})
-"""Stop reasons that are as good in the protocol's words."""
+"""The stop reasons that the protocol expresses equally well."""
 
 
 def usage_of(usage: Mapping[str, Any], diagnostics: Diagnostics) -> Usage | None:
-    """Return the usage; None if nothing was counted. Converse counts cached input beside `inputTokens`, the
-    protocol within it."""
+    """Return the usage; None if nothing was counted. Converse counts cached input separately from
+    `inputTokens`, the protocol within it."""
     counts: dict[str, int] = {}
     for name in COUNTS:
         count = usage.get(name)
@@ -49,7 +49,7 @@ def usage_of(usage: Mapping[str, Any], diagnostics: Diagnostics) -> Usage | None
 
 
 class Ending:
-    """What was said of the end: `reason` is the stop reason, None until one came; `failure` its error."""
+    """What is known of the end: `reason` is the stop reason, None until one came; `failure` is the error."""
 
     __slots__ = ("_native", "failure", "reason")
 
@@ -64,7 +64,7 @@ class Ending:
         return self.failure is None and outcome(self.reason)[0] is None
 
     def stop(self, said: Mapping[str, Any]) -> None:
-        """Keep the reason of a `messageStop`, or a whole answer, and its fields of the model's own."""
+        """Keep the reason of a `messageStop` or a whole answer, and the model's own fields."""
         reason = said.get(STOP_REASON)
         if isinstance(reason, str) and reason:
             self.reason = reason
@@ -77,12 +77,12 @@ class Ending:
 
     @property
     def sequence(self) -> str:
-        """The stop sequence that was met, where the model says it among its own fields."""
+        """The stop sequence at which the model ended, if it is among the model's own fields."""
         found = object_in(self._native, ADDITIONAL_RESPONSE).get("stop_sequence")
         return found if isinstance(found, str) else ""
 
     def about(self, metadata: Mapping[str, Any]) -> str | None:
-        """Keep what the metadata say besides the counts; return the service tier."""
+        """Keep the fields of the metadata besides the counts. Returns the service tier."""
         rest = other_fields({name: metadata.get(name) for name in METADATA}, ("usage", "serviceTier"))
         given = object_in(metadata, "usage")
         usage = other_fields(given, COUNTS)
@@ -96,5 +96,5 @@ class Ending:
         return tier
 
     def native(self) -> dict[str, Any]:
-        """The value of `ResponseStream.native`."""
+        """Return the value of `ResponseStream.native`."""
         return self._native

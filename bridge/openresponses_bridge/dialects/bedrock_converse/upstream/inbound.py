@@ -1,4 +1,4 @@
-"""Answers of `converse` and `converse-stream` → machine calls → events."""
+"""Converts answers of `converse` and `converse-stream` to calls of the machine, and so to events."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ _EXCEPTION: Final = "Exception"
 
 
 class Inbound(OnceBegun):
-    """One answer into one machine. `sealer` makes the envelopes for reasoning. The end of a stream waits for
-    its metadata, which have the usage."""
+    """Reads one answer into one machine. `sealer` seals reasoning. The end of a stream waits for its
+    metadata, which have the usage."""
 
     __slots__ = ("_blocks", "_context", "_ending", "_frames", "_stopped")
 
@@ -54,15 +54,15 @@ class Inbound(OnceBegun):
         self._frames = 0
 
     def feed(self, data: bytes, event: str = "") -> list[Event]:
-        """One frame's payload: an object of one field, the event; or the event, with its name; or a whole
-        answer, or an error."""
+        """Read one frame's payload: an object with one field, the event; or the event, with its name; or a
+        whole answer, or an error."""
         if not self._live:
             return self._outside(data, event)
         self._frames += 1
         try:
             value = decode_frame(data)
             if isinstance(value, list) and value:
-                value = value[0]  # gateways put an error of others into an array
+                value = value[0]  # gateways put other servers' errors into an array
             if not isinstance(value, dict):
                 said = f"expected a JSON object, got {type(value).__name__}"
                 raise WireError(WireError.INVALID_SHAPE, said)
@@ -75,7 +75,7 @@ class Inbound(OnceBegun):
             return self._fail(error)
 
     def close(self) -> list[Event]:
-        """The upstream has ended. Without a stop reason before, the answer was cut."""
+        """Handle the end of the upstream. Without an earlier stop reason, the answer was cut off."""
         if self._ended:
             return []
         if not self._stopped:
@@ -111,7 +111,7 @@ class Inbound(OnceBegun):
         index, start = self._index(said), object_in(said, "start")
         kind = kind_of(start)
         if not kind:
-            return []  # its deltas say what it is
+            return []  # its deltas show its kind
         return self._stop(index) + self._open(index, kind, start[kind])
 
     def _block_delta(self, said: dict[str, Any]) -> list[Event]:
@@ -170,7 +170,7 @@ class Inbound(OnceBegun):
         return self._finish() if self._stopped else []
 
     def _whole(self, answer: dict[str, Any]) -> list[Event]:
-        """A whole answer, as a stream of it would come."""
+        """Read a whole answer like its stream."""
         content = object_in(object_in(answer, "output"), "message").get("content")
         events: list[Event] = []
         for index, block in enumerate(content if isinstance(content, list) else ()):

@@ -1,4 +1,4 @@
-"""Input items → system prompt and messages."""
+"""Converts input items to a system prompt and messages."""
 
 from __future__ import annotations
 
@@ -55,13 +55,13 @@ class _Turns:
         self._turns[-1]["content"] += blocks
 
     def tool_id(self, call_id: str) -> str:
-        """A legal id for a call, unique in the conversation."""
+        """Return a valid id for a call, unique in the conversation."""
         unique = free_id(self._ids, _ILLEGAL.sub("_", call_id)[:_LONGEST_ID] or "call")
         self._ids[unique] = 1
         return unique
 
     def finished(self) -> list[dict[str, Any]]:
-        """The messages; empty when there are no blocks."""
+        """Return the messages; empty if there are no blocks."""
         found: list[dict[str, Any]] = []
         for turn in map(self._trimmed, self._turns):
             if found and found[-1]["role"] == turn["role"]:
@@ -88,7 +88,7 @@ class _Turns:
         return turn
 
     def _add_text(self, turn: dict[str, Any]) -> None:
-        """The API refuses a document in a message without a text."""
+        """Add a text to a message with a document and no text, which the API refuses."""
         kinds = {kind_of(block) for block in turn["content"]}
         if "document" in kinds and "text" not in kinds and turn["role"] == _USER:
             turn["content"].append({"text": _ATTACHED})
@@ -97,8 +97,8 @@ class _Turns:
 
 class MessagesBuilder(BaseBuilder[CarriedFields]):
     """Builds the system prompt and the messages from the entries of a request. A call's output comes directly
-    after the message of the call, wherever it was in the input; later system messages are reminders of the
-    user's."""
+    after the message of the call, wherever it was in the input; later system messages become reminders in the
+    user's messages."""
 
     server = "a Converse server"
 
@@ -119,10 +119,10 @@ class MessagesBuilder(BaseBuilder[CarriedFields]):
         self._open: list[tuple[str, int, int]] = []  # open calls: (id, index of the call, of the output)
         self.system: list[Block] = []
         self.points = 0
-        """The cache points of the client."""
+        """The number of the client's cache points."""
 
     def build(self, instructions: str | None) -> list[dict[str, Any]]:
-        """The messages; afterwards `system` is complete too. Raises InvalidRequestError."""
+        """Return the messages, after which `system` is complete too. Raises InvalidRequestError."""
         carried = self._carried
         if carried.system and system_text(carried.system) == (instructions or ""):
             self.system += [self._content.own(each, "system") for each in carried.system]
@@ -134,7 +134,7 @@ class MessagesBuilder(BaseBuilder[CarriedFields]):
         return messages
 
     def _limit_points(self, messages: list[dict[str, Any]]) -> None:
-        """Keep the last cache points of the messages, as many as the API takes."""
+        """Keep the last cache points of the messages, as many as the API accepts."""
         left = _MOST_POINTS - sum(CACHE_POINT in block for block in self.system)
         self.points = _MOST_POINTS - left
         for turn in reversed(messages):
@@ -152,7 +152,7 @@ class MessagesBuilder(BaseBuilder[CarriedFields]):
             turn["content"][:] = reversed(kept)
 
     def _own(self, block: Block, index: int, number: int | None = None) -> list[Block]:
-        """The block with the client's own fields, and the cache point behind it."""
+        """Return the block with the client's own fields, and the cache point after it."""
         if self._before is None:
             return [block]
         at, kind = place(index - self._before, number), kind_of(block)
@@ -163,14 +163,14 @@ class MessagesBuilder(BaseBuilder[CarriedFields]):
         return [block] if point is None else [block, point]
 
     def _whole(self, index: int, number: int | None = None) -> Block | None:
-        """The block as the client sent it; None if the item says all of it."""
+        """Return the block as the client sent it; None if the item has all of it."""
         own = None
         if self._before is not None:
             own = self._carried.wholes.get(place(index - self._before, number))
         return None if own is None else self._content.own(own, self._entries[index].param)
 
     def _blocks(self, content: Any, index: int, field: str) -> list[Block]:
-        """The blocks of a message or an output."""
+        """Return the blocks of a message or an output."""
         if isinstance(content, str):
             return [{"text": content}] if content.strip() else []
         at = self._entries[index].at(field)
@@ -210,7 +210,8 @@ class MessagesBuilder(BaseBuilder[CarriedFields]):
         return self._before is not None and self._begun and index - self._before in self._carried.inline
 
     def _instruct(self, blocks: list[Block], index: int) -> None:
-        """A message of the system: at the head it is the system's, later a reminder of the user's."""
+        """Add a message of the system: at the beginning to the system prompt, later as a reminder in the
+        user's."""
         texts = [block for block in blocks if "text" in block or CACHE_POINT in block]
         if len(texts) < len(blocks):
             self._diagnostics.loss("message.system", "only its text is an instruction")
@@ -235,7 +236,7 @@ class MessagesBuilder(BaseBuilder[CarriedFields]):
         self._open.append((tool_id, index, answer))
 
     def _answer(self, index: int) -> None:
-        """Someone else than the assistant speaks at `index`: first all open calls are answered."""
+        """Answer all open calls, since the entry at `index` is not the assistant's."""
         for tool_id, _, answer in self._open:
             if self._is_moved_up(answer, index):
                 where = self._entries[answer].where

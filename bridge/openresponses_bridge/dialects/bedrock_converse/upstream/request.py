@@ -132,13 +132,13 @@ def to_converse(
     options: ConverseOptions = DEFAULT_OPTIONS,
     efforts: frozenset[str] | None = None,
 ) -> tuple[dict[str, Any], Diagnostics]:
-    """Translate a request: return (body, losses and repairs). The model and whether the answer is streamed
+    """Translate a request. Returns (body, losses and repairs). The model and whether the answer is streamed
     are in the path.
 
     `history` are the items of earlier turns, input and output; `model` replaces the request's;
-    `tool_identities` learns the tools, for the machine that reads the answer; `efforts` are the model's
-    levels of effort, as in `accepted_efforts`. Raises InvalidRequestError with `param` for a request that
-    can't be sent: unpaired calls (`unpaired_tool_call`), malformed data, tools that were not declared,
+    `tool_identities` is filled with the tools, for the machine that reads the answer; `efforts` are the
+    model's levels of effort, as in `accepted_efforts`. Raises InvalidRequestError with `param` for a request
+    that can't be sent: unpaired calls (`unpaired_tool_call`), malformed data, tools that were not declared,
     nothing to answer.
     """
     diagnostics = Diagnostics()
@@ -176,7 +176,7 @@ def _own(carried: CarriedFields) -> dict[str, Any]:
 
 
 def _mark(body: dict[str, Any]) -> None:
-    """Set cache points behind the tools, the system prompt and the last message."""
+    """Set cache points after the tools, the system prompt and the last message."""
     if "toolConfig" in body:
         config = body["toolConfig"]
         body["toolConfig"] = {**config, "tools": [*config["tools"], POINT]}
@@ -241,7 +241,7 @@ def _thinking(
     tools: ToolConfig,
     diagnostics: Diagnostics,
 ) -> dict[str, Any]:
-    """The model's own fields for reasoning; of a client of this API as it wrote them."""
+    """Return the model's own fields for reasoning; those of a client of this API as they were sent."""
     if carried is not NOTHING and request.reasoning == carried.reasoning:
         return {}
     accepted = frozenset(accepted_efforts(facts.efforts, efforts))

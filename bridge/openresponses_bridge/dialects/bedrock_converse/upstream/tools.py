@@ -49,12 +49,12 @@ class ToolConfig:
 
     @property
     def forces(self) -> bool:
-        """True if the model has to call a tool."""
+        """True if the model must call a tool."""
         return self._choice is not None and "auto" not in self._choice
 
     def fields(self, messages: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """`toolConfig`, {} without tools. The API wants it wherever the messages have calls: those called
-        earlier are declared then, and none may be called as far as it can say that."""
+        """Return `toolConfig`; {} without tools. The API requires it whenever the messages have calls: the
+        tools of earlier calls are then declared, and none may be called, as far as that can be expressed."""
         called = _called(messages)
         tools = [] if self._is_none and not called else self._declared()
         if not tools:
@@ -70,7 +70,8 @@ class ToolConfig:
         return {"toolConfig": config}
 
     def _declared(self) -> list[dict[str, Any]]:
-        """The tools, in the client's own order and with its cache points where it has those of this API."""
+        """Return the tools; in the client's own order and with its cache points, if it has those of this
+        API."""
         allowed = self._allowed
         views = {each.name: each for each in self._functions if allowed is None or each.name in allowed}
         found: list[dict[str, Any]] = []
@@ -107,7 +108,7 @@ class ToolConfig:
         return {_SPEC: spec}
 
     def _own_tools(self, others: Sequence[DeclaredTool]) -> list[dict[str, Any]]:
-        """The tools that the server runs itself."""
+        """Return the tools that the server runs itself."""
         found: list[dict[str, Any]] = []
         for tool, where in others:
             raw = tool.raw if isinstance(tool, UnknownTool) and tool.type.startswith(SLUG) else {}
@@ -148,6 +149,6 @@ class ToolConfig:
 
 
 def _called(messages: Sequence[dict[str, Any]]) -> list[str]:
-    """The names of the tools that were called, each once."""
+    """Return the names of the tools that were called, each once."""
     blocks = (block["toolUse"] for each in messages for block in each["content"] if "toolUse" in block)
     return list(dict.fromkeys(block["name"] for block in blocks))

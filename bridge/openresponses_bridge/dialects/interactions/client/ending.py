@@ -20,7 +20,7 @@ _LAST_YEAR: Final = datetime(9999, 1, 1, tzinfo=UTC).timestamp()
 
 
 def status_of(response: Response, native: Mapping[str, Any], diagnostics: Diagnostics) -> str:
-    """The status of a response, as Google called it where it did."""
+    """Return the status of a response: Google's own if there is one."""
     status, own = response.status, native.get("status")
     if status == "completed":
         waits = response.output and any(item.type in CALL_TYPES for item in response.output)
@@ -38,8 +38,8 @@ def status_of(response: Response, native: Mapping[str, Any], diagnostics: Diagno
 
 
 def usage_of(usage: Usage, native: Mapping[str, Any], diagnostics: Diagnostics) -> dict[str, Any]:
-    """The counts under Google's names, which counts thoughts and the prompts of server tools beside the
-    others, and what it said of them itself; of several answers in one it said that of the last."""
+    """Return the counts under Google's names, which count thoughts and the prompts of server tools
+    separately, with Google's further fields; if a response has several answers, these are of the last one."""
     if usage.cache_write_tokens:
         diagnostics.loss("usage.cache_write_tokens", "can't be expressed")
     thoughts = usage.output_tokens_details.reasoning_tokens
@@ -59,19 +59,19 @@ def usage_of(usage: Usage, native: Mapping[str, Any], diagnostics: Diagnostics) 
 def error_fields(
     code: str | None, message: str, native: Mapping[str, Any] = MappingProxyType({})
 ) -> dict[str, Any]:
-    """An error as this API has it in a stream and in a refusal; `native` are the fields that it gave
-    itself."""
+    """Return an error in this API's form for streams and refusals; `native` are the fields that the API
+    itself sent."""
     own = native.get("code")
     given = other_fields(native, ("code", "message"))
     return given | {"code": own if isinstance(own, str) else code or "internal", "message": message}
 
 
 def error_body(error: BridgeError, native: Mapping[str, Any]) -> dict[str, Any]:
-    """The body of a refusal."""
+    """Return the body of a refusal."""
     return {"error": error_fields(error.code, error.message, native)}
 
 
 def time_of(seconds: float) -> str:
-    """Unix seconds as the API's time, to seconds."""
+    """Return Unix seconds in the form of the API, without fractions."""
     within = min(max(seconds, 0), _LAST_YEAR)
     return datetime.fromtimestamp(within, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,4 +1,4 @@
-"""Encodes a response as an interaction, by folding the stream that it would have been."""
+"""Encodes a response as an interaction, by folding its stream."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def interaction(
     thoughts: bool | None = None,
     diagnostics: Diagnostics | None = None,
 ) -> Json:
-    """The response as it ended or so far. A call that was cut is left out: clients run every call of an
-    answer."""
+    """Return the response as it ended or so far. A call that was cut off is left out, since clients run every
+    call of an answer."""
     found = diagnostics if diagnostics is not None else Diagnostics()
     outbound = Outbound(sealer, tool_identities, thoughts=thoughts)
     folding = Folding(found)
@@ -67,7 +67,7 @@ class Folding:
         self._steps: dict[int, _Step] = {}
 
     def feed(self, events: Iterable[Json]) -> None:
-        """The next events."""
+        """Feed the next events."""
         for event in events:
             if event["event_type"] == t.START:
                 self._steps[event["index"]] = _Step(event["step"])
@@ -87,7 +87,7 @@ class _Step:
         self._arguments: list[str] = []
 
     def add(self, delta: Json) -> None:
-        """The next delta of the step."""
+        """Add the next delta of the step."""
         add = _DELTAS.get(delta["type"])
         if add is not None:
             add(self, delta)
@@ -118,7 +118,7 @@ class _Step:
         self._arguments.append(delta["arguments"])
 
     def whole(self, diagnostics: Diagnostics) -> Json:
-        """The step with all that was added."""
+        """Return the step with everything that was added."""
         step = self._step
         contents = [said | ({"text": "".join(texts)} if texts else {}) for said, texts in self._contents]
         if step["type"] == t.CALL and self._arguments:

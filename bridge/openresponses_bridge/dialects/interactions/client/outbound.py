@@ -1,11 +1,11 @@
-"""Events → events of an interaction.
+"""Converts events to those of an interaction.
 
-An answer is a list of steps. Messages and images that follow one another are contents of one step of output;
-reasoning is a thought; calls may be open side by side. What another upstream wants back of its reasoning is
-the signature of its thought.
+An answer is a list of steps. Consecutive messages and images are contents of one step of output; reasoning is
+a thought; several calls may be open at once. Reasoning that another upstream wants back is the signature of
+its thought.
 
-Each event has an id, the number of the event that caused it and its place among those: the same for everybody
-who reads the stream, so that it can be resumed behind any of them.
+Each event has an id: the number of the event that caused it, and its place among the events with that cause.
+Ids are the same for all readers of the stream, so that it can be resumed after any event.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _IMAGE: Final = "image_generation_call"
 _OF_ANSWER: Final = ("id", "object", "status", "model", "created", "updated", "usage", "steps", TIER)
 
 EventPlace = tuple[int, int]
-"""The number of the event that caused an event, and its place among those that it caused."""
+"""The number of the event that caused an event, and the place among all events that it caused."""
 
 
 def event_place(event_id: str) -> EventPlace:
@@ -67,8 +67,8 @@ def event_place(event_id: str) -> EventPlace:
 
 class Outbound:
     """One answer as a stream. `sealer` opens and seals signatures, `tool_identities` has the names of
-    namespaced tools. `thoughts`: send the text of thoughts; None: as the request asked for. `after`: leave
-    out the events up to this place, which the client has."""
+    namespaced tools. `thoughts` is True to send the text of thoughts; None to send it if the request asked
+    for it. Events up to the place `after` are left out, since the client has them."""
 
     def __init__(
         self,
@@ -90,11 +90,11 @@ class Outbound:
         self._steps = 0
         self._at: dict[int, int] = {}  # index of an item → its open step
         self._output: int | None = None  # the open step of output
-        self._whole_part = False  # its last content is whole, so that another may follow in it
-        self._said: set[int] = set()  # indexes of calls whose arguments were begun
+        self._whole_part = False  # its last content is whole, so that another may follow it
+        self._said: set[int] = set()  # indexes of calls whose arguments have begun
         self._shown = ShownThoughts(self.diagnostics)
         self._signature = ""  # of the next call
-        self._carried: Json = {}  # index of an item → deltas that the protocol does not have
+        self._carried: Json = {}  # index of an item → deltas that the protocol can't express
 
     def feed(self, event: Event) -> list[Json]:
         """Return the events that this event causes."""
@@ -103,7 +103,7 @@ class Outbound:
         return self._numbered([] if handler is None or self._ended else handler(self, event))
 
     def close(self) -> list[Json]:
-        """The events have ended. Without a terminal event before, that is an error."""
+        """Handle the end of the events, which is an error without a terminal event before."""
         if self._ended:
             return []
         error, self._number = self._error, self._number + 1
@@ -137,7 +137,7 @@ class Outbound:
             self._thoughts = response.reasoning is not None and bool(response.reasoning.summary)
 
     def _keep_error(self, event: ev.ErrorEvent) -> list[Json]:
-        """`response.failed` follows and ends the answer."""
+        """Record the error: `response.failed` follows and ends the answer."""
         self._error = event.payload
         return []
 
@@ -163,7 +163,7 @@ class Outbound:
     # steps
 
     def _start(self, step: Json) -> tuple[int, list[Json]]:
-        """Return the index of a step, and the event that it starts with."""
+        """Return the index of a step, and its first event."""
         index, self._steps = self._steps, self._steps + 1
         return index, [{"event_type": t.START, "index": index, "step": step}]
 
@@ -184,7 +184,8 @@ class Outbound:
         return [] if index is None else self._stop(index)
 
     def _to_output(self, *, joins: bool) -> tuple[int, list[Json]]:
-        """Return the step for the next content of the output. `joins`: it may stand behind others."""
+        """Return the step for the next content of the output. `joins` is True if it may follow others
+        there."""
         if self._output is not None and joins:
             return self._output, []
         before = self._end_output()
@@ -275,14 +276,14 @@ class Outbound:
         return events
 
     def _report_run(self, ran: RunCode) -> None:
-        """Report what steps can't say of code that another API ran."""
+        """Report what steps can't express of code that another API ran."""
         if ran.others:
             self.diagnostics.loss(f"item.{RUN_OUTPUTS}", "only text of the output of code can be expressed")
         if ran.container:
             self.diagnostics.loss(f"item.{RUN_CALL}.container_id", "Interactions names no container")
 
     def _content(self, content: Json) -> list[Json]:
-        """A content other than text."""
+        """Return the events of a content other than text."""
         index, started = self._to_output(joins=True)
         self._whole_part = True
         return started + self._delta(index, content)
@@ -305,7 +306,7 @@ class Outbound:
         return self._delta(index, {"type": "text", "text": event.delta})
 
     def _part_done(self, event: ev.ContentPartDone) -> list[Json]:
-        """The citations of a text, whose places are bytes of it."""
+        """Return the citations of a text, whose places are bytes of it."""
         part, index = event.part, self._at.get(event.output_index)
         if not isinstance(part, ct.OutputTextContent) or not part.annotations or index is None:
             return []
@@ -339,7 +340,7 @@ class Outbound:
         if event.type == t.STEP:
             self._carried |= object_in(event.raw, t.DELTAS)
             return []
-        if SEARCH_CALL not in event.type and RUN_CALL not in event.type:  # their progress
+        if SEARCH_CALL not in event.type and RUN_CALL not in event.type:  # for the calls' progress
             self.diagnostics.ignored(event.type or "event", "not of the Interactions API")
         return []
 
@@ -372,7 +373,7 @@ def _places(annotation: Any) -> Iterable[int]:
 
 
 def interaction_head(response: Response, diagnostics: Diagnostics) -> Json:
-    """The fields of an interaction that its events have, too."""
+    """Return the fields of an interaction that its events also have."""
     native = object_in(native_of(response, t.DIALECT), t.ANSWER)
     return {
         "id": response.id,
@@ -385,7 +386,7 @@ def interaction_head(response: Response, diagnostics: Diagnostics) -> Json:
 
 
 def interaction_end(response: Response, diagnostics: Diagnostics) -> Json:
-    """The fields that an interaction has at its end, and what Google said besides."""
+    """Return the fields that an interaction has at its end, with Google's further fields."""
     native = object_in(native_of(response, t.DIALECT), t.ANSWER)
     found = other_fields(native, _OF_ANSWER)
     usage = object_in(native, "usage")

@@ -1,4 +1,4 @@
-"""A request that creates an interaction → a request of ours, with a report of what that can't say."""
+"""Converts a request that creates an interaction to one of ours, and reports what that can't express."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _VALIDATED: Final = "validated"
 _MOST_ALLOWED: Final = 128
 _SHOWN: Final = 64
 _AGENT: Final = "agent"
-# what the rest of a request is about, by the account of its client
+# what clients say that the rest of a request is about
 _NEEDED: Final = {
     _AGENT: "an agent of Google's runs there alone: name a model",
     "agent_config": "an agent of Google's runs there alone: name a model",
@@ -58,7 +58,7 @@ _METADATA: Final = (16, 64, 512)  # pairs, characters of a name and of a value
 def from_interactions(
     body: bytes | str | Mapping[str, Any], sealer: Sealer | None = None
 ) -> tuple[rq.CreateResponse, Diagnostics]:
-    """Translate a request: return (request, losses). `sealer` opens and seals the signatures of thoughts.
+    """Translate a request. Returns (request, losses). `sealer` opens and seals the signatures of thoughts.
     Raises InvalidRequestError with `param`, as `input[0].content[1].data`."""
     diagnostics, given, carried = Diagnostics(), body_of(body), CarriedFields()
     reader = StepReader(sealer or Sealer(), diagnostics, carried)
@@ -118,7 +118,7 @@ def _tier(given: Fields, carried: CarriedFields) -> str | None:
 
 
 def _labels(given: Fields, carried: CarriedFields) -> dict[str, str] | None:
-    """The labels as metadata, where they are within its limits."""
+    """Return the labels as metadata, if they are within its limits."""
     labels = given.get("labels", dict)
     if not labels:
         return None
@@ -167,7 +167,7 @@ def _function(function: Fields, carried: CarriedFields) -> tl.FunctionToolParam:
 
 
 def _mcp(server: Fields) -> UnknownTool:
-    """An MCP server in OpenAI's words. Its calls need no approval: this API has none."""
+    """Return an MCP server in OpenAI's terms. Its calls need no approval, which this API does not have."""
     allowed: list[str] = []
     for each in server.each("allowed_tools"):
         allowed += _texts(each, "tools")
@@ -214,7 +214,7 @@ def _choice(where: str, mode: str | None, names: list[str], carried: CarriedFiel
 
 
 def _text(given: Fields, carried: CarriedFields) -> rq.TextParam | None:
-    """The format of the text; formats of other media are Google's alone."""
+    """Return the format of the text; formats of other media are only for Google."""
     media = given.get("response_mime_type", str)
     asked = given.either("response_format", dict, list)
     if media is None and asked is None:
@@ -233,7 +233,7 @@ def _text(given: Fields, carried: CarriedFields) -> rq.TextParam | None:
             schema = each.get("schema", dict)
             found = _json(media, schema) or found
             carried.report(each.unread_here)
-        else:  # a schema by itself
+        else:  # a schema without an envelope
             found = _json(media or _JSON, each.whole())
     return found or _json(media, None)
 

@@ -1,4 +1,4 @@
-"""The input of an interaction → input items."""
+"""Converts the input of an interaction to input items."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ _GOOGLES: Final = re.compile(r"gs://|files/|https://[^/]{1,100}\.googleapis\.com
 _VIDEO: Final = re.compile(r"https://(?:www\.youtube\.com|youtube\.com|youtu\.be)/")
 _EXTENSIONS: Final = {"text/plain": "txt", "application/json": "json"}
 _HOSTED: Final = frozenset({*CALLS, *CALLS.values()})
-_SHOWN: Final = 100  # characters of a client's words in a message
+_SHOWN: Final = 100  # characters of a client's text in a message
 
 
 class StepReader:
-    """Takes the steps of the input in order; `items` is the input of the request. Fields without a
+    """Reads the steps of the input in order; `items` is the input of the request. Fields without a
     counterpart are carried. Raises InvalidRequestError with the place of the error."""
 
     def __init__(self, sealer: Sealer, diagnostics: Diagnostics, carried: CarriedFields) -> None:
@@ -73,7 +73,7 @@ class StepReader:
         self._carried.items = len(self.items)
 
     def _listed(self, entries: list[Fields]) -> None:
-        """Contents that follow one another are one message of the user's."""
+        """Read a list; consecutive contents are one message of the user."""
         contents: list[Fields] = []
         for entry in entries:
             kind = entry.need("type", str)
@@ -104,7 +104,7 @@ class StepReader:
         self._contents([*step.each("content")], "assistant", step)
 
     def _contents(self, contents: list[Fields], role: MessageRole, step: Fields | None = None) -> None:
-        """One message with these contents."""
+        """Add one message with these contents."""
         if not contents:
             for where in step.unread_here if step is not None else ():
                 self._diagnostics.loss(where, "of a step without content")
@@ -119,7 +119,7 @@ class StepReader:
         self.items.append(it.MessageParam(role, parts))
 
     def _carry(self, read: Fields, where: str) -> None:
-        """Keep what was not read of an object; of media all, with a mark for the data."""
+        """Keep what was not read of an object; for media everything, with a mark for the data."""
         names = read.unread_here
         rest = read.rest()
         if any(read.equals("type", kind) for kind in MEDIA):
@@ -156,7 +156,7 @@ class StepReader:
             self.items.append(it.ReasoningParam(summary, encrypted_content=encrypted))
 
     def _foreign(self, envelope: str, where: str) -> None:
-        """Another upstream's reasoning."""
+        """Open another upstream's reasoning."""
         try:
             self.items += open_reasoning(self._sealer, envelope)
         except SealError as error:
@@ -188,7 +188,7 @@ class StepReader:
         self._carry(step, where)
         if given != output and not isinstance(output, list):
             self._carried.parts[where] = self._carried.parts.get(where, {}) | {"result": given}
-        status: Any = "incomplete" if failed else UNSET  # how an answer says that its call has failed
+        status: Any = "incomplete" if failed else UNSET  # the mark of an answer whose call has failed
         self.items.append(it.FunctionCallOutputParam(call_id, output, status=status))
 
 
@@ -213,8 +213,8 @@ def _word(step: Fields, name: str) -> str:
 
 
 def _media(content: Fields, kind: str, carried: CarriedFields) -> Any:
-    """A part with these bytes, or with the file at this address. What is kept by Google goes to Google
-    alone."""
+    """Return a part with these bytes, or with the file at this address. Files that Google keeps are for
+    Google only."""
     media = (content.get("mime_type", str) or "").lower()
     data, url = content.get("data", str), content.get("uri", str)
     if data is not None:

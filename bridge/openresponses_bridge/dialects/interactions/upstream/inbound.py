@@ -1,4 +1,4 @@
-"""Answers of the Interactions API, streamed or whole → machine calls → events."""
+"""Converts answers of the Interactions API, streamed or whole, to calls of the machine, and so to events."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _GOES_ON: Final = ("in_progress", "queued", "idle")
 
 
 class Inbound(OnceBegun):
-    """One answer into one machine. `sealer` makes the envelopes for signatures."""
+    """Reads one answer into one machine. `sealer` seals signatures."""
 
     __slots__ = ("_answer", "_frames", "_status", "_steps", "_usage")
 
@@ -53,7 +53,7 @@ class Inbound(OnceBegun):
         self._usage: Json = {}
 
     def feed(self, data: bytes, event: str = "") -> list[Event]:
-        """One frame's payload: an event, a whole interaction or an error."""
+        """Read one frame's payload: an event, a whole interaction or an error."""
         if not self._live:
             return self._outside(data, event)
         self._frames += 1
@@ -64,7 +64,7 @@ class Inbound(OnceBegun):
         try:
             value = decode_frame(data)
             if isinstance(value, list) and value:
-                value = value[0]  # Google puts its errors into an array
+                value = value[0]  # Google sends its errors in an array
             if not isinstance(value, dict):
                 raise WireError(WireError.INVALID_SHAPE, "expected an object")
             return self._frame(value, event)
@@ -78,7 +78,7 @@ class Inbound(OnceBegun):
         self._machine.report_names(_model_in(data))
 
     def close(self) -> list[Event]:
-        """The upstream has ended. Without the end of the interaction before, the answer was cut."""
+        """Handle the end of the upstream. Without the interaction's end before, the answer was cut off."""
         if self._ended:
             return []
         events = self._begin()
@@ -91,7 +91,7 @@ class Inbound(OnceBegun):
 
     def flush(self) -> list[Event]:
         if self._live and self._machine.phase not in TERMINAL_PHASES:
-            self._report()  # what was counted until then
+            self._report()  # the counts until then
         return []
 
     def _frame(self, value: Json, event: str) -> list[Event]:
@@ -151,7 +151,7 @@ class Inbound(OnceBegun):
         return 0
 
     def _keep(self, interaction: Json) -> None:
-        """Keep what the interaction says; of what is said again the last counts."""
+        """Keep the further fields of the interaction; the last value of each counts."""
         status, model = interaction.get("status"), interaction.get("model")
         if isinstance(status, str):
             self._status = status
@@ -234,7 +234,7 @@ def is_whole(value: Mapping[str, Any]) -> bool:
 
 
 def _usage_of(usage: Json) -> Usage | None:
-    """The counts, or as many of them as are whole numbers."""
+    """Return the counts, or those of them that are whole numbers."""
     found = {name: count_of(usage.get(name), UNBOUNDED) for name in t.COUNTS}
     counts = {name: count for name, count in found.items() if count is not None}
     if not counts:
@@ -252,7 +252,7 @@ def _usage_of(usage: Json) -> Usage | None:
 
 
 def _model_in(data: bytes) -> str:
-    """The name of the model in a payload; "" where it has none, or can't be read."""
+    """Return the name of the model in a payload; "" if it has none or can't be read."""
     try:
         value = decode_frame(data)
     except WireError:

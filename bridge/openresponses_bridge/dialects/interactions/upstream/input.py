@@ -1,4 +1,4 @@
-"""Input items → steps, and the system instruction."""
+"""Converts input items to steps, and the system instruction."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _IMAGE: Final = "image_generation_call"
 
 
 class InputBuilder(BaseBuilder[CarriedFields]):
-    """Builds the steps from the entries of a request. The outputs of calls come directly behind the calls,
+    """Builds the steps from the entries of a request. The outputs of calls come directly after the calls,
     wherever they were in the input."""
 
     server = "a server of the Interactions API"
@@ -56,7 +56,7 @@ class InputBuilder(BaseBuilder[CarriedFields]):
         self.system: list[str] = []
 
     def build(self, instructions: str | None) -> list[Json]:
-        """The steps; afterwards `system` is complete too. Raises InvalidRequestError."""
+        """Return the steps, after which `system` is complete too. Raises InvalidRequestError."""
         if instructions:
             self.system.append(instructions)
         self._walk()
@@ -67,13 +67,13 @@ class InputBuilder(BaseBuilder[CarriedFields]):
         return steps
 
     def _own(self, index: int, number: int | None = None) -> Json:
-        """The fields that the client's own step or content had and the protocol does not have."""
+        """Return the fields of the client's own step or content that the protocol can't express."""
         if self._before is None:
             return {}
         return self._carried.parts.get(place(index - self._before, number), {})
 
     def _contents(self, content: Any, index: int, field: str) -> list[Json]:
-        """The contents of a message or an output; empty texts are left out."""
+        """Return the contents of a message or an output; empty texts are left out."""
         if isinstance(content, str):
             return [{"type": "text", "text": content}] if content else []
         at = self._entries[index].at(field)
@@ -83,7 +83,7 @@ class InputBuilder(BaseBuilder[CarriedFields]):
             if found is not None:
                 own = dict(self._own(index, number))
                 had_data = own.pop("data", None) is not None
-                if "data" in found and not had_data:  # it was fetched meanwhile
+                if "data" in found and not had_data:  # the file was fetched meanwhile
                     own.pop("uri", None)
                 made.append({**found, **own})
         return made
@@ -106,7 +106,8 @@ class InputBuilder(BaseBuilder[CarriedFields]):
             self._steps.append({"type": t.USER, "content": contents} | self._own(index))
 
     def _instruct(self, contents: list[Json], index: int) -> None:
-        """A message of the system: at the head it is the system's, later a reminder of the user's."""
+        """Add a message of the system: at the beginning to the system instruction, later as a reminder in the
+        user's."""
         texts = [each["text"] for each in contents if each["type"] == "text"]
         if len(texts) < len(contents):
             self._diagnostics.loss("message.system", "only its text has a place in the system instruction")
@@ -120,7 +121,7 @@ class InputBuilder(BaseBuilder[CarriedFields]):
         self._steps.append({"type": t.USER, "content": [{"type": "text", "text": said}]})
 
     def _output(self, contents: list[Json], own: Json, *, joins: bool) -> None:
-        """Contents of the model's. Media stand in one step with what is beside them."""
+        """Add contents of the model. Media are in one step with the contents beside them."""
         last = self._steps[-1] if self._steps else {}
         if last.get("type") == t.MODEL and not own:
             before = last["content"][-1].get("type")

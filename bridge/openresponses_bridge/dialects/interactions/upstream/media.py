@@ -1,4 +1,4 @@
-"""Content parts of a request → contents: the data itself, or an address that Google fetches."""
+"""Converts content parts of a request to contents: the data itself, or an address that Google fetches."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from openresponses_bridge.protocol.content import UrlCitation
 from openresponses_bridge.protocol.unknown import UnknownPart
 
 _PDF: Final = "application/pdf"
-_MEDIA: Final = {**MEDIA_TYPES, "mov": "video/mov"}  # as its documents name it
+_MEDIA: Final = {**MEDIA_TYPES, "mov": "video/mov"}  # its name in Google's documentation
 
 
 class ContentEncoder:
-    """Encodes content parts. What this API has no content for is a loss, malformed data an error."""
+    """Encodes content parts. A part that this API does not have is a loss, malformed data are an error."""
 
     def __init__(self, options: InteractionsOptions, diagnostics: Diagnostics) -> None:
         self._options = options
         self._diagnostics = diagnostics
 
     def content(self, part: Any, param: str) -> Json | None:
-        """The content for the part at this path of the request; None for one that is left out."""
+        """Return the content for the part at this path of the request; None if it is left out."""
         makers = _OF_RAW if isinstance(part, UnknownPart) else _MAKERS
         make = makers.get(part.type)
         if make is None:
@@ -73,7 +73,7 @@ class ContentEncoder:
         return self._at(part.video_url, None, f"{param}.video_url", "video")
 
     def _sound(self, part: Any, param: str) -> Json:
-        """OpenAI's `input_audio`, whose format is a subtype of `audio/`."""
+        """Return the content for OpenAI's `input_audio`, whose format is a subtype of `audio/`."""
         sound = Fields(part.raw, param).inner("input_audio")
         kind = sound_format(sound)
         return {"type": "audio", "mime_type": f"audio/{kind}", "data": sound.need("data", str)}

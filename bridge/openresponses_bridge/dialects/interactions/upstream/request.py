@@ -94,11 +94,11 @@ def to_interactions(
     options: InteractionsOptions = DEFAULT_OPTIONS,
     efforts: frozenset[str] | None = None,
 ) -> tuple[Json, Diagnostics]:
-    """Translate a request: return (body, losses and repairs).
+    """Translate a request. Returns (body, losses and repairs).
 
     `history` are the items of earlier turns, input and output; `model` replaces the request's;
-    `tool_identities` learns the tools, for the machine that reads the answer; `efforts` are the model's
-    levels of effort, as in `accepted_efforts`. The upstream is asked to store nothing. Raises
+    `tool_identities` is filled with the tools, for the machine that reads the answer; `efforts` are the
+    model's levels of effort, as in `accepted_efforts`. The upstream is asked to store nothing. Raises
     InvalidRequestError with `param` for a request that can't be sent: unpaired calls (`unpaired_tool_call`),
     malformed data, tools that were not declared, nothing to answer.
     """
@@ -171,7 +171,7 @@ def _thinking(
     diagnostics: Diagnostics,
 ) -> Json:
     if not carried.generation.keys().isdisjoint(("thinking_level", "thinking_summaries")):
-        return {}  # as the client said it
+        return {}  # the client's own is sent
     accepted = frozenset(accepted_efforts(options.efforts, efforts))
     effort = effort_of(request, EFFORTS | accepted)
     level = None if effort is None else fitted_effort(effort, accepted, diagnostics)

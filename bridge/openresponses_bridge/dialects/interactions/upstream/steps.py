@@ -1,4 +1,4 @@
-"""The steps of an incoming interaction → calls of the machine."""
+"""Converts the steps of an incoming interaction to calls of the machine."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ class StepReader:
         self._hosted = HostedSteps()
         self._calls = 0
         self.carried: Json = {}
-        """Index of an item → the deltas of its step that the protocol does not have."""
+        """Index of an item → the deltas of its step that the protocol can't express."""
         self.has_steps = False
-        """A step of the model's has begun."""
+        """True if a step of the model has begun."""
 
     def start(self, index: int, step: Json) -> list[Event]:
-        """A step begins."""
+        """Begin a step."""
         if index in self._open:
             self.diagnostics.repair("step.start", f"step {index} is open already, ended before")
             return [*self.stop(index), *self.start(index, step)]
@@ -64,7 +64,7 @@ class StepReader:
         return events + opened.begin(step)
 
     def delta(self, index: int, delta: Json) -> list[Event]:
-        """The next delta of a step. One for a step that has not begun begins it."""
+        """Read the next delta of a step. A step that has not begun is begun."""
         events: list[Event] = []
         if index not in self._open:
             self.diagnostics.repair("step.delta", f"step {index} is not open, begun")
@@ -75,7 +75,7 @@ class StepReader:
         return events + self._open[index].add(delta)
 
     def stop(self, index: int) -> list[Event]:
-        """A step has ended."""
+        """End a step."""
         opened = self._open.pop(index, None)
         if opened is None:
             self.diagnostics.ignored("step.stop", f"step {index} is not open")
@@ -83,12 +83,12 @@ class StepReader:
         return opened.end()
 
     def step(self, step: Json) -> list[Event]:
-        """A whole step."""
+        """Read a whole step."""
         number = -1
         return self.start(number, step) + self.stop(number)
 
     def close(self) -> list[Event]:
-        """There is no other step."""
+        """Handle the end of the steps."""
         events = [event for index in sorted(self._open) for event in self.stop(index)]
         return events + self._end_hosted()
 
@@ -96,7 +96,7 @@ class StepReader:
         return [event for item in self._hosted.end() for event in self._machine.item(item)]
 
     def hosted(self, step: Json) -> list[Event]:
-        """A step that Google ran, or that is not known."""
+        """Read a step that Google ran, or an unknown one."""
         return [event for item in self._hosted.step(step) for event in self._machine.item(item)]
 
     def next_call(self) -> int:
@@ -105,7 +105,7 @@ class StepReader:
         return self._calls - 1
 
     def carry(self, index: int | None, deltas: list[Json]) -> list[Event]:
-        """Keep what the protocol does not have of the item with this index."""
+        """Keep what the protocol can't express of the item with this index."""
         if not deltas:
             return []
         if index is None:
@@ -119,9 +119,9 @@ class _Step:
     """An open step."""
 
     def __init__(self, reader: StepReader) -> None:
-        self._reader: StepReader = proxy(reader)  # which has the steps: neither keeps the other
+        self._reader: StepReader = proxy(reader)  # a proxy: the reader has the steps
         self._machine = reader._machine
-        self._index: int | None = None  # of its item
+        self._index: int | None = None  # of the step's item
 
     def begin(self, step: Json) -> list[Event]:
         raise NotImplementedError
@@ -174,7 +174,7 @@ class _Output(_Step):
         return [event for each in given if isinstance(each, dict) for event in self._content(each)]
 
     def _content(self, content: Json) -> list[Event]:
-        """A whole content."""
+        """Read a whole content."""
         if content.get("type") != "text":
             return self.add(content)
         before = self._end_text() if self._texts else []
@@ -214,7 +214,7 @@ class _Output(_Step):
         self._annotations += annotations[: MOST + 1 - len(self._annotations)]
 
     def _end_text(self) -> list[Event]:
-        """The citations of the text so far, and its end."""
+        """Return the citations of the text so far, and its end."""
         text, self._texts = "".join(self._texts), []
         annotations, self._annotations = self._annotations, []
         if not text and not annotations:
@@ -337,7 +337,7 @@ class _Call(_Step):
 
 
 class _Hosted(_Step):
-    """A step of a tool that Google runs, or one that is not known: kept whole."""
+    """A step of a tool that Google runs, or an unknown one, which is kept whole."""
 
     def begin(self, step: Json) -> list[Event]:
         self._step = dict(step)

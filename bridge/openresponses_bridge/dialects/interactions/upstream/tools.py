@@ -30,7 +30,7 @@ _SEARCHING: Final = SearchForm(lambda _search: {"type": "google_search"})
 
 
 def as_taken(schema: Schema, options: InteractionsOptions, where: str, diagnostics: Diagnostics) -> Schema:
-    """A schema as the server takes it; what is changed in it is a loss."""
+    """Return a schema in a form that the server accepts; changes in it are losses."""
     return rewritten(schema, options.schema_omit, options.schema_forms, where, diagnostics)
 
 
@@ -57,7 +57,7 @@ class Tools:
         self._others = [tool for tool in made if tool is not None]
 
     def declared(self) -> list[Json]:
-        """All tools as they are sent."""
+        """Return all tools as they are sent."""
         return [*map(self._function, self._functions), *self._others]
 
     def _function(self, view: FunctionView) -> Json:
@@ -107,7 +107,7 @@ class Tools:
         return {name: value for name, value in made.items() if value}
 
     def choice(self, choice: Any) -> Json:
-        """`tool_choice`; {} without one."""
+        """Return `tool_choice`; {} without one."""
         if self._carried.choice is not None and plain(choice) == self._carried.chosen:
             return {"tool_choice": self._carried.choice}
         if choice is None:
