@@ -1,1 +1,1 @@
-"""What a tool call is on the wire: ids, aggregation, streamed JSON, declarations."""
+"""Tool calls on the wire: ids, aggregation, streamed JSON, declarations."""

@@ -1,12 +1,12 @@
-"""`ToolCallAggregator`: tool calls put together out of the fragments that a stream brings.
+"""`ToolCallAggregator`: assembles tool calls from the fragments in a stream.
 
-A fragment names its call by any of three aliases: the output index, the item id, the call id. The index
-counts first, since some servers make a new id for every event; an id counts over the index only where
-another open call is known by it, which happens on servers that leave the index out or repeat it.
+A fragment names its call by any of three aliases: the output index, the item id, the call id. The index takes
+precedence, since some servers make a new id for every event; an id takes precedence over the index only if
+another open call has it, which happens with servers that leave the index out or repeat it.
 
-`ingest_delta` takes the notifications of a stream as they come; the other methods are for readers that know
-what their fragments say. Buffers are bounded and finished calls leave, so memory follows the open calls and
-not the stream.
+`ingest_delta` reads the notifications of a stream; the other methods are for readers that know what their
+fragments mean. Buffers are limited and finished calls are removed, so memory depends on the open calls and
+not on the stream.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from openresponses_bridge.errors import ToolError
 
 
 class AggregatedCall:
-    """One call as far as it is known. `index` is its number in order of first appearance and never changes; a
-    name or id that is not known yet is ""; `custom`: its arguments are free text, not JSON; `size` is the
+    """One call so far. `index` is its number in order of first appearance and never changes; a name or id
+    that is not known yet is ""; `custom` is True if its arguments are free text, not JSON; `size` is the
     length of the arguments in UTF-8 bytes."""
 
     __slots__ = (
@@ -56,7 +56,7 @@ class AggregatedCall:
 
     @property
     def arguments(self) -> str:
-        """The arguments so far. Costs their length."""
+        """The arguments so far. The cost is that of their length."""
         return self._buffer.getvalue()
 
     def has_alias(self, item_id: str, call_id: str) -> bool:
@@ -64,9 +64,9 @@ class AggregatedCall:
         return bool((item_id and item_id == self.item_id) or (call_id and call_id == self.call_id))
 
     def append(self, delta: str) -> int:
-        """Append a delta; returns the length of all arguments in UTF-8 bytes."""
+        """Append a delta. Returns the length of all arguments in UTF-8 bytes."""
         if self._given:
-            # arguments that were whole when the call was announced are streamed once more
+            # arguments that were whole in the announcement are streamed once more
             self._given = False
             if json_state(self.arguments) is JsonState.COMPLETE:
                 self._clear()
@@ -75,7 +75,7 @@ class AggregatedCall:
         return self.size
 
     def replace(self, arguments: str) -> int:
-        """Replace all arguments received so far; returns their length in UTF-8 bytes."""
+        """Replace all arguments so far. Returns their length in UTF-8 bytes."""
         self._clear()
         return self.append(arguments)
 
@@ -93,8 +93,8 @@ class AggregatedCall:
 
 
 class ToolCallDelta(NamedTuple):
-    """The addition of a notification to a call. `arguments` is the new text. `differs`: the whole arguments
-    are not the sum of their deltas, which are kept."""
+    """What a notification adds to a call. `arguments` is the new text. `differs` is True if the whole
+    arguments are not the sum of their deltas, which are kept."""
 
     call: AggregatedCall
     arguments: str = ""
@@ -102,7 +102,7 @@ class ToolCallDelta(NamedTuple):
 
 
 def utf8_size(text: str) -> int:
-    """The length of a text in UTF-8 bytes."""
+    """Return the length of a text in UTF-8 bytes."""
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
@@ -127,14 +127,14 @@ class BoundedDict(dict[str, Value]):
 
 
 MAX_ARGUMENT_BYTES: Final = 1_000_000
-"""UTF-8 bytes of arguments that one call may have."""
+"""The most bytes of one call's arguments, in UTF-8."""
 
 
 class ToolCallAggregator:
     """The open calls of one response.
 
-    Every method that takes arguments raises ToolError (`bridge.tools.arguments_too_large`) once those of
-    one call exceed `max_argument_bytes`; that call is then forgotten.
+    Every method that takes arguments raises ToolError (`bridge.tools.arguments_too_large`) once those of one
+    call exceed `max_argument_bytes`; that call is then removed.
     """
 
     __slots__ = ("_by_id", "_by_output", "_calls", "_completed", "_drained", "_limit", "_next")
@@ -152,7 +152,7 @@ class ToolCallAggregator:
         return len(self._calls)
 
     def __iter__(self) -> Iterator[AggregatedCall]:
-        """The open calls, in order of first appearance."""
+        """Iterate over the open calls, in order of first appearance."""
         return iter(list(self._calls.values()))
 
     @property
@@ -161,17 +161,18 @@ class ToolCallAggregator:
         return self._next
 
     def get(self, index: int) -> AggregatedCall | None:
-        """The open call with this index, if there is one."""
+        """Return the open call with this index; None if there is none."""
         return self._calls.get(index)
 
     def ingest_delta(self, notification: Mapping[str, Any]) -> ToolCallDelta | None:
-        """One notification, as a JSON object: `response.output_item.added` and `.done`,
+        """Read one notification, a JSON object: `response.output_item.added` and `.done`,
         `response.function_call_arguments.delta` and `.done`, and the same of `custom_tool_call_input`, named
-        by `type` or by `method` with `params`. A call goes by `call_id`, `item_id`, `id` or `output_index`.
+        by `type` or by `method` with `params`. It names a call by `call_id`, `item_id`, `id` or
+        `output_index`.
 
-        None when it adds nothing: it is about something else, about a call that was drained, or comes after
-        the arguments were done. Arguments that come with an announcement wait until they are streamed or the
-        call is done. Pieces that were streamed stand, whatever is said of the whole afterwards.
+        Returns None if it adds nothing: it is about something else or about a call that was drained, or comes
+        after the arguments were done. Arguments that come with an announcement wait until they are streamed
+        or the call is done. Streamed pieces are kept, even if the whole arguments differ afterwards.
         """
         said = read_notification(notification)
         if said is None or said.item_id in self._drained or said.call_id in self._drained:
@@ -193,7 +194,7 @@ class ToolCallAggregator:
     def find(
         self, output_index: int | None = None, item_id: str = "", call_id: str = ""
     ) -> AggregatedCall | None:
-        """The open call that goes by these aliases, or None."""
+        """Return the open call with these aliases; None if there is none."""
         call = None if output_index is None else self._by_output.get(output_index)
         if call is not None and call.item_id == item_id:
             return call
@@ -253,7 +254,7 @@ class ToolCallAggregator:
         arguments: str = "",
         custom: bool = False,
     ) -> AggregatedCall:
-        """Complete a call, so that it can be drained. Facts given here replace those received before."""
+        """Complete a call, so that it can be drained. Facts given here replace earlier ones."""
         call = self.finish_arguments(arguments, output_index, item_id, call_id)
         self._identify(call, item_id, call_id, name)
         call.call_id = call_id or call.call_id
@@ -274,7 +275,7 @@ class ToolCallAggregator:
         return drained
 
     def evict(self, call: AggregatedCall) -> None:
-        """Forget a call and all its aliases."""
+        """Remove a call and all its aliases."""
         self._calls.pop(call.index, None)
         self._completed.pop(call.index, None)
         for key in (call.item_id, call.call_id):
@@ -284,7 +285,7 @@ class ToolCallAggregator:
             del self._by_output[call.output_index]
 
     def clear(self) -> None:
-        """Forget all calls. Indexes go on from where they stood."""
+        """Remove all calls. Later indexes continue from here."""
         self._calls.clear()
         self._completed.clear()
         self._by_id.clear()

@@ -1,4 +1,4 @@
-"""The names that the APIs have for a call's arguments, each of which servers of the others use."""
+"""The names of a call's arguments in the APIs; servers of each API also use those of the others."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ _NOTHING: Final[tuple[Any, ...]] = (None, "", "{}", {}, [])
 
 
 def name_of_arguments(call: Mapping[str, Any], own: str, diagnostics: Diagnostics) -> str:
-    """Return the name of the field that has the arguments of a call: `own`, the API's, unless that says
-    nothing and one of another API has an object or a text. That is a repair."""
+    """Return the name of the field with the arguments of a call. It is `own`, the API's name, unless that
+    field is empty and one with another API's name has an object or a text, which is a repair."""
     if call.get(own) in _NOTHING:
         for name in ARGUMENT_NAMES:
             found = call.get(name)

@@ -14,7 +14,7 @@ _FORM: Final = re.compile(r"\[(?P<characters>[!-Z_-~]+)\]\{(?P<length>[1-9]\d?)\
 
 
 class CallIdForm:
-    """The form of all call ids of a server: its characters and how many, as `[a-zA-Z0-9]{9}`. Raises
+    """The form of all call ids of a server: their characters and length, such as `[a-zA-Z0-9]{9}`. Raises
     ValueError for another text."""
 
     def __init__(self, form: str) -> None:
@@ -26,7 +26,7 @@ class CallIdForm:
         self._length = int(match["length"])
 
     def accepted(self, call_id: str) -> str:
-        """The id if it has this form, else one that is always the same for it."""
+        """Return the id if it has this form, else one that is always the same for it."""
         if len(call_id) == self._length and self._characters.issuperset(call_id):
             return call_id
         rest = int.from_bytes(sha256(call_id.encode("utf-8", "surrogatepass")).digest())
@@ -38,7 +38,7 @@ class CallIdForm:
 
 
 def _expanded(characters: str) -> str:
-    """The characters of a class such as `a-zA-Z0-9_`."""
+    """Return the characters of a class such as `a-zA-Z0-9_`."""
     found, at = "", 0
     while at < len(characters):
         if characters[at + 1 : at + 2] == "-" and at + 2 < len(characters):
@@ -57,7 +57,8 @@ def call_id_form(form: str) -> CallIdForm:
 
 
 def sent_call_id(call_id: str, form: CallIdForm | None, diagnostics: Diagnostics, where: str) -> str:
-    """The id for a server that accepts this form, any short one without; a change is a repair."""
+    """Return the id for a server that accepts this form, or any short id if there is none; a change is a
+    repair."""
     sent = accepted_call_id(call_id) if form is None else form.accepted(call_id)
     if sent != call_id:
         why = TOO_LONG if len(call_id) > LONGEST_ID else "not of the form that the upstream accepts, replaced"

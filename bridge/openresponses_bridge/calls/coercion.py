@@ -1,9 +1,9 @@
-"""Input of tools put right by its schema: texts that a model sends where the schema has no text.
+"""Corrects the input of tools by its schema: texts that a model sends where the schema has no text.
 
-A text is read as the integer, number, boolean or null that is wanted, as AJV's `coerceTypes` reads texts, and
-as the JSON that it holds where an object or array is wanted. A value that fits its type is never changed, nor
-one of which several alternatives could be meant. This walks schema and value side by side, needs no engine,
-and takes time that is bounded whatever both hold.
+A text is read as the required integer, number, boolean or null, as AJV's `coerceTypes` does, and as JSON if
+an object or array is required. A value that fits its type is never changed, nor one that could be read in
+several ways. Schema and value are walked side by side, without a validator, in limited time whatever they
+contain.
 """
 
 from __future__ import annotations
@@ -31,15 +31,16 @@ _NOTHING: Final = object()
 
 
 class Coerced(NamedTuple):
-    """The value, the same object if nothing was changed, and what was read otherwise than it came."""
+    """The value, which is the same object if nothing was changed, and the texts that were read as something
+    else."""
 
     value: Any
     notes: tuple[str, ...] = ()
 
 
 def coerced_input(value: Any, schema: Any) -> Coerced:
-    """The input of a tool, which is an object, with its texts read as the schema wants them. Neither argument
-    is changed."""
+    """Return the input of a tool, an object, with its texts read as the schema requires. Neither argument is
+    changed."""
     walk = _Walk(schema)
     made = walk.value(walk.read(value, ["object"]) if isinstance(value, str) else value, schema, 0)
     return Coerced(value) if made is value else Coerced(made, tuple(walk.notes))
@@ -52,7 +53,7 @@ class _Walk:
         self._root = root
         self._visits = 0
         self._parsed = 0
-        self._found: dict[str, Any] = {}  # reference → what it refers to
+        self._found: dict[str, Any] = {}  # reference → its target
         self.notes: dict[str, None] = {}
 
     def value(self, value: Any, schema: Any, depth: int) -> Any:
@@ -76,7 +77,7 @@ class _Walk:
         return self._array(value, schema, depth) if isinstance(value, list) else value
 
     def read(self, text: str, types: list[str]) -> Any:
-        """The text as the first of the types that it can be read as."""
+        """Return the text as the first of the types as which it can be read."""
         scalar = next((read for each in types if (read := _scalar(text, each)) is not _NOTHING), _NOTHING)
         if scalar is not _NOTHING:
             self.notes[READ_SCALARS] = None
@@ -105,7 +106,7 @@ class _Walk:
         return value
 
     def _admits(self, schema: Any, value: Any) -> bool:
-        """Return whether the schema's own type, constant and enumeration leave the value as it is."""
+        """Return whether the schema's own type, constant and enumeration allow the value."""
         self._visits += 1
         if not isinstance(schema, dict):
             return schema is not False
@@ -139,7 +140,7 @@ class _Walk:
         return value if all(one is other for one, other in zip(made, value, strict=True)) else made
 
     def _resolved(self, schema: dict[str, Any]) -> Iterable[dict[str, Any]]:
-        """The schema, and those that it refers to within its document, one after the other."""
+        """Yield the schema, and those to which it refers within its document, one after the other."""
         for _ in range(_MOST_REFERENCES):
             yield schema
             target = schema.get("$ref")
@@ -205,7 +206,7 @@ _WORDS: Final[dict[str, dict[str, Any]]] = {"boolean": {"true": True, "false": F
 
 
 def _scalar(text: str, wanted: str) -> Any:
-    """The text as a value of this type; `_NOTHING` if it does not spell one."""
+    """Return the text as a value of this type; `_NOTHING` if it is not one."""
     plain = text.strip() if len(text) <= _LONGEST_SCALAR else None
     if plain is not None and wanted in _WORDS:
         return _WORDS[wanted].get(plain, _NOTHING)

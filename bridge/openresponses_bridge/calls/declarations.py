@@ -1,7 +1,8 @@
-"""The client's tools as functions, for upstreams and models that know nothing else.
+"""The client's tools as functions, for upstreams and models that know only functions.
 
-Each goes through the identity map, so that its calls find back (law E11): namespaces become part of the
-name, a custom tool takes its text as one argument, shells and patches get the schema of their own action.
+Each is declared in the identity map, so that its calls are converted back (law E11): namespaces become part
+of the name, a custom tool gets its text as one argument, shells and patches have the schema of their own
+action.
 """
 
 from __future__ import annotations
@@ -26,9 +27,8 @@ from openresponses_bridge.protocol.tools import (
 from openresponses_bridge.protocol.unknown import Unknown, UnknownToolChoice
 from openresponses_bridge.protocol.vocabulary import TOOL_PARAMS
 
-# What a model gets for tools without a declaration of their own: descriptions and JSON Schemas.
-#
-# The fields are those of the item that its call becomes.
+# The descriptions and JSON Schemas that a model gets for tools without a declaration of their own. The fields
+# are those of the item that the call becomes.
 
 
 def _object(required: tuple[str, ...], **properties: dict[str, Any]) -> dict[str, Any]:
@@ -92,7 +92,7 @@ BUILTINS: Final[dict[ToolKind, tuple[str, dict[str, Any]]]] = {
 
 
 TOOL_BEARERS: Final = frozenset({"additional_tools", "tool_search_output"})
-"""The types of input items that declare tools, callable from there on."""
+"""The types of input items that declare tools, which can be called from there on."""
 _NO_PARAMETERS: Final[dict[str, Any]] = {"type": "object", "properties": {}}
 
 
@@ -104,7 +104,8 @@ class DeclaredTool(NamedTuple):
 
 
 class FunctionView(NamedTuple):
-    """A tool as a function: `parameters` is JSON Schema of type object; `strict` None is not asked for."""
+    """A tool as a function: `parameters` is JSON Schema of type object; `strict` is None if it is not
+    given."""
 
     identity: ToolIdentity
     description: str
@@ -113,20 +114,20 @@ class FunctionView(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The name that the upstream knows, legal everywhere."""
+        """The upstream's name, which is valid everywhere."""
         return self.identity.upstream_name
 
 
 def tools_of(item: Any) -> list[Any]:
-    """The tools that an item declares; [] for other items. An output item holds them as plain objects: what
-    can't be read of one is left out."""
+    """Return the tools that an item declares; [] for other items. An output item has them as plain objects:
+    fields that can't be read are left out."""
     if item.type not in TOOL_BEARERS or isinstance(item, Unknown):
         return []
     return [build(TOOL_PARAMS, tool, Repairing()) if isinstance(tool, dict) else tool for tool in item.tools]
 
 
 def located(tools: Iterable[Any], where: str) -> list[DeclaredTool]:
-    """The tools of a list, whose path is `where`."""
+    """Return the tools of a list with the path `where`."""
     return [DeclaredTool(tool, f"{where}[{index}]") for index, tool in enumerate(tools)]
 
 
@@ -205,7 +206,8 @@ class _Presenter:
         self._add(kind, kind.value, [description], parameters)
 
     def search(self, declared_tool: DeclaredTool, _namespace: NamespaceTool | None) -> None:
-        """A search that the client answers is a function; one that the server runs itself is hosted."""
+        """Present a search: as a function if the client answers it, as hosted if the server runs it
+        itself."""
         tool: ToolSearchTool = declared_tool.tool
         if tool.execution != "client":
             self.others.append(declared_tool)
@@ -221,12 +223,13 @@ class _Presenter:
 
 
 def _of_object(parameters: dict[str, Any]) -> dict[str, Any]:
-    """The schema with its type, which some clients leave out, or null: a call's arguments are an object."""
+    """Return the schema with its type, which some clients leave out or send as null: a call's arguments are
+    an object."""
     return parameters if parameters.get("type") == "object" else {**parameters, "type": "object"}
 
 
 def _grammar(format: dict[str, Any]) -> str:
-    """Return a description of the format that a custom tool demands; OpenAI's two spellings."""
+    """Return a description of the format that a custom tool requires, in either of OpenAI's spellings."""
     given = format.get("grammar", format)
     definition = given.get("definition") if isinstance(given, dict) else None
     if not definition:
@@ -249,7 +252,7 @@ _NAMELESS: Final = frozenset(kind.value for kind in BUILTINS)
 
 
 def encode_choice(choice: Any) -> dict[str, Any] | None:
-    """An object choice as JSON; None for auto, none, required and no choice."""
+    """Return an object choice as JSON; None for auto, none, required and no choice."""
     if choice is None:
         return None
     if isinstance(choice, UnknownToolChoice):
@@ -263,15 +266,15 @@ def encode_choice(choice: Any) -> dict[str, Any] | None:
 
 
 def named(choice: dict[str, Any]) -> str:
-    """The name in a choice, as the client wrote it, for errors and diagnostics."""
+    """Return the name in a choice, as the client wrote it, for errors and diagnostics."""
     return str(choice.get("name") or choice.get("type") or "")
 
 
 def chosen_function(
     choice: dict[str, Any], functions: Sequence[FunctionView], identities: ToolIdentityMap
 ) -> FunctionView | None:
-    """The function that a choice of one tool names: by the client's name in its namespace, else by any name
-    that a call of it may carry. None when there is no such function or more than one."""
+    """Return the function that a choice of one tool names: by the client's name in its namespace, else by any
+    name with which it may be called. None if there is no such function or more than one."""
     name = choice.get("name") or (choice.get("type") if choice.get("type") in _NAMELESS else None)
     if not isinstance(name, str) or not name:
         return None

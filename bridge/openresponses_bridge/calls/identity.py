@@ -1,7 +1,9 @@
-"""Which tool of the client a function call of the upstream's model means, and the way there (law E11).
+"""Finds the client's tool for a function call of the upstream's model, and its name for the upstream (law
+E11).
 
-Upstreams know functions with names of at most 64 characters of ``[a-zA-Z0-9_-]``. Clients have tools
-of several kinds, in namespaces, under any name. Each tool gets one legal upstream name and finds back.
+Upstreams know functions with names of at most 64 characters of ``[a-zA-Z0-9_-]``. Clients have tools of
+several kinds, in namespaces, under any name. Each tool gets one valid name for the upstream, by which it is
+found again.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ MAX_NAME_LENGTH: Final = 64
 _ILLEGAL: Final = re.compile(r"[^a-zA-Z0-9_-]")
 _DIGEST_LENGTH: Final = 8
 _JOINT: Final = "__"
-_LONGEST_CALLED: Final = 512  # characters of a name that is looked at for tokens
+_LONGEST_CALLED: Final = 512  # characters of a name that are searched for tokens
 _AROUND: Final = " \t\r\n\ufeff\u200b\"'`"
 _TOKEN: Final = r"<\|[^|<>]*+\|>|<｜[^｜<>]*+｜>|</?[a-z_]++>|\[[A-Z_]++\]"
 _LEADING_TOKENS: Final = re.compile(rf"\A(?:function)?(?>(?:(?:{_TOKEN})\s*+)+)")
@@ -32,7 +34,7 @@ _OF_THE_MODEL: Final = re.compile(
     r"(?:(?:functions?|default_api|tools?|multi_tool_use)[.:/]|(?:tool_)?call:)"
 )
 _CALL_NUMBER: Final = re.compile(r":[0-9]{1,4}\Z")
-# How models spell a name in a namespace when they do not repeat the one they were given.
+# The spellings of a name in a namespace, for models that do not repeat the one that they were given.
 _SPELLINGS: Final = (_JOINT, ".", "/")
 
 
@@ -57,7 +59,8 @@ class ToolIdentity(msgspec.Struct, frozen=True):
 
 
 class _Meanings(dict[str, ToolIdentity | None]):
-    """A name that the upstream's model calls → the tool that it means; None marks one of two tools."""
+    """The names in calls of the upstream's model → the tool of each; None marks a name that could mean
+    two."""
 
     def __missing__(self, called: str) -> ToolIdentity | None:
         if len(called) > _LONGEST_CALLED:
@@ -69,7 +72,7 @@ class _Meanings(dict[str, ToolIdentity | None]):
 
 
 def _bare(called: str) -> Iterator[str]:
-    """The name without what models add to one: white space, quotation marks and tokens, brackets behind it, a
+    """Yield the name without what models add: white space, quotation marks and tokens, brackets after it, a
     namespace, the call's number."""
     name = called.strip(_AROUND)
     yield name
@@ -83,8 +86,8 @@ def _bare(called: str) -> Iterator[str]:
 class ToolIdentityMap:
     """The tools of one request, found by the client's name and by what the upstream's model calls.
 
-    Iterates over the identities in the order they were declared. ``in`` takes an upstream name as it
-    was given out, or an identity.
+    Iterates over the identities in the order of declaration. ``in`` accepts an upstream name as it was
+    returned, or an identity.
     """
 
     __slots__ = ("_by_name", "_by_upstream_name", "_meanings", "_ranks", "has_tools", "resolve")
@@ -94,18 +97,19 @@ class ToolIdentityMap:
         self._by_upstream_name: dict[str, ToolIdentity] = {}
         self._meanings = _Meanings()
         self.has_tools = False
-        """A tool was declared."""
-        self._ranks: dict[str, int] = {}  # of those, by how a tool is called: the lower one counts
+        """True if a tool was declared."""
+        self._ranks: dict[str, int] = {}  # the rank of each name; a lower one takes precedence
         self.resolve: Callable[[str], ToolIdentity | None] = self._meanings.get
-        """The tool that a call of the upstream's model means; None when it is not one of them or could be
+        """Returns the tool that a call of the upstream's model means; None if it is none of them or could be
         two.
 
-        Exact names go first, then ``namespace.name`` and its other spellings, then the client's own
+        Exact names take precedence, then ``namespace.name`` and its other spellings, then the client's own
         name without its namespace, then a name with tokens of the model's own around it.
         """
 
     def declare(self, kind: ToolKind, name: str, namespace: str | None = None) -> ToolIdentity:
-        """Take a tool of the client; return it with its upstream name. Twice the same is one tool.
+        """Declare a tool of the client. Returns it with its upstream name. A tool that is declared twice is
+        one tool.
 
         Raises `ToolError` ``bridge.tools.name_collision`` when the name is taken by another kind.
         """
@@ -124,14 +128,15 @@ class ToolIdentityMap:
         return identity
 
     def know(self, name: str) -> None:
-        """Take a function that keeps its own name upstream, to find calls whose name came with tokens of the
-        model's own. The request may have tools beside it that are not declared here."""
+        """Add a function that keeps its own name upstream, to find calls whose name has tokens of the model.
+        The request may have further tools that are not declared here."""
         if name not in self._meanings:
             self.resolve = self._meanings.__getitem__
             self._claim(name, 0, ToolIdentity(ToolKind.FUNCTION, name, None, name))
 
     def upstream_name(self, name: str, namespace: str | None = None) -> str:
-        """The legal name for a tool of the client: the declared one, else the one it would get now."""
+        """Return the valid name for a tool of the client: the declared one, else the one that it would get
+        now."""
         declared = self._by_name.get((namespace or None, name))
         if declared is not None:
             return declared.upstream_name
@@ -144,7 +149,7 @@ class ToolIdentityMap:
         return next(candidate for candidate in candidates if candidate not in self._by_upstream_name)
 
     def is_spelled(self, called: str) -> bool:
-        """Return whether a tool may be called so without a repair."""
+        """Return whether a tool may be called by this name without a repair."""
         return called in self._meanings
 
     def _claim(self, called: str, rank: int, identity: ToolIdentity) -> None:

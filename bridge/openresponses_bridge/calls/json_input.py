@@ -1,4 +1,4 @@
-"""Extracts the one text in a function call's arguments while they stream."""
+"""Extracts the only text in a function call's arguments while they stream."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _MEANING: Final = {
 
 
 class JsonStringReader:
-    """Decodes one JSON string, from behind its opening quote to its closing one.
+    """Decodes one JSON string, from after its opening quote to its closing one.
 
-    Surrogate escapes come out as single surrogates: a `openresponses_bridge.text.SurrogateJoiner` makes
-    them whole. What JSON does not allow but models write (raw control characters, unknown escapes) is kept as
-    it is written; `repaired` says that there were such escapes.
+    Surrogate escapes become single surrogates, which a `openresponses_bridge.text.SurrogateJoiner` joins.
+    What JSON does not allow but models write (raw control characters, unknown escapes) is kept unchanged;
+    `repaired` is True if there were such escapes.
     """
 
     __slots__ = ("_escape", "closed", "repaired")
@@ -31,7 +31,7 @@ class JsonStringReader:
         self._escape = ""
 
     def read(self, text: str, position: int, out: list[str]) -> int:
-        """Append to `out` what `text` holds of the string from `position` on; return where it ends."""
+        """Append the part of the string in `text` from `position` on to `out`. Returns where it ends."""
         if self._escape:
             position = self._read_escape(text, position, out)
         while position < len(text):
@@ -75,11 +75,11 @@ class JsonStringReader:
 
 INPUT_KEY: Final = "input"
 
-# Keys whose text is the input for certain, so that it streams on sight.
+# Keys whose text is certainly the input, so that it is streamed at once.
 _STREAMED: Final = frozenset({INPUT_KEY, "patch", "content", "code"})
-# Keys that may as well describe the input: used, in this order, when no better one came.
+# Keys whose text may also describe the input: used, in this order, if there is no better one.
 _FALLBACKS: Final = ("text", "command")
-# What begins like this is the input under any key.
+# The beginnings of texts that are the input under any key.
 _PATCH: Final = "*** Begin Patch"
 
 _NESTED: Final = "nested_object"
@@ -92,7 +92,7 @@ _LONGEST_KEY_SHOWN: Final = 40
 
 
 class JsonInputReader:
-    """Finds the input in arguments that come in fragments, as soon as it is certain which text it is.
+    """Finds the input in fragments of arguments, as soon as it is certain which text it is.
 
     `notes` lists, in order and once each, how the arguments differ from ``{"input": "…"}``. Time and memory
     are linear in the arguments; once the input is found, nothing is buffered.
@@ -117,12 +117,12 @@ class JsonInputReader:
         self.notes: dict[str, None] = {}
         self._step: Callable[[JsonInputReader, str, int], int] = JsonInputReader._begin
         self._found = False
-        # All fragments so far, while they may yet have to pass as they are.
+        # All fragments so far, as long as they may have to be passed unchanged.
         self._raw: list[str] = []
         self._out: list[str] = []
         # Texts under keys that are not certain to be the input.
         self._held: dict[str, list[str]] = {}
-        # Those of the object around the one that is read, where an object stands in place of the input.
+        # The texts of the outer object, if an object is read in place of the input.
         self._outer: dict[str, list[str]] | None = None
         self._key = ""
         self._key_parts: list[str] = []
@@ -136,7 +136,7 @@ class JsonInputReader:
         return self._step not in _MAY_END
 
     def feed(self, fragment: str) -> str:
-        """Accept the next fragment; returns the input text in it, with surrogates not joined."""
+        """Feed the next fragment. Returns the input text in it, with surrogates not joined."""
         if not self._found:
             self._raw.append(fragment)
         position, end = 0, len(fragment)
@@ -145,7 +145,7 @@ class JsonInputReader:
         return self._drain()
 
     def close(self) -> str:
-        """End the arguments; returns the best text that was buffered, if none was used yet."""
+        """End the arguments. Returns the best buffered text, if none was used yet."""
         if self.cut and not self._found:
             self._close_inner()
             self._use_best_buffered()
@@ -171,7 +171,7 @@ class JsonInputReader:
         return position + 1
 
     def _emit_raw(self, text: str, note: str) -> int:
-        """The arguments are not a wrapper: return all of them, now and as they come."""
+        """Return all arguments unchanged, now and later, since they are not a wrapper."""
         self._record_repair(note)
         self._out += self._raw
         self._decide()
@@ -207,7 +207,7 @@ class JsonInputReader:
         return position + 1
 
     def _close_inner(self) -> None:
-        """Forget the inner object, if one is read, and its texts: only one that is certain counts there."""
+        """Leave the inner object, if one is read, and its texts: only a certain one counts there."""
         if self._outer is not None:
             self._held, self._outer = self._outer, None
 
@@ -261,7 +261,7 @@ class JsonInputReader:
         return position
 
     def _probe_value(self, text: str, position: int) -> int:
-        """Hold a text until enough of it came to see whether it is a patch."""
+        """Hold a text until enough of it has come to see whether it is a patch."""
         texts = self._held[self._key]
         position = self._reader.read(text, position, texts)
         begun = "".join(texts)
@@ -276,7 +276,8 @@ class JsonInputReader:
         return position
 
     def _next_element(self, text: str, position: int) -> int:
-        """Read on to the next word of a command, in which a patch may be the input; return the position."""
+        """Read up to the next word of a command, which may be a patch that is the input. Returns the
+        position."""
         position = _end_of(_BETWEEN_MEMBERS, text, position)
         mark = text[position : position + 1]
         if mark == '"':
@@ -291,7 +292,7 @@ class JsonInputReader:
         return position + 1
 
     def _probe_element(self, text: str, position: int) -> int:
-        """Hold a word until enough of it came to see whether it is a patch."""
+        """Hold a word until enough of it has come to see whether it is a patch."""
         position = self._reader.read(text, position, self._key_parts)
         begun = "".join(self._key_parts)
         if begun.startswith(_PATCH):

@@ -1,12 +1,12 @@
-"""The text of a tool call's arguments: is it whole JSON, the beginning of some, or no JSON at all, and which
-object does the tool get of it?
+"""Judges the text of a tool call's arguments: whether it is whole JSON, the beginning of JSON, or no JSON,
+and which object the tool gets.
 
-Law E7 turns on the difference: arguments that end before their JSON does were cut and must not be
-run, malformed ones are the model's own words and pass as they are.
+Law E7 depends on the difference: arguments that end before their JSON does were cut off and must not be run;
+malformed ones are the model's own words and are passed unchanged.
 
-msgspec answers for whole texts, which is the common case. What it refuses is read again by a small
-automaton over RFC 8259's tokens, because a decoder also refuses whole JSON for reasons of its own
-(a lone surrogate, a number out of range, deep nesting) and does not distinguish each cut text from a
+msgspec decides about whole texts, which is the common case. What it refuses is read again by a small
+automaton over RFC 8259's tokens, because a decoder also refuses whole JSON for other reasons (a lone
+surrogate, a number out of range, deep nesting) and does not always distinguish a truncated text from a
 malformed one.
 """
 
@@ -32,7 +32,7 @@ class JsonState(Enum):
     TRUNCATED = "truncated"
     """More text could make it one whole value."""
     MALFORMED = "malformed"
-    """No more text can."""
+    """No further text could make it valid."""
 
 
 _WHITESPACE: Final = " \t\n\r"
@@ -41,12 +41,12 @@ _PLAIN: Final = r'[^"\\\x00-\x1f]*+'
 _CHARACTERS: Final = rf'{_PLAIN}(?>(?:\\(?:["\\/bfnrt]|u[0-9a-fA-F]{{4}}){_PLAIN})*)'
 _NUMBER: Final = r"-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?(?:[eE][+-]?[0-9]++)?(?![0-9.eE])"
 
-# Whole tokens. A scalar that ends where the text ends is whole too: `12` may be all there is.
+# Whole tokens. A scalar at the end of the text is whole too: `12` may be all of it.
 _TOKEN: Final = re.compile(
     rf'[ \t\n\r]*+(?:(?P<string>"{_CHARACTERS}")|(?P<scalar>{_NUMBER}|true|false|null)'
     r"|(?P<mark>[][{},:])|(?P<end>\Z))"
 )
-# What is left when the text ends within a token: it reaches to the end.
+# The beginnings of tokens, which reach to the end of the text.
 _CUT: Final = (
     ("string", re.compile(rf'[ \t\n\r]*+"{_CHARACTERS}(?:\\(?:u[0-9a-fA-F]{{0,3}})?)?\Z')),
     (
@@ -58,7 +58,7 @@ _CUT: Final = (
     ),
 )
 
-# What may come next, and where it leads. `None` leads out of the container that is open.
+# What may come next, and the state after it; `None` leaves the open container.
 _VALUE: Final = {"string": "after", "scalar": "after", "[": "first item", "{": "first key"}
 _GRAMMAR: Final[dict[str, dict[str, str | None]]] = {
     "value": {**_VALUE},
@@ -75,7 +75,7 @@ _decode: Final = msgspec.json.Decoder().decode
 
 
 def json_state(text: str) -> JsonState:
-    """Return the state of `text` as JSON. Never raises, takes time and memory linear in the text, at any
+    """Return the state of `text` as JSON. Never raises. Takes time and memory linear in the text, at any
     depth."""
     try:
         _decode(text)
@@ -120,7 +120,7 @@ def _read(text: str) -> JsonState:
 
 
 def _tail_state(text: str, position: int, allowed: dict[str, str | None]) -> JsonState:
-    """Judge what is left where no whole token could be read."""
+    """Return the state for a rest that does not begin with a whole token."""
     for token, cut in _CUT:
         if token in allowed and cut.match(text, position):
             return JsonState.TRUNCATED
@@ -135,34 +135,34 @@ class Nesting:
     """Counts the brackets of a text that need not be valid JSON; those in strings don't count."""
 
     _depth = 0
-    _closings = 0  # how often the outermost bracket closed
+    _closings = 0  # how often the outermost bracket was closed
     _in_string = False
-    _skip = 0  # characters of an escape that the next piece begins with
+    _skip = 0  # characters at the beginning of the next piece that belong to an escape
     _last = ""  # the last character that is not white space, outside strings
-    _opened: list[str] | None = None  # the brackets that are
+    _opened: list[str] | None = None  # the open brackets
 
     @property
     def closed_once(self) -> bool:
-        """Every bracket is closed, and the outermost was once: a text for which this does not hold is not one
+        """True if every bracket is closed, and the outermost was closed once: otherwise the text is not one
         whole array or object."""
         return self._closings == 1 and self._depth == 0 and not self._in_string
 
     @property
     def in_string(self) -> bool:
-        """The next character belongs to a string."""
+        """True if the next character belongs to a string."""
         return self._in_string
 
     @property
     def takes_object(self) -> bool:
-        """An object may begin here, if the text is valid JSON so far."""
+        """True if an object may begin here, if the text is valid JSON so far."""
         if self._in_string:
             return False
         last = self._last
         return last in ("", ":", "[") or (last == "," and (self._opened or ())[-1:] == ["["])
 
     def feed(self, text: str, *, to_end: bool = False) -> int:
-        """The next piece; `to_end`: up to the bracket that closes the outermost one. Returns how much was
-        taken. Takes time linear in it."""
+        """Feed the next piece, with `to_end` up to the bracket that closes the outermost one. Returns the
+        number of characters that were read. Takes time linear in them."""
         position, self._skip = self._skip, 0
         while (match := (_QUOTES if self._in_string else _MARK).search(text, position)) is not None:
             mark, position = match[0], match.end()
@@ -206,11 +206,11 @@ def same_json(one: str, other: str) -> bool:
 INVALID_JSON: Final = "INVALID_JSON"
 """The key under which Anthropic's documentation puts a tool's input that is not a JSON object."""
 WRAPPED: Final = f"not a JSON object, put under {INVALID_JSON}"
-"""What is done about such arguments, for diagnostics."""
+"""The description of such a repair, for diagnostics."""
 
 
 def tool_input(arguments: str) -> dict[str, Any]:
-    """The object that these arguments are; anything else is put under INVALID_JSON."""
+    """Return the object in these arguments; anything else is put under INVALID_JSON."""
     try:
         value = decode_json(arguments) if arguments.strip() else {}
     except WireError:
@@ -223,7 +223,7 @@ def is_wrapped(value: dict[str, Any], arguments: str) -> bool:
     return value == {INVALID_JSON: arguments}
 
 
-# json-repair takes microseconds for a character, and looks ahead from each mark as far as the text goes
+# json-repair takes microseconds per character, and at each mark reads the rest of the text once more
 _MOST_REPAIRED: Final = 20_000  # characters
 _MOST_LOOKED_AT: Final = 5_000_000  # characters, again from each mark: a tenth of a second
 _MARKS: Final = ",:('\"\u201c\u201d"
@@ -231,11 +231,11 @@ _MOST_BRACKETS: Final = 1_000
 
 
 def repaired_json(text: str | bytes, *, needed: bool = True) -> dict[str, Any] | None:
-    """The object that the text was meant to be, with quotes, commas, brackets, Python's literals and Markdown
-    fences repaired by json-repair. None when that gives no object, when the text is longer than 20,000
-    characters or, with many marks, than a few thousand, when it is JSON, and when it does not end with a
-    bracket: a truncated text may hold half a path or half a file. Where json-repair is missing: None, or with
-    `needed` LocalError."""
+    """Return the object that the text was meant to be, with quotes, commas, brackets, Python's literals and
+    Markdown fences repaired by json-repair. None if the result is no object, if the text is longer than
+    20,000 characters (with many marks, than a few thousand), if it is JSON, and if it does not end with a
+    bracket, since a truncated text may have half a path or half a file. Without json-repair, returns None, or
+    with `needed` raises LocalError."""
     try:
         from json_repair import repair_json
     except ImportError:

@@ -34,8 +34,7 @@ NOTIFICATIONS: Final[Mapping[str, NotificationKind]] = {
 
 
 class ToolCallNotification(NamedTuple):
-    """One notification. `text` is a delta of the arguments, or all of them; facts that it leaves out are ""
-    or None."""
+    """One notification. `text` is a delta of the arguments, or all of them; missing facts are "" or None."""
 
     kind: NotificationKind
     output_index: int | None
@@ -48,8 +47,8 @@ class ToolCallNotification(NamedTuple):
 
 
 def read_notification(notification: Mapping[str, Any]) -> ToolCallNotification | None:
-    """A notification that names itself by `type`, or by `method` with its facts in `params`; None for one
-    that is about anything but a tool call."""
+    """Read a notification, which has its name in `type`, or in `method` with its facts in `params`. Returns
+    None for one that is not about a tool call."""
     params = notification.get("params")
     body = params if isinstance(params, Mapping) and "method" in notification else notification
     name = notification.get("type", notification.get("method"))
@@ -64,12 +63,12 @@ def read_notification(notification: Mapping[str, Any]) -> ToolCallNotification |
         if kind is NotificationKind.DELTA
         else _text(body, *ARGUMENT_NAMES)
     )
-    # a bare `id` may be either of the two
+    # a bare `id` may be either one
     return ToolCallNotification(kind, _index(body), item_id or bare, call_id or bare, text=text)
 
 
 def item_of(body: Mapping[str, Any]) -> dict[str, Any]:
-    """The item that a notification is about; empty when there is none."""
+    """Return the item that a notification is about; empty if there is none."""
     item = body.get("item") or body.get("output_item") or body.get("outputItem")
     return item if isinstance(item, dict) else {}
 
@@ -94,7 +93,7 @@ def _of_item(kind: NotificationKind, body: Mapping[str, Any]) -> ToolCallNotific
 
 
 def _text(fields: Mapping[str, Any], *names: str) -> str:
-    """The first of these fields that is a string and not empty."""
+    """Return the first of these fields that is a non-empty string."""
     for name in names:
         value = fields.get(name)
         if isinstance(value, str) and value:

@@ -2,7 +2,7 @@
 only.
 
 There is one struct for calls and one for outputs; each dialect writes them in its own format.
-`ToolIdentityMap` remembers the original tools, so that the way back is exact (law E11).
+`ToolIdentityMap` has the original tools, so that the conversion back is exact (law E11).
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _SEARCH: Final = ToolKind.TOOL_SEARCH.value
 
 
 class CallView(NamedTuple):
-    """A call in the history as a function call: `arguments` is JSON text, whole unless it was `cut`;
-    `item_id` is the item's own id, "" when it has none."""
+    """A call in the history as a function call: `arguments` is JSON text, whole unless the call was `cut`;
+    `item_id` is the item's own id, "" if it has none."""
 
     call_id: str
     name: str
@@ -44,7 +44,7 @@ class OutputView(NamedTuple):
 
 
 def call_view(item: Any, identities: ToolIdentityMap) -> CallView | None:
-    """A call of any kind as a function call; None when the item is not a call that a client answers."""
+    """Return a call of any kind as a function call; None if the item is not a call that a client answers."""
     make = _CALLS.get(item.type)
     view = None if make is None or isinstance(item, Unknown) else make(item, identities)
     if view is None:
@@ -54,15 +54,15 @@ def call_view(item: Any, identities: ToolIdentityMap) -> CallView | None:
 
 
 def called_name(name: str, namespace: str | None, identities: ToolIdentityMap) -> str:
-    """The upstream's name for the tool that a call in the history names. The published wire does not have
-    namespaces, so there a call came with the upstream's own name and goes back with it."""
+    """Return the upstream's name of the tool of a call in the history. The published wire has no namespaces,
+    so calls there have the upstream's own name and are sent back with it."""
     upstream = identities.upstream_name(name, namespace)
     return name if upstream not in identities and name in identities else upstream
 
 
 def output_view(item: Any, identities: ToolIdentityMap) -> OutputView | None:
-    """A tool's answer of any kind; None for other items. Clients name the call by `call_id`,
-    else by `id` (field case 40)."""
+    """Return a tool's answer of any kind; None for other items. Clients name the call by `call_id`, else by
+    `id` (field case 40)."""
     view = _OUTPUTS.get(item.type)
     return None if view is None or isinstance(item, Unknown) else view(item, identities)
 
@@ -81,7 +81,7 @@ def _action_call(kind: ToolKind, field: str) -> Callable[[Any, ToolIdentityMap],
     def view(item: Any, identities: ToolIdentityMap) -> CallView:
         arguments = dict(msgspec.to_builtins(getattr(item, field)))
         if kind is ToolKind.LOCAL_SHELL:
-            arguments.pop("type", None)  # always `exec`: nothing a model has to say
+            arguments.pop("type", None)  # always `exec`, which says nothing to a model
         return CallView(item.call_id, identities.upstream_name(kind.value), encode(arguments).decode())
 
     return view
@@ -89,7 +89,7 @@ def _action_call(kind: ToolKind, field: str) -> Callable[[Any, ToolIdentityMap],
 
 def _search_call(item: Any, identities: ToolIdentityMap) -> CallView | None:
     if not item.call_id:
-        return None  # run by the server: nobody answers it
+        return None  # run by the server, so that nobody answers it
     arguments = item.arguments if isinstance(item.arguments, str) else encode(item.arguments).decode()
     return CallView(item.call_id, identities.upstream_name(_SEARCH), arguments or "{}")
 
@@ -105,7 +105,7 @@ def _shell_output(item: Any, _identities: ToolIdentityMap) -> OutputView:
 
 
 def _search_output(item: Any, identities: ToolIdentityMap) -> OutputView | None:
-    """Return the tools that were found, by the names under which the model can call it."""
+    """Return the tools that were found, by the names with which the model can call them."""
     if not item.call_id:
         return None
     names = [name for tool in tools_of(item) for name in _found(tool, identities)]
@@ -137,24 +137,25 @@ _OUTPUTS: Final[dict[str, Callable[[Any, ToolIdentityMap], OutputView | None]]] 
 
 
 CALL_TYPES: Final = frozenset(_CALLS)
-"""The types of items that are calls which a client answers."""
+"""The types of items that are calls for a client to answer."""
 OUTPUT_TYPES: Final = frozenset(_OUTPUTS)
-"""The types of items that answer them."""
+"""The types of items that are answers to them."""
 
 
 # A request whose calls and outputs are not paired is refused (field cases 40, 45): upstreams refuse it with
-# messages that name nothing the client knows, or loop for ever.
+# messages about things that the client does not know, or loop for ever.
 
 View = CallView | OutputView | None
 
 
 def pair(views: Sequence[View], param: Callable[[int], str]) -> dict[int, int | None]:
-    """Index of each call → index of its output, among `views` (None there is what is neither).
+    """Return index of each call → index of its output, among `views` (in which None is an item that is
+    neither).
 
-    An output answers the first call before it with its id that is not answered yet, so that an id may be
-    used again in a later turn; clients name the call by `call_id`, else by its item's id. A call that
-    was cut and so never run may stay alone: its answer is None. `param` names the field at an index.
-    Raises InvalidRequestError (`unpaired_tool_call`) with that name.
+    An output answers the first call before it with its id that is not answered yet, so that an id may be used
+    again in a later turn; clients name the call by `call_id`, else by its item's id. A call that was cut off,
+    and so never run, may have no output: the index is None. `param` names the field at an index. Raises
+    InvalidRequestError (`unpaired_tool_call`) with that name.
     """
     answers, made = _answers(views, param)
     for index, call in made:
@@ -166,8 +167,8 @@ def pair(views: Sequence[View], param: Callable[[int], str]) -> dict[int, int | 
 
 
 def unanswered(views: Sequence[View], param: Callable[[int], str]) -> list[int]:
-    """Indexes of the calls that `pair` refuses for having no output. Raises InvalidRequestError for an output
-    without its call."""
+    """Return the indexes of the calls that `pair` refuses for having no output. Raises InvalidRequestError
+    for an output without its call."""
     answers, made = _answers(views, param)
     return [index for index, call in made if index not in answers and not call.cut]
 
@@ -175,7 +176,7 @@ def unanswered(views: Sequence[View], param: Callable[[int], str]) -> list[int]:
 def _answers(
     views: Sequence[View], param: Callable[[int], str]
 ) -> tuple[dict[int, int | None], list[tuple[int, CallView]]]:
-    """Return (index of a call → that of its output, all calls with their indexes)."""
+    """Return (index of a call → index of its output, all calls with their indexes)."""
     answers: dict[int, int | None] = {}
     waiting: dict[str, deque[int]] = {}
     made: list[tuple[int, CallView]] = []

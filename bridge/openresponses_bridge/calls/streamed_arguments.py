@@ -1,11 +1,10 @@
 """The arguments of a call as they stream, without what servers put around them or send twice.
 
-Servers send `{}` in the place of arguments that follow, begin them once more after a part of them, repeat
-all so far with each piece, put tokens of the model's own or a fence around them, and close more brackets than
-were open. What was passed on can't be taken back, and the pieces passed on have to add up to the arguments:
-so `{}` waits for what follows, what comes again is compared with what was passed on, and of it the rest is
-passed on; of one piece with all of it the last whole object is. A call that begins again as something else is
-`broken`.
+Servers send `{}` in place of arguments that follow, begin them again after a part of them, repeat all so far
+with each piece, put tokens of the model or a fence around them, and close more brackets than were open. What
+was passed on can't be taken back, and the pieces passed on must add up to the arguments. So `{}` waits for
+the next piece; repeated text is compared with what was passed on, and only the rest of it is passed on; of
+one piece with several whole objects, the last one is. A call that begins again as something else is `broken`.
 """
 
 from __future__ import annotations
@@ -19,14 +18,14 @@ from openresponses_bridge.diagnostics import Diagnostics
 
 _WHERE: Final = "tool_call.arguments"
 DIFFER: Final = "they came again and differ from those that were sent: incomplete"
-"""Of arguments that were sent, and are not all of them."""
+"""The diagnostic for arguments that were sent and are not all of them."""
 _DROPPED: Final = "what stood in their place or before them was dropped"
 _REPEATED: Final = "they began more than once, the last time counts"
-_MOST_BEGINNINGS: Final = 64  # brackets of a text that is not JSON at which its arguments may begin again
+_MOST_BEGINNINGS: Final = 64  # brackets in a text that is not JSON at which its arguments may begin again
 BRACKETS: Final = frozenset("{}[]<` \t\n\r")
-"""A piece of arguments that begins with none of these goes on what came before."""
+"""A piece of arguments that begins with none of these continues the text before it."""
 _LONGEST_TOKEN: Final = 40
-# what may stand before the arguments: an empty object in their place, a token of the model's own, a fence
+# what may be before the arguments: an empty object that stands for them, a token of the model, a fence
 _PLACEHOLDER: Final = r"\{\s*+\}"
 _MARK: Final = r"<\|[^<>|{}]*+\|>|<｜[^<>｜{}]*+｜>|</?[a-z_]++>"
 _TOKEN: Final = rf"\ufeff|(?:\[CALL_ID\]\w*)?\[[A-Z_]++\]|(?:{_MARK})(?:json\b)?|```(?:json\b)?"
@@ -34,19 +33,20 @@ _BEFORE: Final = re.compile(rf"\s*+(?>(?:(?:{_PLACEHOLDER}|{_TOKEN})\s*+)+)(?=[{
 _CUT_TOKEN: Final = r"\[[A-Z_]*+|<(?:\|[^<>|{}]*+\|?|/?[a-z_]*+)?|`{1,3}|```[json]*+"
 _WAITING: Final = re.compile(rf"\s*+(?>(?:(?:{_PLACEHOLDER}|{_TOKEN})\s*+)*)(?:{_CUT_TOKEN})?\Z")
 _EMPTY: Final = re.compile(_PLACEHOLDER)
-# what may stand behind them, and what may become that
+# what may be after them, and the beginnings of that
 _BEHIND: Final = re.compile(rf"(?>(?:[\]}}]|{_MARK}|```|\s)+)\Z")
 _CUT_BEHIND: Final = re.compile(rf"(?>(?:[\]}}]|{_MARK}|```|\s)*)(?:<[/|｜]?[^<>{{}}]*+|`{{1,2}})\Z")
 _MAY_END: Final = re.compile(r"[}\]]\s*+[^\s,:\"]")
 
 
 def may_begin_again(fragment: str) -> bool:
-    """Return whether a piece that begins with one of BRACKETS has to be looked at."""
+    """Return whether a piece that begins with one of BRACKETS needs a closer look."""
     return fragment.lstrip()[:1] in ("{", "}", "[", "]", "<", "`")
 
 
 def may_go_on_behind(fragment: str) -> bool:
-    """Return whether a piece with a closing bracket has to be looked at: more may stand behind the last."""
+    """Return whether a piece with a closing bracket needs a closer look: there may be more after the last
+    bracket."""
     return _MAY_END.search(fragment) is not None
 
 
@@ -56,8 +56,8 @@ def is_placeholder(arguments: str) -> bool:
 
 
 def whole_within(text: str) -> str | None:
-    """Return the arguments at the end of this text, which is not JSON, if parts of them stand before: they
-    began again where more text was possible too, within a string say."""
+    """Return the arguments at the end of this text, which is not JSON, if parts of them come before: they
+    began again where more text was also possible, such as within a string."""
     if not text.rstrip().endswith("}"):
         return None
     at = text.find("{", 1)
@@ -72,12 +72,12 @@ def whole_within(text: str) -> str | None:
 
 
 def _is_made_of(text: str, whole: str) -> bool:
-    """Return whether a text is made of beginnings of another one."""
-    end = at = _agreeing(text, whole)  # beginnings make up the text until there
+    """Return whether a text consists of beginnings of another one."""
+    end = at = _agreeing(text, whole)  # up to here the text consists of beginnings
     for _ in range(_MOST_BEGINNINGS):
         if end == len(text):
             return True
-        at = text.rfind("{", 1, at + 1)  # the next one may begin within what agreed
+        at = text.rfind("{", 1, at + 1)  # the next one may begin within the common part
         if at < 0:
             return False
         length = _agreeing(text[at:], whole)
@@ -89,9 +89,9 @@ def _is_made_of(text: str, whole: str) -> bool:
 
 
 def _agreeing(one: str, other: str) -> int:
-    """Return how many characters at their beginning two texts share."""
+    """Return the length of the common beginning of two texts, in characters."""
     low, high = 0, min(len(one), len(other))
-    while low < high:  # the first `low` are the same
+    while low < high:  # the first `low` characters are the same
         middle = (low + high + 1) // 2
         if one[low:middle] == other[low:middle]:
             low = middle
@@ -101,8 +101,8 @@ def _agreeing(one: str, other: str) -> int:
 
 
 class StreamedArguments:
-    """Reads the pieces of one call's arguments. What `feed`, `release` and `end` return is passed on; the
-    caller keeps it in `sent`, to which it gives nothing else. `broken`: the arguments came again, and differ
+    """Reads the pieces of one call's arguments. What `feed`, `release` and `end` return has to be passed on
+    and appended to `sent`, which gets nothing else. `broken` is True if the arguments came again and differ
     from those that were passed on."""
 
     __slots__ = (
@@ -123,12 +123,12 @@ class StreamedArguments:
         self._diagnostics = diagnostics
         self.broken = False
         self._held = ""  # not passed on yet
-        self._behind = ""  # behind the arguments, as long as it may become a token
-        self._again: list[str] | None = None  # arguments that came again, as long as they may be those sent
-        self._size = 0  # of them, in characters
+        self._behind = ""  # text after the arguments, as long as it may become a token
+        self._again: list[str] | None = None  # repeated arguments, while they may equal those sent
+        self._size = 0  # their size, in characters
         self._differs = False  # they are not those sent
         self._nesting = Nesting()
-        self._read = 0  # characters of `sent` that it has seen
+        self._read = 0  # characters of `sent` that `_nesting` has read
         self._ended = self._is_passing = False
 
     @property
@@ -138,20 +138,20 @@ class StreamedArguments:
 
     @property
     def is_plain(self) -> bool:
-        """A piece that does not begin again may be passed on without asking."""
+        """True if a piece that does not begin again may be passed on without a look."""
         return self._again is None and not (self._held or self._behind)
 
     def release(self) -> str:
-        """Pass on what waits."""
+        """Return the waiting text, to be passed on."""
         held, self._held = self._held, ""
         return held
 
     def go_on(self) -> None:
-        """Pass on whatever comes: it goes on what came before, which is not kept any more."""
+        """Pass on whatever comes next: it continues earlier text, which is not kept any more."""
         self._is_passing = True
 
     def feed(self, fragment: str, sent: StringIO) -> str:
-        """The next piece; returns what can be passed on now."""
+        """Feed the next piece. Returns what can be passed on now."""
         if self._is_passing:
             return fragment
         if self._again is not None:
@@ -167,12 +167,12 @@ class StreamedArguments:
         return self._cut_off(passed, sent) if may_go_on_behind(passed) else passed
 
     def end(self, sent: StringIO) -> str:
-        """End the arguments and return the rest to pass on."""
+        """End the arguments. Returns the rest to pass on."""
         if self._ended:
             return ""
         self._ended = True
         held = self.release()
-        if held and sent.tell():  # the object that came last is within those before it, or all of them again
+        if held and sent.tell():  # the last object is within the ones before it, or all of them again
             whole = sent.getvalue()
             is_within = json_state(whole + held) is JsonState.COMPLETE
             return held if is_within else self._rest(held, whole) or ""
@@ -186,7 +186,7 @@ class StreamedArguments:
         return held
 
     def _begin(self, text: str) -> str:
-        """Begin to pass text on: nothing was passed on so far."""
+        """Begin to pass text on, before which nothing was passed on."""
         if len(text) <= _LONGEST_TOKEN and text.strip() and _WAITING.match(text):
             self._held = text
             return ""
@@ -202,7 +202,7 @@ class StreamedArguments:
         return text
 
     def _follow(self, fragment: str, sent: StringIO) -> str:
-        """Return what can be passed on of a piece that begins with a bracket and comes after others."""
+        """Return what can be passed on of a later piece that begins with a bracket."""
         nesting, first = self._look(sent), fragment.lstrip()[0]
         if nesting.closed_once:
             return self._end_behind(fragment) if first != "{" else self._begin_again(fragment, sent)
@@ -210,7 +210,7 @@ class StreamedArguments:
             return fragment
         if not (nesting.in_string or nesting.takes_object):
             return self._begin_again(fragment, sent)
-        # where it may be a value: only if it is all that was sent, from the beginning
+        # where it may be a value: only if it is everything that was sent, from the beginning
         if len(fragment) <= sent.tell() or not fragment.startswith(sent.getvalue()):
             return fragment
         if nesting.in_string:
@@ -220,11 +220,11 @@ class StreamedArguments:
         return ""
 
     def _cut_off(self, passed: str, sent: StringIO) -> str:
-        """Return what a piece has of the arguments, up to the bracket that closes the outermost one. Behind
-        it may be what does not belong to them, or all of them again."""
+        """Return the part of a piece up to the bracket that closes the outermost one. The text after it may
+        not belong to the arguments, or repeat them."""
         nesting = self._look(sent)
         if nesting.closed_once:
-            return passed  # behind it: the model's own words
+            return passed  # text after it: the model's own words
         end = nesting.feed(passed, to_end=True)
         self._read += end
         head, tail = passed[:end], passed[end:]
@@ -236,8 +236,8 @@ class StreamedArguments:
         return head + self._end_behind(tail)
 
     def _end_behind(self, text: str) -> str:
-        """Return what can be passed on of a text behind the arguments: nothing if brackets and tokens are all
-        of it."""
+        """Return what can be passed on of a text after the arguments: nothing if it has only brackets and
+        tokens."""
         if _BEHIND.match(text):
             self._repair("brackets and tokens behind them were dropped")
         elif len(text) <= _LONGEST_TOKEN and _CUT_BEHIND.match(text):
@@ -251,7 +251,7 @@ class StreamedArguments:
         return self._end_behind(text)
 
     def _go_on(self, held: str, fragment: str, sent: StringIO) -> str:
-        """Return what to pass on, after an object that may be a value or all arguments again."""
+        """Return what can be passed on after an object that may be a value or all arguments again."""
         if fragment.startswith(held):
             return self._begin_again(fragment, sent)
         return held + fragment
@@ -283,7 +283,7 @@ class StreamedArguments:
         return rest
 
     def _rest(self, text: str, sent: str) -> str | None:
-        """Return what the arguments that came again have beyond those that were sent; None if they differ."""
+        """Return the rest of repeated arguments after those that were sent; None if they differ."""
         if not text.startswith(sent):
             return None
         self._repair("they came again from their beginning, the rest was added")

@@ -1,8 +1,8 @@
-"""A custom tool's raw input out of a function call's arguments, as they stream (law E11).
+"""Extracts a custom tool's raw input from a function call's arguments, as they stream (law E11).
 
-A custom tool takes plain text; a model that knows only functions sends it as ``{"input": "…"}``, cut
-into fragments anywhere. The text leaves as it comes. Models also choose another key, put members
-before it, send the bare text, or wrap the text as they would for a reader (field cases 33 and 34).
+A custom tool takes plain text; a model that knows only functions sends it as ``{"input": "…"}``, in arbitrary
+fragments. The text is passed on at once. Models also use another key, put members before it, send the bare
+text, or wrap the text as for a reader (field cases 33 and 34).
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from openresponses_bridge.calls.json_input import INPUT_KEY, JsonInputReader
 from openresponses_bridge.text import SurrogateJoiner, repair_surrogates
 
 # Models put lines around a tool's raw input: a Markdown fence, a shell's here-document (field case 34). The
-# opening line is dropped when it is whole; then the text is passed on, and only a line that may be the
-# closing one is kept back until it is decided.
+# opening line is dropped once it is whole; then the text is passed on, and only a line that may be the
+# closing one is held back.
 
 
 class Wrapper(NamedTuple):
@@ -48,7 +48,7 @@ HEREDOC: Final = Wrapper(
     closing=lambda match: match[2],
 )
 
-# An opening line that is longer than this is text.
+# A longer opening line is text.
 _LONGEST_OPENING: Final = 96
 
 
@@ -62,8 +62,8 @@ class _State(Enum):
 class WrapperStripper:
     """Removes one kind of wrapper from a text that arrives in fragments; other texts pass unchanged.
 
-    The closing line goes with the line end before it and the white space behind it. Without an
-    opening line nothing is removed, and neither is a closing line that more text follows.
+    The closing line is removed with the line end before it and the white space after it. Without an opening
+    line nothing is removed, and neither is a closing line that more text follows.
     """
 
     __slots__ = ("_body_begun", "_closing", "_held", "_state", "_wrapper", "name")
@@ -82,7 +82,7 @@ class WrapperStripper:
         return self._state in (_State.OPEN, _State.CLOSED)
 
     def feed(self, text: str) -> str:
-        """Take the next text; return what is now known to be input."""
+        """Feed the next text. Returns what is now known to be input."""
         if self._state is _State.PLAIN or not text:
             return text
         if self._state is _State.CLOSED and text.isspace():
@@ -94,7 +94,7 @@ class WrapperStripper:
         return self._open(text) if self._state is _State.UNDECIDED else self._body(text)
 
     def close(self) -> str:
-        """The text has ended: return what was held and is not a closing line."""
+        """End the text. Returns what was held and is not a closing line."""
         held = "".join(self._held)
         self._held.clear()
         if self._state is _State.OPEN:
@@ -106,7 +106,7 @@ class WrapperStripper:
         if match is not None:
             self._state = _State.OPEN
             self._closing = "\n" + self._wrapper.closing(match)
-            # Its line end stays: a closing line may follow at once.
+            # Its line end is kept, since a closing line may follow directly.
             return self._body(text[match.end() - 1 :])
         if self._may_open(text):
             self._held.append(text)
@@ -140,18 +140,19 @@ class WrapperStripper:
 
 
 def wrap_input(text: str) -> str:
-    """The canonical arguments that carry `text` as a function call's input; a lone surrogate is U+FFFD."""
+    """Return the canonical arguments with `text` as a function call's input; a lone surrogate becomes
+    U+FFFD."""
     return msgspec.json.encode({INPUT_KEY: repair_surrogates(text)}).decode()
 
 
 class InputUnwrapper:
     """Reads a call's arguments in fragments and returns the raw input in them, as early as it is known.
 
-    `input`, `patch`, `content` and `code` stream on sight, also in an object below one of them, and so does
-    a patch under any key, alone or as a word of a list. Another key's text is held until the object ends, in
-    case a better one comes. An object that does not hold a single text is not a wrapper and passes as it is,
-    like text that is not JSON. Never raises. After `close`,
-    `truncated` says whether the JSON around the input was cut.
+    `input`, `patch`, `content` and `code` are streamed at once, also in an object under one of them, and so
+    is a patch under any key, alone or as a word of a list. Another key's text is held until the object ends,
+    in case a better one comes. An object without any text is not a wrapper and is passed unchanged, like text
+    that is not JSON. Never raises. After `close`, `truncated` is True if the JSON around the input was cut
+    off.
     """
 
     __slots__ = ("_arguments", "_joiner", "_wrappers", "truncated")
@@ -164,7 +165,7 @@ class InputUnwrapper:
 
     @property
     def repairs(self) -> list[str]:
-        """Return the differences so far from ``{"input": "…"}`` with bare text, from outside to inside.
+        """The differences so far from ``{"input": "…"}`` with bare text, from outside to inside.
 
         ``raw_text``, ``json_string``, ``no_wrapper``, ``malformed_json``, ``trailing_text``,
         ``wrapper_key:NAME``, ``nested_object``, ``list``, ``other_members``, ``invalid_escape``,
@@ -176,7 +177,7 @@ class InputUnwrapper:
         return repairs + [wrapper.name for wrapper in self._wrappers if wrapper.opened]
 
     def feed(self, fragment: str) -> str:
-        """Take the next fragment of the arguments; return the input text that it makes known."""
+        """Feed the next fragment of the arguments. Returns the input text that is known by it."""
         text = self._arguments.feed(fragment)
         if text:
             text = self._joiner.feed(text)
@@ -185,7 +186,7 @@ class InputUnwrapper:
         return text
 
     def close(self) -> str:
-        """The arguments have ended: return the rest of the input and set `truncated`."""
+        """End the arguments. Returns the rest of the input, and sets `truncated`."""
         self.truncated = self._arguments.cut
         text = self._joiner.feed(self._arguments.close()) + self._joiner.flush()
         for wrapper in self._wrappers:

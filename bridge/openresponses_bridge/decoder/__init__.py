@@ -1,4 +1,4 @@
-"""Events → a Response, events → VS Code parts."""
+"""Converts events to a Response, and events to VS Code parts."""
 
 from openresponses_bridge.decoder.accumulator import ResponseAccumulator
 from openresponses_bridge.decoder.finish import (

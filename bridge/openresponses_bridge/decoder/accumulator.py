@@ -2,7 +2,7 @@
 
 Folding what the machine emits gives its snapshot after every event (law E1). Streams of other servers are
 folded too: missing events are implied, items are found by output index first, by id where an index repeats,
-and at the end the terminal event decides.
+and at the end the terminal event takes precedence.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from openresponses_bridge.protocol.response import ErrorPayload, Response
 from openresponses_bridge.protocol.unknown import UnknownEvent, UnknownItem, UnknownPart
 from openresponses_bridge.text import repair_surrogates
 
-# Text is collected in a StringIO: `+=` copies a string that has another reference. Structs are built when a
-# caller asks for them.
+# Text is collected in a StringIO: `+=` copies a string that has another reference. Structs are built on
+# demand.
 
 _TEXT_FIELD: dict[type[Any], str] = {
     ct.OutputTextContent: "text",
@@ -37,7 +37,7 @@ _TEXT_FIELD: dict[type[Any], str] = {
     ct.InputTextContent: "text",
 }
 _CALL_FIELD: dict[type[Any], str] = {FunctionCall: "arguments", CustomToolCall: "input"}
-# what a finished item keeps from the stream where it comes back without it
+# what a finished item keeps from the stream if its done event does not have it
 _PAYLOAD: dict[type[Any], tuple[str, ...]] = {
     Message: ("content",),
     ReasoningItem: ("content", "summary"),
@@ -47,7 +47,7 @@ _PAYLOAD: dict[type[Any], tuple[str, ...]] = {
 
 
 class PartFold:
-    """A content or summary part. `write` takes a delta."""
+    """A content or summary part. `write` appends a delta."""
 
     __slots__ = ("_buffer", "_part", "annotations", "logprobs", "write")
 
@@ -66,7 +66,7 @@ class PartFold:
         self.write(text)
 
     def finish(self, text: str, logprobs: list[LogProb] | UnsetType = UNSET) -> None:
-        """Set the whole text. An empty one keeps the deltas (field case 7)."""
+        """Set the whole text. If it is empty, the deltas are kept (field case 7)."""
         if text:
             self._begin(text)
         if logprobs:
@@ -76,13 +76,13 @@ class PartFold:
         self.logprobs = [*(self.logprobs or ()), *logprobs]
 
     def replaced_by(self, part: ContentPart) -> PartFold:
-        """The fold of the finished part, which keeps this one's text when it comes without any."""
+        """Return the fold of the finished part, which keeps this one's text if the part has none."""
         fold = PartFold(part)
         fold.finish(_text_of(part) or self._buffer.getvalue())
         return fold
 
     def build(self) -> ContentPart:
-        """The part as it stands. Costs its text."""
+        """Return the part so far. The cost is that of its text."""
         part = self._part
         if isinstance(part, UnknownPart) or type(part) not in _TEXT_FIELD:
             return part
@@ -94,7 +94,7 @@ class PartFold:
 
 
 class ItemFold:
-    """An output item. `implied`: no event has announced it, so its own fields are guesses."""
+    """An output item. `implied` is True if no event has announced it, so that its own fields are guesses."""
 
     __slots__ = ("_buffer", "closed", "id", "implied", "item", "parts", "summary", "write")
 
@@ -118,26 +118,26 @@ class ItemFold:
         self.write(arguments)
 
     def finish(self, arguments: str) -> None:
-        """Set a call's whole arguments. Empty ones keep the deltas (field case 7)."""
+        """Set a call's whole arguments. If they are empty, the deltas are kept (field case 7)."""
         if arguments:
             self._begin(arguments)
 
     def announce(self, item: Item) -> None:
-        """Set the item's own fields from its `added` event; the deltas received before are kept."""
+        """Set the item's own fields from its `added` event; earlier deltas are kept."""
         fold = ItemFold(_completed(item, self.build()))
         self.id, self.item, self.implied = fold.id, fold.item, False
         self.parts, self.summary = fold.parts, fold.summary
         self._buffer, self.write = fold._buffer, fold.write
 
     def close(self, item: Item) -> None:
-        """The finished item; what it comes without stays as it was streamed."""
+        """Set the finished item; for fields that it does not have, the streamed values are kept."""
         self.item = _completed(item, self.build())
         self.closed = True
         self.parts, self.summary = {}, {}
         self._begin("")
 
     def build(self) -> Item:
-        """The item as it stands. Costs its own size, nothing once it is closed."""
+        """Return the item so far. The cost is that of its size, or nothing once it is closed."""
         item = self.item
         if self.closed or isinstance(item, UnknownItem):
             return item
@@ -151,7 +151,7 @@ class ItemFold:
         return replace(item, **changes) if changes else item
 
     def ended(self, status: str) -> Item:
-        """The item when the response has ended without closing it."""
+        """Return the item after the response has ended without closing it."""
         item = self.build()
         if isinstance(item, UnknownItem) or getattr(item, "status", UNSET) != "in_progress":
             return item
@@ -183,9 +183,9 @@ Handler = Callable[["ResponseAccumulator", Any], None]
 class ResponseAccumulator:
     """Folds one response's events, in any legal order and with any terminal event.
 
-    `feed` costs amortised constant time per delta; `response` costs the size of what is open. `error` is
-    the payload of an `error` event, which by itself changes nothing: `response.failed` does. After the
-    terminal event nothing changes any more. Unknown events are ignored.
+    `feed` costs amortised constant time per delta; `response` costs the size of what is open. `error` is the
+    payload of an `error` event, which by itself changes nothing; `response.failed` does. Events after the
+    terminal event change nothing. Unknown events are ignored.
     """
 
     __slots__ = ("_base", "_by_id", "_handlers", "_highest", "_items", "error")
@@ -195,7 +195,7 @@ class ResponseAccumulator:
         self._base: Response | None = None
         self._items: dict[int, ItemFold] = {}
         self._by_id: dict[str, ItemFold] = {}
-        self._highest = -1  # index of an item
+        self._highest = -1  # the highest index of an item
         self._handlers = _HANDLERS
 
     def feed(self, event: Event | Mapping[str, Any]) -> None:
@@ -339,8 +339,8 @@ class ResponseAccumulator:
         self._fold(event, _custom_call).finish(event.input)
 
     def _fold(self, event: Any, implied: Callable[[str], Item]) -> ItemFold:
-        """The item of an event: the one at its index, unless another item has its id. An item that was never
-        announced is implied."""
+        """Return the item of an event: the one at its index, unless another item has its id. An item that was
+        never announced is implied."""
         fold = self._items.get(event.output_index)
         if fold is not None and fold.id == event.item_id:
             return fold

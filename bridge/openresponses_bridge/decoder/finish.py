@@ -1,5 +1,5 @@
 """How a response ended, in VS Code's terms: finish reasons, the message for the user, the closing data parts.
-Incomplete, failed, cut off and cancelled are four different things."""
+Incomplete, failed, cut off and cancelled are four different endings."""
 
 from __future__ import annotations
 
@@ -55,8 +55,9 @@ _CUT_CALL = Ending("other", "The response stopped in the middle of a tool call, 
 _CUT_ITEM = Ending("other", "The response ended before all of it was complete.")
 _UNKNOWN = Ending("other", "The response is incomplete, and its server did not say why.")
 
-# incomplete reason, in lower case with underscores → the ending. Codes of failures are not read so: an
-# upstream that says `aborted` has failed, and only the user's own (`PartDecoder.cancel`) is silent.
+# incomplete reason, in lower case with underscores → the ending. Codes of failures are not read like this: an
+# upstream that reports `aborted` has failed, and only the user's own cancellation (`PartDecoder.cancel`) is
+# silent.
 _BY_REASON: dict[str, Ending] = {
     **dict.fromkeys(("max_output_tokens", "max_tokens", "max_completion_tokens", "length"), _LENGTH),
     **dict.fromkeys(("content_filter", "safety"), _FILTERED),
@@ -76,7 +77,7 @@ _WORSE = frozenset({"incomplete", "failed", "cancelled"})
 
 
 def ending_of(event: Terminal) -> Ending:
-    """The ending that a terminal event reports; tool calls count as "stop" here. Where event and status
+    """Return the ending that a terminal event reports; tool calls count as "stop" here. If event and status
     differ, the worse of them counts."""
     response = event.response
     status = _STATUS_OF_EVENT[type(event)]
@@ -97,12 +98,13 @@ def _by_reason(reason: str) -> Ending | None:
 
 
 def error_of(payload: ErrorPayload) -> ResponseError:
-    """The error of an `error` event."""
+    """Return the error of an `error` event."""
     return ResponseError(payload.code or payload.type or "server_error", payload.message)
 
 
 def usage_part(usage: Usage) -> LanguageModelDataPart:
-    """Token counts under the names VS Code's Copilot reads: without them its context indicator shows 0."""
+    """Return token counts under the names that VS Code's Copilot reads; without them its context indicator
+    shows 0."""
     counts = {
         "prompt_tokens": max(0, usage.input_tokens),
         "completion_tokens": max(0, usage.output_tokens),
@@ -115,5 +117,6 @@ def usage_part(usage: Usage) -> LanguageModelDataPart:
 
 
 def marker_part(model: str, marker: str) -> LanguageModelDataPart:
-    r"""`model\marker`: what lets the next request name this response. Neither may hold a backslash."""
+    r"""Return `model\marker`, by which the next request can name this response. Neither may have a
+    backslash."""
     return LanguageModelDataPart.text(f"{model}\\{marker}", STATEFUL_MARKER_MIME)

@@ -1,4 +1,4 @@
-"""`PartDecoder`: a Responses stream in, VS Code's language-model parts out (RFC 00022).
+"""`PartDecoder`: converts a Responses stream to VS Code's language-model parts (RFC 00022).
 
 A table maps each event to its handler; the modules for prose, thinking, tool calls and endings do the work.
 Unknown events are ignored and reported once per type.
@@ -93,7 +93,7 @@ class PartStream:
 
     def _remaining(self, response: Response, completed: bool) -> list[Part]:
         """Return the parts that only the final response has: calls if it is completed; text and reasoning if
-        none were streamed, since positions there need not be output indexes."""
+        none were streamed, since their positions there need not be output indexes."""
         wanted = {
             it.Message: self._prose.is_empty,
             it.ReasoningItem: self._thinking.is_empty,
@@ -129,7 +129,8 @@ class PartStream:
         return [*parts, LanguageModelTextPart(f"{before}**{kind}:** {repair_surrogates(message)}")]
 
     def _data(self, response: Response, completed: bool) -> list[Part]:
-        """The closing data parts: usage, and the marker to go on from if there is a stored response."""
+        """Return the closing data parts: usage and, if the response is stored, the marker with which to
+        continue."""
         parts: list[Part] = []
         if response.usage is not None:
             self.result.usage = response.usage
@@ -156,7 +157,7 @@ _PARTLESS = (it.CompactionItem, it.ShellCall, it.LocalShellCall, it.ApplyPatchCa
 
 Handler = Callable[["PartDecoder", Any], list[Part]]
 ErrorPolicy = Literal["text", "notes", "none"]
-# how many of the last events are known again: as many as a reader that resumes too early may get twice
+# the last events that are recognised again: as many as a reader that resumes too early may get twice
 _KNOWN_AGAIN: Final = 32
 NO_RESPONSE: Final = "No response received: the model ended without text and without a tool call."
 UNREADABLE_CALL: Final = "The model called a tool with arguments that are not JSON, so it was not run."
@@ -230,8 +231,8 @@ class PartDecoder(PartStream):
         self._trace = trace
 
     def feed(self, event: Event | Mapping[str, Any]) -> list[Part]:
-        """The parts that this event completes, in order. The event is a struct or its JSON object; anything
-        else raises TypeError. What a peer sent never raises."""
+        """Return the parts that this event completes, in order. The event is a struct or its JSON object;
+        anything else raises TypeError. The content of an event never raises."""
         read: Any = event
         handler = None if self._ended else _HANDLERS.get(type(read))
         if handler is None:
@@ -249,7 +250,7 @@ class PartDecoder(PartStream):
         return [] if handler is None else handler(self, read)
 
     def close(self) -> list[Part]:
-        """The stream has ended. Without a terminal event before it, that is an error (field case 26)."""
+        """End the stream. Without a terminal event before, that is an error (field case 26)."""
         if self._ended:
             return []
         if self.result.error is not None:
@@ -258,14 +259,14 @@ class PartDecoder(PartStream):
         return self._end("error", self._fail(cut))
 
     def cancel(self) -> None:
-        """The user has cancelled: no more parts are returned, and errors are not reported. Does nothing after
+        """Cancel for the user: no more parts are returned, and errors are not reported. Does nothing after
         the end."""
         if not self._ended:
             self._end("cancelled", [])
 
     def fail(self, error: ResponseError) -> list[Part]:
-        """End the stream with an error that occurred while it was read, as an `error` event and the end of
-        the stream would."""
+        """End the stream with an error that occurred while it was read, like an `error` event and the end of
+        the stream."""
         return [] if self._ended else self._end("error", self._fail(error))
 
     def _traced(self, event: Any, handler: Handler | None) -> list[Part]:
@@ -289,7 +290,7 @@ class PartDecoder(PartStream):
             and delta
             and (delta.isascii() or is_whole(delta))
         ):
-            return [LanguageModelTextPart(delta)]  # goes on where the last delta ended
+            return [LanguageModelTextPart(delta)]  # continues where the last delta ended
         return self._prose.text(event.output_index, event.content_index, delta)
 
     def _text_done(self, event: ev.OutputTextDone) -> list[Part]:
@@ -426,7 +427,7 @@ class Progress(Protocol):
 
 
 class Cancellation(Protocol):
-    """A flag that the user has cancelled; `asyncio.Event` and `anyio.Event` are such."""
+    """A flag that is set when the user has cancelled, such as `asyncio.Event` and `anyio.Event`."""
 
     def is_set(self) -> bool: ...
 
@@ -440,11 +441,11 @@ async def process_stream(
     *,
     decoder: PartDecoder | None = None,
 ) -> StreamResult:
-    """Report the parts of one response as they are completed, and return what else the stream said.
+    """Report the parts of one response as they are completed. Returns the stream's further facts.
 
-    After `cancel` nothing is reported. An exception from `events` is raised here if nothing was reported
-    yet; otherwise it ends the parts as a failure does. `decoder` brings options of its own; the default one
-    reports a response without any output as such.
+    After `cancel` nothing is reported. An exception from `events` is raised here if nothing was reported yet;
+    otherwise it ends the parts as a failure does. `decoder` has options of its own; the default one reports a
+    response without any output.
     """
     decoder = PartDecoder(no_response=True) if decoder is None else decoder
     reported = False

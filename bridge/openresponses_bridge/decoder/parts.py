@@ -1,10 +1,10 @@
 """VS Code's language-model parts: its classes as structs, under its own names and field names.
 
-On the wire a part is one JSON object: the class name under `type`, the fields as VS Code spells them,
-and `$mid`, the number the extension host puts on the parts it marshals (text 21, thinking 22,
+On the wire a part is one JSON object: the class name under `type`, the fields as VS Code spells them, and
+`$mid`, the number that the extension host puts on the parts that it marshals (text 21, thinking 22,
 prompt-tsx 23, data 24; the two tool parts have none). Bytes are base64. So
-`{"type":"LanguageModelTextPart","value":"Hi","$mid":21}` is all a client needs to call the
-constructor. `$mid` may be left out on the way in.
+`{"type":"LanguageModelTextPart","value":"Hi","$mid":21}` has everything that a client needs to call the
+constructor. `$mid` is optional in parts that are read.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from msgspec import UNSET, Struct, UnsetType, field
 
 TEXT_MIME = "text/plain"
 JSON_MIME = "text/x-json"
-"""What the extension host puts on `LanguageModelDataPart.json` when no type is named."""
+"""The media type of the extension host's `LanguageModelDataPart.json` if none is given."""
 
 
 class LanguageModelTextPart(Struct, frozen=True, gc=False, tag=True, tag_field="type"):
@@ -56,17 +56,17 @@ class LanguageModelDataPart(Struct, frozen=True, tag=True, tag_field="type", ren
 
     @classmethod
     def image(cls, data: bytes, mime_type: str) -> LanguageModelDataPart:
-        """An image's bytes."""
+        """Return a part with an image's bytes."""
         return cls(data, mime_type)
 
     @classmethod
     def json(cls, value: Any, mime_type: str = JSON_MIME) -> LanguageModelDataPart:
-        """A JSON value, indented by tabs like VS Code's own."""
+        """Return a part with a JSON value, indented by tabs like VS Code's own."""
         return cls(json.dumps(value, indent="\t", ensure_ascii=False).encode(), mime_type)
 
     @classmethod
     def text(cls, value: str, mime_type: str = TEXT_MIME) -> LanguageModelDataPart:
-        """Text as UTF-8."""
+        """Return a part with text as UTF-8."""
         return cls(value.encode(), mime_type)
 
 
@@ -102,10 +102,10 @@ _encoder = msgspec.json.Encoder()
 
 
 def encode_part(part: Part) -> bytes:
-    """One part → one line of JSON, without the line end."""
+    """Encode one part as one line of JSON, without the line end."""
     return _encoder.encode(part)
 
 
 def encode_parts(parts: Iterable[Part]) -> bytes:
-    """Parts → JSON lines, each with its line end."""
-    return _encoder.encode_lines(list(parts))  # msgspec keeps the iterator of what is not a list
+    """Encode parts as JSON lines, each with its line end."""
+    return _encoder.encode_lines(list(parts))  # msgspec keeps the iterator of anything but a list

@@ -1,5 +1,4 @@
-"""Text of messages as it comes, refusals in italics, and both from the done events of servers that send no
-deltas."""
+"""Text of messages, refusals in italics, and both from the done events of servers that send no deltas."""
 
 from __future__ import annotations
 
@@ -29,7 +28,7 @@ ITALIC = "*"
 
 
 class Mode(Enum):
-    """The kind of block that the last part belonged to."""
+    """The kind of block of the last part."""
 
     NOTHING = "nothing"
     TEXT = "text"
@@ -40,7 +39,7 @@ class Mode(Enum):
 
 
 class ModeSwitch:
-    """Tracks which kind of part was last, and returns the parts that separate one kind from the next. With
+    """Tracks the kind of the last part, and returns the parts that separate one kind from the next. With
     `paragraph_breaks`, text of another output item begins a paragraph; thinking that is shown as text is
     always its own paragraph.
 
@@ -76,11 +75,11 @@ class ModeSwitch:
         self.content_index = content_index
 
     def feed(self, delta: str) -> str:
-        """Accept a delta; returns what of it can be sent now."""
+        """Accept a delta. Returns the part of it that can be sent now."""
         return self._joiner.feed(delta)
 
     def enter(self, mode: Mode, output_index: int, block_id: str = "") -> list[Part]:
-        """The parts that go before the first one of `mode`."""
+        """Return the parts before the first one of `mode`."""
         parts = self.close() if mode is not self.mode else []
         self.mode = mode
         self.block_id = block_id
@@ -89,7 +88,7 @@ class ModeSwitch:
         return parts
 
     def close(self) -> list[Part]:
-        """The parts that close what is open."""
+        """Return the parts that close what is open."""
         mode, self.mode = self.mode, Mode.NOTHING
         self.output_index = self.content_index = -1
         rest = self._joiner.flush()
@@ -116,14 +115,15 @@ _IN_URL = re.compile(r"[\s()<>\\]")
 
 
 def link(title: str, url: str) -> str:
-    """` [title](url)` with what would end either of them early escaped. A citation without a title shows
-    its address."""
+    """Return ` [title](url)`, with characters escaped that would end either of them. A citation without a
+    title shows its address."""
     shown = " ".join((title or url).split())
     return repair_surrogates(f" [{_IN_TITLE.sub(_BACKSLASHED, shown)}]({_IN_URL.sub(_percent, url)})")
 
 
 class Citations:
-    """The citations of each text, each once: from its own event, the finished part or the finished item."""
+    """The citations of each text, each once, whether from an event of its own, the finished part or the
+    finished item."""
 
     def __init__(self, diagnostics: Diagnostics, shown: bool = True) -> None:
         self._diagnostics = diagnostics
@@ -131,12 +131,12 @@ class Citations:
         self._seen: set[tuple[int, str]] = set()
 
     def streamed(self, output_index: int, annotation: Annotation) -> list[Part]:
-        """The link of a citation that has an event of its own."""
+        """Return the link of a citation that has an event of its own."""
         return self._links(output_index, [annotation], repeat=True)
 
     def finished(self, output_index: int, annotations: list[Annotation]) -> list[Part]:
-        """The links of a finished text that were not sent before. Links are compared by address, since the
-        positions in a finished text may be counted in another way."""
+        """Return the links of a finished text that were not sent before. Links are compared by address, since
+        the positions in a finished text may be counted differently."""
         return self._links(output_index, annotations, repeat=False)
 
     def _links(self, output_index: int, annotations: list[Annotation], repeat: bool) -> list[Part]:
@@ -160,8 +160,8 @@ def _percent(match: re.Match[str]) -> str:
 
 
 class ProseDecoder:
-    """Decodes the messages of one response. Parts are known by (output_index, content_index), because ids may
-    change between events."""
+    """Decodes the messages of one response. Parts are identified by (output_index, content_index), because
+    ids may change between events."""
 
     __slots__ = ("_citations", "_flow", "_refusing", "_said")
 
@@ -173,11 +173,11 @@ class ProseDecoder:
 
     @property
     def is_empty(self) -> bool:
-        """True if nothing was said yet."""
+        """True if there was no text yet."""
         return not any(self._said.values())
 
     def text(self, output_index: int, content_index: int, delta: str) -> list[Part]:
-        """The next piece of text; an empty one says nothing."""
+        """Return the parts of the next piece of text; none for an empty one."""
         if not delta:
             return []
         parts = self._flow.enter(Mode.TEXT, output_index)
@@ -189,7 +189,7 @@ class ProseDecoder:
         return parts
 
     def refusal(self, output_index: int, content_index: int, delta: str) -> list[Part]:
-        """The next piece of a refusal."""
+        """Return the parts of the next piece of a refusal."""
         if not delta:
             return []
         place = (output_index, content_index)
@@ -203,25 +203,25 @@ class ProseDecoder:
         return parts
 
     def text_done(self, output_index: int, content_index: int, text: str) -> list[Part]:
-        """A whole text, for a part that sent no deltas."""
+        """Return the parts of a whole text, if it had no deltas."""
         if content_index in self._said[output_index]:
             return []
         return self.text(output_index, content_index, text)
 
     def refusal_done(self, output_index: int, content_index: int, refusal: str) -> list[Part]:
-        """A refusal's end, and its whole text where it sent no deltas."""
+        """End a refusal. Returns its whole text too if it had no deltas."""
         parts: list[Part] = []
         if content_index not in self._said[output_index]:
             parts = self.refusal(output_index, content_index, refusal)
         return parts + self._flow.close() if self._is_refusing((output_index, content_index)) else parts
 
     def annotation(self, output_index: int, annotation: Annotation | None) -> list[Part]:
-        """A citation, right where it comes."""
+        """Return the part of a citation, at its place."""
         links = [] if annotation is None else self._citations.streamed(output_index, annotation)
         return self._linked(output_index, links)
 
     def part_done(self, output_index: int, content_index: int, part: ContentPart) -> list[Part]:
-        """`content_part.done` of a message; parts of other kinds say nothing."""
+        """Handle `content_part.done` of a message; parts of other kinds are ignored."""
         if isinstance(part, RefusalContent):
             return self.refusal_done(output_index, content_index, part.refusal)
         if isinstance(part, OutputTextContent):
@@ -230,8 +230,8 @@ class ProseDecoder:
         return []
 
     def item_done(self, output_index: int, item: Message) -> list[Part]:
-        """`output_item.done` of a message. A part's position stands for its content_index, unless the
-        server counts otherwise: then as many parts as have words were said already."""
+        """Handle `output_item.done` of a message. The position of a part is its content_index, unless the
+        server counts differently: then as many parts as have text were sent already."""
         said = self._said[output_index]
         if said and len(said) >= sum(1 for part in item.content if _words(part)):
             said.update(range(len(item.content)))

@@ -31,15 +31,15 @@ from openresponses_bridge.text import repair_surrogates
 
 ThinkingPolicy = Literal["part", "text", "drop"]
 Section = tuple[int, str, int]
-"""(output_index, content or summary, index): one run of thinking that a blank line sets apart."""
+"""(output_index, content or summary, index): a section of thinking, separated by blank lines."""
 
 CONTENT = "content"
 SUMMARY = "summary"
 
 
 class ThinkingDecoder:
-    """The reasoning items of one response. A block keeps the id it had first, since servers may change
-    ids from event to event and VS Code groups by id."""
+    """Decodes the reasoning items of one response. A block keeps its first id, since servers may change ids
+    from event to event and VS Code groups by id."""
 
     __slots__ = (
         "_diagnostics",
@@ -78,12 +78,12 @@ class ThinkingDecoder:
         return not (self._seen or self._finished)
 
     def added(self, output_index: int, item: ReasoningItem) -> None:
-        """`output_item.added`: the block's id."""
+        """Handle `output_item.added`, which has the block's id."""
         if item.id:
             self._ids.setdefault(output_index, repair_surrogates(item.id))
 
     def delta(self, section: Section, item_id: str, delta: str) -> list[Part]:
-        """The next piece of a section; an empty one says nothing."""
+        """Return the parts of the next piece of a section; none for an empty one."""
         if not delta:
             return []
         if section == self._last and self._flow.mode is self._mode:
@@ -104,11 +104,11 @@ class ThinkingDecoder:
         return parts
 
     def done(self, section: Section, item_id: str, text: str) -> list[Part]:
-        """A whole section, for one that sent no deltas."""
+        """Return the parts of a whole section, if it had no deltas."""
         return [] if section in self._seen else self.delta(section, item_id, text)
 
     def summary_part_done(self, section: Section, item_id: str, text: str) -> list[Part]:
-        """The end of a summary part, which VS Code gets as metadata."""
+        """End a summary part, which VS Code gets as metadata."""
         parts = self.done(section, item_id, text)
         if self._policy == "part" and section in self._seen:
             block_id = self._ids.get(section[0]) or UNSET
@@ -117,7 +117,7 @@ class ThinkingDecoder:
         return parts
 
     def item_done(self, output_index: int, item: ReasoningItem) -> list[Part]:
-        """`output_item.done`: what was not streamed, and the encrypted form where it is wanted."""
+        """Handle `output_item.done`: what was not streamed, and the encrypted form if it is wanted."""
         parts: list[Part] = []
         self._finished = True
         if output_index not in self._streamed:
@@ -153,7 +153,7 @@ _MAGIC = (
 
 
 class ImageDecoder:
-    """The images of one response, each once: an item comes when it is done and again at the end."""
+    """Decodes the images of one response, each once: an item comes when it is done and again at the end."""
 
     def __init__(self, diagnostics: Diagnostics) -> None:
         self._diagnostics = diagnostics
@@ -165,7 +165,7 @@ class ImageDecoder:
         return bool(self._seen)
 
     def item_done(self, output_index: int, item: UnknownItem) -> list[Part]:
-        """A data part for an `image_generation_call` with a result; nothing for other hosted tools."""
+        """Return a data part for an `image_generation_call` with a result; none for other hosted tools."""
         call = view(item)
         key = item.id or output_index
         if not isinstance(call, ImageGenerationCall) or not call.result or key in self._seen:
@@ -180,7 +180,7 @@ class ImageDecoder:
 
 
 def _mime(data: bytes, named: str) -> str:
-    """The media type by the bytes, else by what the item says."""
+    """Return the media type of the bytes, or else of the item."""
     for magic, mime in _MAGIC:
         if data.startswith(magic):
             return mime

@@ -38,14 +38,14 @@ _canonical = msgspec.json.Encoder(order="deterministic")
 
 
 class ToolInput(NamedTuple):
-    """The object, None for arguments that are not JSON, and what had to be done to get it (None: nothing)."""
+    """The object, None for arguments that are not JSON; and the repair that was needed, None for none."""
 
     value: dict[str, Any] | None
     repair: str | None = None
 
 
 def tool_input(arguments: str) -> ToolInput:
-    """The arguments of a function call, parsed. Never raises."""
+    """Parse the arguments of a function call. Never raises."""
     if not arguments.strip():
         return ToolInput({})
     value = _parsed(repair_surrogates(arguments))
@@ -64,7 +64,7 @@ def tool_input(arguments: str) -> ToolInput:
 
 
 def signature(name: str, value: dict[str, Any] | None) -> bytes:
-    """16 bytes that are equal for equal calls, however their JSON was written."""
+    """Return 16 bytes that are equal for equal calls, however their JSON is written."""
     return hashlib.blake2b(_canonical.encode([name, value]), digest_size=16).digest()
 
 
@@ -77,7 +77,7 @@ def _parsed(text: str) -> Any:
         value = decode_json(text)
     except WireError:
         return _BROKEN
-    # only escapes can bring in halves of surrogate pairs
+    # only escapes can have halves of surrogate pairs
     return repair_surrogates_json(value) if "\\u" in text else value
 
 
@@ -89,13 +89,13 @@ _MAX_LENGTH = 64
 
 
 def namespace_call_id(call_id: str, prefix: str = CALL_ID_PREFIX) -> str:
-    """The id as the client sees it. The prefix is put on always, so that taking it off gives back the
-    id that was there, whatever it began with."""
+    """Return the id that the client sees. The prefix is always added, so that removing it restores the id,
+    whatever that began with."""
     return prefix + call_id
 
 
 def strip_call_id(call_id: str, prefix: str = CALL_ID_PREFIX) -> str:
-    """The id on its way back; one without the prefix (another provider's call) stays as it is."""
+    """Return the id without the prefix; one without it (another provider's call) is unchanged."""
     return call_id.removeprefix(prefix)
 
 
@@ -117,7 +117,7 @@ _WHOLE = frozenset({JsonState.COMPLETE, JsonState.EMPTY})
 
 
 class CallFacts(NamedTuple):
-    """The facts of a call that its item names."""
+    """The facts about a call in its item."""
 
     item_id: str
     call_id: str
@@ -136,7 +136,7 @@ def _custom(item: CustomToolCall) -> CallFacts:
 
 
 def _client_search(item: ToolSearchCall) -> CallFacts | None:
-    """A search over deferred tools is the client's to answer only when it says so."""
+    """Return the facts of a search over deferred tools, which the client answers only if the item says so."""
     if item.execution != "client":
         return None
     arguments = item.arguments if isinstance(item.arguments, str) else encode(item.arguments).decode()
@@ -167,7 +167,7 @@ class ToolCallDecoder:
         repair: bool = False,
     ) -> None:
         self.tools: Sequence[Any] = ()
-        """The tools that the response echoes, by whose schemas the input of their calls is read."""
+        """The tools in the response, by whose schemas the input of calls is read."""
         self._repair = repair
         self._open = ToolCallAggregator(max_argument_bytes)
         self._diagnostics = diagnostics
@@ -189,19 +189,21 @@ class ToolCallDecoder:
         return bool(self._taken)
 
     def added(self, output_index: int, item: Any) -> list[Part]:
-        """`output_item.added`: a call begins, nothing can be emitted yet."""
+        """Handle `output_item.added`: a call begins; nothing can be emitted yet."""
         facts = self._facts(item)
         if facts is not None:
             self._open.begin(output_index, *facts[:5])
         return []
 
     def delta(self, output_index: int, item_id: str, delta: str) -> list[Part]:
-        """`function_call_arguments.delta`, `custom_tool_call_input.delta`: nothing either."""
+        """Handle `function_call_arguments.delta` or `custom_tool_call_input.delta`: nothing can be emitted
+        yet."""
         self._open.append(delta, output_index, item_id)
         return []
 
     def arguments_done(self, output_index: int, item_id: str, arguments: str) -> list[Part]:
-        """`function_call_arguments.done`, `custom_tool_call_input.done`: the first place."""
+        """Handle `function_call_arguments.done` or `custom_tool_call_input.done`, the first event that can
+        confirm a call."""
         call = self._open.finish_arguments(arguments, output_index, item_id)
         if not call.name:
             self._diagnostics.warning(
@@ -214,7 +216,7 @@ class ToolCallDecoder:
         return self._next_ones()
 
     def item_done(self, output_index: int, item: Any) -> list[Part]:
-        """`output_item.done`: the second place."""
+        """Handle `output_item.done`, the second event that can confirm a call."""
         facts = self._facts(item)
         if facts is None:
             return []
@@ -240,20 +242,20 @@ class ToolCallDecoder:
         return self.item_done(position, item)
 
     def flush(self) -> list[Part]:
-        """The response is completed and names no output: what is open and whole is emitted."""
+        """Return the open calls that are whole: the response is completed without naming its output."""
         for call in self._open:
             if call.name and (call.custom or call.arguments_done or json_state(call.arguments) in _WHOLE):
                 self._emit(call)
         return self.drain_waiting()
 
     def drain_waiting(self) -> list[Part]:
-        """The calls that still wait for an earlier one, which will not be completed any more."""
+        """Return the calls that still wait for an earlier one, which will not be completed any more."""
         rest = [part for _, part in sorted(self._waiting, key=itemgetter(0))]
         self._waiting.clear()
         return rest
 
     def clear(self) -> None:
-        """The stream has ended: what no event confirmed is dropped."""
+        """Drop the calls that no event has confirmed, since the stream has ended."""
         for call in self._open:
             if call.index not in self._emitted:
                 self._diagnostics.loss("tool_call", "the stream ended before the call was whole, not emitted")
@@ -268,7 +270,7 @@ class ToolCallDecoder:
         return facts
 
     def _next_ones(self) -> list[Part]:
-        """The whole calls before which no named one is open."""
+        """Return the whole calls before which no named call is open."""
         while self._first_pending < self._open.next_index and not self._pending(self._first_pending):
             self._first_pending += 1
         parts = []
@@ -312,7 +314,7 @@ class ToolCallDecoder:
         heappush(self._waiting, (call.index, LanguageModelToolCallPart(call_id, name, value)))
 
     def _as_declared(self, name: str, value: dict[str, Any]) -> dict[str, Any]:
-        """The input with texts read as the tool's schema wants them."""
+        """Return the input with texts read as the tool's schema requires."""
         declared = (each for each in self.tools if isinstance(each, FunctionTool) and each.name == name)
         schema = next((each.parameters for each in declared), None)
         made: dict[str, Any]

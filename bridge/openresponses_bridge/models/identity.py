@@ -1,4 +1,4 @@
-"""What a model's name says: who serves it, which family it is of, which version, which date.
+"""Reads a model's name: its provider, family, version and date.
 
 Names come as `anthropic:claude-sonnet-4`, `openai/gpt-5.1-codex`, `us.anthropic.claude-3-5-sonnet-
 20241022-v2:0`, `llama3.1:8b-instruct-q4_K_M`, `accounts/fireworks/models/deepseek-v3`, `Qwen/Qwen3.5-35B-
@@ -22,7 +22,7 @@ _PROVIDERS = frozenset(
     x-ai xiaomi xiaomimimo z-ai zai zai-org zhipu zhipuai
     """.split()  # noqa: SIM905 - a list that is read and added to by word
 )
-# what may stand between a provider and the model without saying anything of it
+# what may be between a provider and the model without a meaning
 _FILLERS = frozenset({"accounts", "models", "publishers", "us", "eu", "apac", "global", "jp", "au"})
 _DATE = re.compile(
     r"-(?P<date>20\d{2}-?[01]\d-?[0-3]\d|20\d{2}-?[01]\d|2\d[01]\d[0-3]\d|[0-2]\d[0-3]\d|[01]\d-[0-3]\d)"
@@ -35,8 +35,8 @@ _VARIANTS = frozenset(
     preview latest default beta exp experimental instruct chat it thinking free online extended stable
     """.split()  # noqa: SIM905 - a list that is read and added to by word
 )
-_SIZE = re.compile(r"((\d+x)?\d+(\.\d+)?b|a\d+(\.\d+)?b)$")  # `a3b`: of which so many are active
-# how the same model's weights are kept or served
+_SIZE = re.compile(r"((\d+x)?\d+(\.\d+)?b|a\d+(\.\d+)?b)$")  # `a3b`: the number of active parameters
+# how the weights of the same model are stored or served
 _WEIGHTS = re.compile(
     r"(i?q\d(_\w+)?|(mx|nv)?fp\d+|b?f16|f32|int\d|w\d+a\d+|\d+bit|awq|gptq|gguf|mlx|exl\d|ud|hf|maas)$"
 )
@@ -44,17 +44,16 @@ _VERSION = re.compile(r"v?(?P<version>\d+(\.\d+)*)$")
 _GLUED = re.compile(r"(?P<name>[a-z]{3,})(?P<version>\d+(\.\d+)*)$")
 _SINGLE = re.compile(r"v?\d$")
 _POINT = re.compile(r"(?<=\d)p(?=\d)")  # Fireworks writes 3p1
-# how clouds write what others write otherwise: Vertex its dates, Azure a version, Groq and Together a maker,
-# as Cerebras does
+# spellings of clouds: Vertex's dates, Azure's version, the makers that Groq, Together and Cerebras add
 _SPELLINGS = (("@", "-"), ("gpt-35", "gpt-3.5"), ("meta-llama-", "llama-"), ("zai-glm", "glm"))
 
 
 class ModelIdentity(Struct, frozen=True):
-    """A model's name in parts; each is "" where the name does not say it.
+    """A model's name in parts; each is "" if the name does not have it.
 
-    `name` is the name without provider and tag, `family` without version, date, variant and how its weights
-    are kept (`fp8`) too, `variant` holds sizes and states (`70b-instruct`, `preview`), `tag` is what stands
-    after a colon (`8b-instruct-q4_K_M`), `date` is `2024-07-18` or as short as it was given.
+    `name` is the name without provider and tag; `family` is the name without version, date, variant and the
+    format of the weights (`fp8`); `variant` has sizes and states (`70b-instruct`, `preview`); `tag` is the
+    part after a colon (`8b-instruct-q4_K_M`); `date` is `2024-07-18` or as short as it was given.
     """
 
     id: str
@@ -81,11 +80,11 @@ def model_identity(model_id: str) -> ModelIdentity:
 
 
 def nearest_model(model_id: str, known: Iterable[str]) -> str | None:
-    """The model of `known` whose facts apply to this one, whoever serves it. In this order: the same name;
-    the same version, of the same date, else without a date, else the latest; else the newest of its
-    family that is not newer than this one, of a name without a version the newest. Among equals the same
-    variant counts, then no variant. A longer name with the same beginning is another model and inherits
-    nothing."""
+    """Return the model of `known` whose facts apply to this one, whoever serves it. In this order: the same
+    name; the same version, with the same date, else without a date, else the latest; else the newest of its
+    family that is not newer than this one, or the newest of all for a name without a version. Among equals,
+    the same variant takes precedence, then no variant. A longer name with the same beginning is another model
+    and inherits nothing."""
     wanted = model_identity(model_id)
     if not wanted.name:
         return None
@@ -115,7 +114,8 @@ def _similarity(one: ModelIdentity, wanted: ModelIdentity) -> tuple[bool, bool, 
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    """A version to compare: `4` is `4.0`, and longer numbers than any version has count as no version."""
+    """Return a version for comparison: `4` is `4.0`, and numbers longer than those of any version count as no
+    version."""
     parts = [int(part) if len(part) < 7 else 0 for part in version.split(".") if part]
     while parts and parts[-1] == 0:
         parts.pop()
@@ -129,7 +129,8 @@ def _plainly(name: str) -> str:
 
 
 def _provider(name: str) -> tuple[str, str]:
-    """Return (provider, the rest). The last of several counts: it made the model, the others pass it on."""
+    """Return (provider, the rest). The last of several providers counts: it made the model, the others pass
+    it on."""
     *path, rest = name.split("/")
     found = [part.lower() for part in path if part.lower() not in _FILLERS]
     head, colon, tail = rest.partition(":")

@@ -10,12 +10,12 @@ from openresponses_bridge.models.identity import model_identity
 
 UNKNOWN_CONTEXT: Final = 128_000
 UNKNOWN_OUTPUT: Final = 8_192
-"""Tokens that a model counts as having while nobody has said; VS Code wants numbers."""
+"""The tokens of output that are assumed for a model if they are not known; VS Code requires numbers."""
 CONFIGURED_EFFORT: Final = "reasoningEffort"
 """The property of `configurationSchema` with the effort, and its name in `modelConfiguration`."""
 NO_CHOICE: Final = "auto"
-"""The effort that asks for none, so that the model's own counts. VS Code sends the default of each property
-with every request: without this, its default would go before the settings of the extension."""
+"""The effort that requests nothing, so that the model's default applies. VS Code sends the default of each
+property with every request: without this one, it would take precedence over the settings of the extension."""
 _LIKELY_EFFORTS: Final = ("low", "medium", "high")
 _EFFORT_GROUP: Final = "navigation"  # where the card of a model in the picker shows its effort
 
@@ -23,11 +23,12 @@ _EFFORT_GROUP: Final = "navigation"  # where the card of a model in the picker s
 class EnrichedModelData(Struct, frozen=True, kw_only=True):
     """A model with its limits and abilities filled in. Limits are tokens.
 
-    `id` is what requests ask for, `name` is for people, `upstream` is where it is served. `family` and
+    `id` is the model's name in requests, `name` is for people, `upstream` is where it is served. `family` and
     `version` are read from the id. `context_window` is input and output together. `reasoning` is None when it
     is not known; `limits_known` says whether the limits are the model's or only likely. `efforts` are the
     levels of reasoning effort to choose from, the least first. `pricing` says in words what the model costs,
-    "" if nobody knows."""
+    "" if it is not known.
+    """
 
     id: str
     name: str
@@ -61,10 +62,10 @@ class EnrichedModelData(Struct, frozen=True, kw_only=True):
         efforts: tuple[str, ...] | None = None,
         pricing: str = "",
     ) -> EnrichedModelData:
-        """Return the information from known facts; None is unknown. `model` is the name under which requests
-        go out, whose family counts where `id` is an alias. Tool support is assumed, since a model without it
-        can still be used (its requests have no tools); image support is not. A model that reasons, of whose
-        efforts nothing is known, has those that most have."""
+        """Return the information from known facts; None is unknown. `model` is its name upstream, whose
+        family counts if `id` is an alias. Tool support is assumed, since a model without it can still be used
+        (its requests have no tools); image support is not. A model that reasons and whose efforts are not
+        known has those that most models have."""
         identity = model_identity(model or id)
         window = context_window or max_input_tokens or UNKNOWN_CONTEXT
         output = min(max_output_tokens or UNKNOWN_OUTPUT, window)

@@ -51,7 +51,7 @@ TOKENS_PER_ITEM: Final = 4
 """The tokens of a message or call in addition to its text: role, delimiters, ids."""
 TOKENS_PER_IMAGE: Final = {"low": 85, "auto": 765, "high": 1105, "original": 1105}
 TOKENS_PER_FILE: Final = 1500
-_SLICES: Final = 16  # of a long text of which a sample is taken
+_SLICES: Final = 16  # samples of a long text
 
 WEIGHTS: Final[dict[str, float]] = {
     "words": 0.754,
@@ -63,10 +63,10 @@ WEIGHTS: Final[dict[str, float]] = {
     "syllables": 0.737,  # kana, Hangul, full-width signs; an emoji counts as two
     "others": 0.407,  # letters of other scripts, accented ones
 }
-"""The tokens of one of each. The first five are of ASCII."""
+"""The tokens of one unit of each kind. The first five are of ASCII."""
 _WORDS, _LETTERS, _DIGITS, _SIGNS, _LINES, _IDEOGRAPHS, _SYLLABLES, _OTHERS = WEIGHTS.values()
-_LONGEST_WORD: Final = 60  # letters and digits; what is longer is base64, a digest, a key
-_ENCODED: Final = 0.05  # of a text that is such words: from there on its count says little of other texts
+_LONGEST_WORD: Final = 60  # letters and digits; a longer word is base64, a digest or a key
+_ENCODED: Final = 0.05  # the part of a text in such words from which its count says little about other texts
 
 
 class Cost(NamedTuple):
@@ -77,7 +77,7 @@ class Cost(NamedTuple):
 
 
 class Factors(NamedTuple):
-    """By what the two of `Cost` are multiplied for one tokenizer."""
+    """The factors of the two numbers of `Cost` for one tokenizer."""
 
     ascii: float = 1.0
     other: float = 1.0
@@ -88,8 +88,8 @@ UNCORRECTED: Final = Factors()
 
 class Measured(NamedTuple):
     """The measurement of a request: the cost of its texts and their framing (which counts as ASCII), and
-    tokens that do not depend on a tokenizer: images, files, sealed content. `encoded`: it has so much base64
-    or the like that its count must not correct other estimates."""
+    tokens that do not depend on a tokenizer: images, files, sealed content. `encoded` is True if it has so
+    much base64 or the like that its count must not correct other estimates."""
 
     cost: Cost
     fixed: int = 0
@@ -101,18 +101,18 @@ class Measured(NamedTuple):
 
 
 def cost_tokens(cost: Cost, text: str, factors: Factors = UNCORRECTED) -> int:
-    """The tokens of a text whose cost is known."""
+    """Return the tokens of a text whose cost is known."""
     return max(Measured(cost).tokens(factors), 1 if text else 0)
 
 
 def request_tokens(request: CreateResponse, history: Iterable[InputItem | Item] = ()) -> int:
-    """Estimated input tokens of a request: instructions, tools, `history` (the items that
+    """Estimate the input tokens of a request: instructions, tools, `history` (the items that
     `previous_response_id` stands for) and input."""
     return measured_request(request, history).tokens()
 
 
 def text_cost(text: str) -> Cost:
-    """The cost of a text."""
+    """Return the cost of a text."""
     kinds = text.encode("utf-8", "surrogatepass").translate(_KIND, _CONTINUATION)
     count = kinds.count
     upper = count(b"A")
@@ -137,7 +137,8 @@ def _is_encoded(text: str) -> bool:
 
 
 def item_texts(items: Iterable[InputItem | Item]) -> tuple[list[str], int]:
-    """Return (the texts in items of a conversation that are counted, the tokens of what is not text)."""
+    """Return (the texts in items of a conversation that are counted, the tokens of everything that is not
+    text)."""
     texts: list[str] = []
     fixed = 0
     for item in items:
@@ -148,8 +149,8 @@ def item_texts(items: Iterable[InputItem | Item]) -> tuple[list[str], int]:
 def request_texts(
     request: CreateResponse, history: Iterable[InputItem | Item] = ()
 ) -> tuple[list[str], int, int]:
-    """Return (the texts of a whole request that are counted, how many items it has, the tokens of what is not
-    text)."""
+    """Return (the texts of a whole request that are counted, the number of items, the tokens of everything
+    that is not text)."""
     items = [*history, *(request.input if isinstance(request.input, list) else ())]
     texts, fixed = item_texts(items) if items else ([], 0)
     framed = len(items)
@@ -163,12 +164,14 @@ def request_texts(
 
 
 def _shown(tool: ToolParam) -> ToolParam:
-    """A tool as its model reads it: surfaces differ in whether they say `strict`, which is for the server."""
+    """Return a tool as its model reads it: surfaces differ in whether they have `strict`, which is for the
+    server."""
     return replace(tool, strict=UNSET) if isinstance(tool, FunctionToolParam) else tool
 
 
 def measured_items(items: Sequence[InputItem | Item], *, most: int | None = None) -> Measured:
-    """Items of a conversation. `most`: characters that are looked at; of a longer text a sample is."""
+    """Return the measurement of items of a conversation. `most` is the limit in characters; of a longer text,
+    a sample is measured."""
     texts, fixed = item_texts(items)
     return _measured(texts, len(items), fixed, most)
 
@@ -182,7 +185,7 @@ def measured_output(items: Sequence[InputItem | Item], *, most: int | None = Non
 def measured_request(
     request: CreateResponse, history: Iterable[InputItem | Item] = (), *, most: int | None = None
 ) -> Measured:
-    """A whole request, as `request_tokens` counts it."""
+    """Return the measurement of a whole request, as `request_tokens` counts it."""
     texts, items, fixed = request_texts(request, history)
     return _measured(texts, items, fixed, most, may_correct=True)
 
@@ -190,8 +193,9 @@ def measured_request(
 def _measured(
     texts: Iterable[str], items: int, fixed: int, most: int | None, *, may_correct: bool = False
 ) -> Measured:
-    """The measurement of these texts with the framing of so many items; of texts of more than `most`
-    characters a sample is looked at. `may_correct`: its count may correct other estimates."""
+    """Return the measurement of these texts with the framing of that number of items; of texts with more than
+    `most` characters, a sample is measured. `may_correct` is True if its count may correct other
+    estimates."""
     text, scale = " ".join(texts), 1.0
     if most is not None and len(text) > most:
         each, step = most // _SLICES, len(text) // _SLICES
@@ -206,8 +210,8 @@ _UNCOUNTED: Final = frozenset({"type", "id", "status", "role", "call_id", "annot
 
 
 def _gather(value: Any, texts: list[str]) -> int:
-    """Put the texts in it into `texts`; the tokens of what is not text."""
-    if type(value) is OutputTextContent:  # what most outputs are made of, and nothing else of it counts
+    """Append the texts in a value to `texts`. Returns the tokens of everything that is not text."""
+    if type(value) is OutputTextContent:  # most outputs consist of these, and nothing else in them counts
         texts.append(value.text)
         return 0
     if type(value) is Message:
@@ -270,11 +274,11 @@ AnyItem = InputItem | Item
 MAX_FAMILIES: Final = 64
 MAX_TEXTS: Final = 4096
 MOST: Final = 2.0
-"""A correction multiplies and divides by this at most."""
-_BELIEVED: Final = 4  # times what is estimated without correction; a count beyond that is of something else
-_RATE: Final = 0.3  # of what an estimate missed, how much is put right at once
-_MISSED: Final = 0.4  # as a logarithm, the most that one count can miss by
-_PULL: Final = 0.01  # of a correction, how much each count takes back
+"""The limit of a correction, which multiplies or divides by at most this."""
+_BELIEVED: Final = 4  # times the estimate without correction; a count beyond that is of something else
+_RATE: Final = 0.3  # the part of an estimate's error that is corrected at once
+_MISSED: Final = 0.4  # the largest error of one count that is used, as a logarithm
+_PULL: Final = 0.01  # the part of a correction that each count takes back
 _ROUGH: Final = (
     100.0  # tokens of a request whose count says half as much as a long one's, since servers add some
 )
@@ -283,8 +287,8 @@ _Value = TypeVar("_Value")
 
 
 class TokenCounter(Protocol):
-    """Counts tokens as `model` would, by the name under which requests go out to it; "" is any model. Never
-    raises for a model that is not known, and may be called from several threads."""
+    """Counts tokens as `model` would, by its name upstream; "" is any model. Never raises for a model that is
+    not known, and may be called from several threads."""
 
     def text(self, text: str, model: str = "") -> int:
         """Return the number of tokens of a text."""
@@ -301,8 +305,8 @@ class TokenCounter(Protocol):
 
 
 class ContentCache(Generic[_Value]):
-    """Values by the content of the texts they were computed from, the last `most` in use. For a long text
-    only its digest is kept."""
+    """Caches values by the content of the texts from which they were computed; the last `most` used are kept.
+    For a long text only its digest is kept."""
 
     _SHORT: Final = 64
 
@@ -312,7 +316,7 @@ class ContentCache(Generic[_Value]):
         self._lock = threading.Lock()
 
     def get(self, text: str, scope: str = "") -> _Value | None:
-        """The value of a text; `scope` keeps those of several tokenizers apart."""
+        """Return the value of a text; `scope` separates those of several tokenizers."""
         key = self._key(text, scope)
         with self._lock:
             found = self._values.get(key)
@@ -321,7 +325,7 @@ class ContentCache(Generic[_Value]):
             return found
 
     def put(self, text: str, value: _Value, scope: str = "") -> _Value:
-        """Keep it; the same value."""
+        """Store a value. Returns the same value."""
         with self._lock:
             self._values[self._key(text, scope)] = value
             while len(self._values) > self._most:
@@ -362,12 +366,12 @@ class TokenEstimator:
         return measured.tokens(self._factors(model)) if self._families else measured.tokens()
 
     def sample_count(self, model: str) -> int:
-        """The number of requests from which the correction of this model's family was learnt."""
+        """Return the number of requests from which the correction of this model's family was learned."""
         known = self._families.get(_family(model))
         return 0 if known is None else known.requests
 
     def learn(self, model: str, measured: Measured, counted: int) -> bool:
-        """Correct the estimates by what an upstream counted; returns whether the count was used. Requests
+        """Correct the estimates by what an upstream counted; Returns whether the count was used. Requests
         with images, files, sealed or encoded texts are not, nor are counts that can't be of the same text,
         judged by the uncorrected estimate, so that no count decides which later ones are used."""
         estimated = measured.tokens()

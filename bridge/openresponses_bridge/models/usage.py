@@ -1,8 +1,8 @@
 """`UsageTracker`: what requests were expected to cost, and what they did cost.
 
-A client shows how full its context is, and condenses a conversation before it is too long. Both need a
-number before the answer comes, and the true one after. How estimates are put right by counts is
-`openresponses_bridge.models.tokens`'s business.
+A client shows how full its context is, and condenses a conversation before it is too long. Both need an
+estimate before the answer, and the true number after it. `openresponses_bridge.models.tokens` corrects
+estimates by counts.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ _NOTHING: Final = Usage.of(0, 0)
 class AgentUsage(Struct, frozen=True):
     """One agent's latest request and what all of its requests spent. All numbers are tokens.
 
-    `usage` is None until the request is complete, and stays so when it failed without any. `max_input_tokens`
-    is 0 when it is not known. `requests` have left, `failed` of them have failed.
+    `usage` is None until the request is complete, and after a failure without usage. `max_input_tokens` is 0
+    if it is not known. `requests` is the number of requests that were sent, `failed` the number of those that
+    failed.
     """
 
     agent_id: str
@@ -58,17 +59,17 @@ class UsageTracker:
         self._agents: OrderedDict[str, AgentUsage] = OrderedDict()
 
     def __iter__(self) -> Iterator[AgentUsage]:
-        """The agents, the one that was used last at the end."""
+        """Iterate over the agents, the one that was used last at the end."""
         return iter(list(self._agents.values()))
 
     def get(self, agent_id: str) -> AgentUsage | None:
-        """An agent's state."""
+        """Return an agent's state."""
         return self._agents.get(agent_id)
 
     def start_request(
         self, agent_id: str, estimated_input_tokens: int, max_input_tokens: int, model_id: str
     ) -> AgentUsage:
-        """A request leaves."""
+        """Record that a request is sent."""
         before = self._agents.get(agent_id)
         requests, spent, failed = (
             (0, _NOTHING, 0) if before is None else (before.requests, before.spent, before.failed)
@@ -87,12 +88,12 @@ class UsageTracker:
         )
 
     def complete_request(self, agent_id: str, usage: Usage | None, model_id: str) -> AgentUsage:
-        """A request was answered. One that was not announced counts as well; without usage the estimate
-        stays."""
+        """Record that a request was answered. One that was not announced counts as well; without usage the
+        estimate is kept."""
         return self._end(agent_id, usage, model_id, failed=0)
 
     def fail_request(self, agent_id: str, model_id: str, usage: Usage | None = None) -> AgentUsage:
-        """A request failed; `usage` is what it spent before that."""
+        """Record that a request failed; `usage` is what it spent before that."""
         return self._end(agent_id, usage, model_id, failed=1)
 
     def _end(self, agent_id: str, usage: Usage | None, model_id: str, failed: int) -> AgentUsage:
