@@ -232,7 +232,7 @@ _MOST_BRACKETS: Final = 1_000
 
 def repaired_json(text: str | bytes, *, needed: bool = True) -> dict[str, Any] | None:
     """Return the object that the text was meant to be, with quotes, commas, brackets, Python's literals and
-    Markdown fences repaired by json-repair. None if the result is no object, if the text is longer than
+    Markdown fences repaired by json-repair. None if the result is not an object, if the text is longer than
     20,000 characters (with many marks, than a few thousand), if it is JSON, and if it does not end with a
     bracket, since a truncated text may have half a path or half a file. Without json-repair, returns None, or
     with `needed` raises LocalError."""

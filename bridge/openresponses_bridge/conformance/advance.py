@@ -32,12 +32,13 @@ _IMPLIED = {
     "response.failed": StreamState.ENDED,
     "error": StreamState.FAILING,
 }
-# state of an item, part or arguments after an event that the tables do not allow; otherwise the state is kept
+# state of an item, part or arguments after an event that the tables do not allow; for all others the state is
+# kept
 _IMPLIED_BLOCK = {"added": BlockState.OPEN, "done": BlockState.SEALED, "closed": BlockState.CLOSED}
 
 
 def next_state(state: StreamState, event_type: str) -> StreamState | None:
-    """The next state by `state.STREAM`; None when the event is not allowed in this state."""
+    """Return the next state by `state.STREAM`; None if the event is not allowed in this state."""
     if event_type in LIFECYCLE_EVENTS:
         return STREAM[state].get(event_type)
     return STREAM[state].get(EXTENSION if ":" in event_type else OUTPUT)
@@ -101,7 +102,7 @@ def _begin(stream: StreamTrack, index: int, context: EventContext) -> ItemTrack:
 
 
 def call_id_of(item: dict[str, Any] | None) -> str | None:
-    """The call_id of a call itself; an output repeats that of its call."""
+    """Return the call_id of a call itself; an output only repeats that of its call."""
     if item is None or str(item.get("type")).endswith("_output"):
         return None
     call_id = item.get("call_id")
@@ -109,7 +110,7 @@ def call_id_of(item: dict[str, Any] | None) -> str | None:
 
 
 def _item(stream: StreamTrack, context: EventContext) -> ItemTrack:
-    """The item; created here if no event has begun it."""
+    """Return the item, which is created here if no event has begun it."""
     if context.item is None:
         index = context.number("output_index")
         context.item = _begin(stream, stream.next_index if index is None else index, context)
@@ -118,7 +119,7 @@ def _item(stream: StreamTrack, context: EventContext) -> ItemTrack:
 
 
 def _block(stream: StreamTrack, context: EventContext) -> BlockTrack:
-    """The part or call; created here if no event has begun it."""
+    """Return the part or call, which is created here if no event has begun it."""
     item = _item(stream, context)
     if context.block is None:
         assert context.role is not None
@@ -131,7 +132,7 @@ def _block(stream: StreamTrack, context: EventContext) -> BlockTrack:
 
 
 def _next(state: BlockState, role: EventRole | None) -> BlockState:
-    """The next state by the block's table; a block without a beginning counts as begun."""
+    """Return the next state by the block's table; a block without a beginning counts as begun."""
     assert role is not None
     table = TABLE_OF_SUBJECT[role.subject]
     ways = table.get(state, {})

@@ -1,6 +1,6 @@
 """For every rule a stream that violates it: a valid stream with one change.
 
-The examples are computed when they are shown, so that they can't differ from what the rules do.
+The violations are computed when an example is shown, so that they can't differ from what the rules do.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ Edit = Callable[[list[Any]], list[Any]]
 
 
 class Example(NamedTuple):
-    """`says` describes the change, `found` are the validator's violations."""
+    """An example. `says` describes the change, `found` are the validator's violations."""
 
     says: str
     found: Callable[[], list[Violation]]
@@ -204,7 +204,7 @@ def _later(kind: str, nth: int = 0) -> Example:
 def _with(
     kind: str, path: str, value: Any, nth: int = 0, stream: Callable[[], list[Json]] = completed
 ) -> Example:
-    """A change that sets a field of an event; its path is written with dots."""
+    """Return an example that sets a field of an event, given by a path with dots."""
 
     def edit(events: list[Any]) -> list[Any]:
         holder: Any = events[_place(events, kind, nth)]
@@ -322,7 +322,7 @@ class Explanation(Struct, frozen=True):
 
 
 def explanation(rule: str) -> Explanation:
-    """The explanation of a rule. Raises KeyError for an unknown id."""
+    """Return the explanation of a rule. Raises KeyError for an unknown id."""
     described, example = RULES[rule], EXAMPLES[rule]
     found = [str(violation) for violation in example.found() if violation.rule == rule]
     return Explanation(rule, described.description, described.source, example.says, found)

@@ -17,10 +17,10 @@ from openresponses_bridge.protocol.lenient import Repair
 from openresponses_bridge.sse import Frame, SSEDecoder
 from openresponses_bridge.state import STATUSES
 
-# A response and a WebSocket error are judged by the rules of streams that apply to them: a response as the
-# event that would carry it, each of its items as the event that would close it.
+# A response and a WebSocket error are checked by the rules of streams that apply to them: a response as the
+# event that would have it, each of its items as the event that would close it.
 
-# status of a response → the event that carries one
+# status of a response → the event that has such a response
 _EVENT_OF: Final = {status: event for event, statuses in STATUSES.items() for status in sorted(statuses)} | {
     "in_progress": "response.in_progress"
 }
@@ -43,7 +43,8 @@ _OF_COMPLETED: Final = ("item.incomplete_response",)
 
 
 def validate_response(value: Mapping[str, Any], wire: WireName = AUTO) -> list[Violation]:
-    """The violations in a response that came as one JSON object. Paths start at it (``$.usage``)."""
+    """Return the violations in a response that was received as one JSON object. Paths start at it
+    (``$.usage``)."""
     response = dict(value)
     status = response.get("status")
     kind = _EVENT_OF.get(status if isinstance(status, str) else "", "response.in_progress")
@@ -63,7 +64,7 @@ def validate_response(value: Mapping[str, Any], wire: WireName = AUTO) -> list[V
 
 
 def validate_envelope(value: Mapping[str, Any]) -> list[Violation]:
-    """The violations in a WebSocket error: `{type, status, error: {code, message}}`."""
+    """Return the violations in a WebSocket error: `{type, status, error: {code, message}}`."""
     context = EventContext(StreamTrack(), OPENRESPONSES, dict(value))
     rules = [each.id for each in RULES.values() if ENVELOPE in each.on]
     return _findings(rules, context, "$", "$")
@@ -113,7 +114,7 @@ def _moved(path: str, inside: str, place: str) -> str:
     return place + path.removeprefix(inside) if path.startswith(inside) else path or place
 
 
-# path in the event that stands for it → the name of what is judged
+# path in the event → the name of what is checked
 _NAMES: Final = {"$.response": "response", "$.item": "response"}
 
 
@@ -124,7 +125,8 @@ Piece = bytes | str | Event | Mapping[str, Any]
 def validate_capture(
     stream: bytes | str | Iterable[Piece], wire: WireName
 ) -> tuple[list[Violation], dict[str, Any]]:
-    """The violations, and the response of the last terminal event as a JSON object, empty when there is none.
+    """Return the violations, and the response of the last terminal event as a JSON object, empty if there is
+    none.
 
     `stream` is one response's stream: text of server-sent events, whole or in pieces of any size, or events.
     Raises TypeError for anything else, and for text among events.
@@ -178,7 +180,7 @@ class _CaptureReader:
 
 
 def _terminal(data: bytes) -> dict[str, Any] | None:
-    """The event, if it is a terminal one."""
+    """Return the event if it is a terminal one."""
     if not any(kind in data for kind in _ENDS):
         return None
     try:

@@ -1,5 +1,6 @@
-"""What each wire allows, exactly: the protocol's structs are wider than the published schema, because they
-also accept OpenAI's supersets. The JSON is walked once more, with tables of what each wire lacks."""
+"""What exactly each wire allows. The protocol's structs are wider than the published schema, because they
+also accept OpenAI's supersets; so the JSON is walked once more, with tables of what each wire does not
+have."""
 
 from __future__ import annotations
 
@@ -128,7 +129,7 @@ _FILE = (
     Limit("file_url", False, _of(str), "a string"),
 )
 
-# kind:type → limits of every wire, for objects that the structs keep whole
+# kind:type → limits of every wire, for objects that the structs keep as JSON
 EVERYWHERE: dict[str, tuple[Limit, ...]] = {
     "event:": (Limit("sequence_number", True, _of(int), "an integer"),),
     "item:": (Limit("id", True, _of(str), "a string"),),
@@ -148,8 +149,8 @@ PUBLISHED: dict[str, tuple[Limit, ...]] = {
 
 
 def deviations(wire: str, value: Any, kind: str = "event", path: str = "$") -> Iterator[Repair]:
-    """The places where `value` deviates from what the wire allows. What the structs refuse too may be
-    reported here again, at the same path."""
+    """Yield the places where `value` deviates from what the wire allows. Deviations that the structs refuse
+    as well may be reported here again, at the same path."""
     if not isinstance(value, dict):
         return
     tag = value.get("type")
@@ -162,7 +163,7 @@ def deviations(wire: str, value: Any, kind: str = "event", path: str = "$") -> I
         limits += [limit for name in names for limit in PUBLISHED.get(name, ())]
     for limit in limits:
         yield from _limit(limit, value, path)
-    if kind == "event" and isinstance(tag, str) and SLUG.fullmatch(tag):  # what an extension holds is its own
+    if kind == "event" and isinstance(tag, str) and SLUG.fullmatch(tag):  # an extension's own content
         return
     for name in names:
         for field, child in CHILDREN.get(name, {}).items():
@@ -197,7 +198,7 @@ _CANCELLED: Final = WIRES[OPENAI].cancelled_status
 
 
 def wire_of(context: EventContext) -> str | None:
-    """The only wire that has this event, its item or its spelling; None when both wires have it, or
+    """Return the only wire that has this event, its item or its spelling; None if both wires have it, or
     neither."""
     if context.type in _ONLY_PUBLISHED:
         return OPENRESPONSES
@@ -212,7 +213,7 @@ def wire_of(context: EventContext) -> str | None:
 
 
 def wire_of_item(item: dict[str, Any] | None) -> str | None:
-    """The only wire that has items of this type; None when both have it, or neither."""
+    """Return the only wire that has items of this type; None if both have it, or neither."""
     kind = None if item is None else item.get("type")
     if not isinstance(kind, str) or not kind or kind in PUBLISHED_ITEMS:
         return None

@@ -83,12 +83,13 @@ def rule(source: str, *on: str | Iterable[str]) -> Callable[[Check], Check]:
 
 
 def event_types(*verbs: str, to: str = "part summary") -> frozenset[str]:
-    """The types of the events that have one of these verbs and one of these subjects in `state.ROLES`."""
+    """Return the types of the events that have one of these verbs and one of these subjects in
+    `state.ROLES`."""
     subjects = to.split()
     return frozenset(kind for kind, role in ROLES.items() if role.subject in subjects and role.verb in verbs)
 
 
 @cache
 def rules_on(*kinds: str) -> tuple[Rule, ...]:
-    """The rules that check any of these, in the order in which they were registered."""
+    """Return the rules for any of these, in the order in which they were registered."""
     return tuple(each for each in RULES.values() if not each.on.isdisjoint(kinds))

@@ -18,7 +18,7 @@ _ADDED = event_types("added", to="item")
 _DONE = event_types("closed", to="item")
 _ITEM = _ADDED | _DONE
 _INSIDE = frozenset(ROLES) - _ITEM
-# types whose status the schema requires, or that have none
+# types whose status the schema requires, and types without one
 _STATUS_BY_SCHEMA = frozenset({"message", "function_call", "function_call_output", "compaction"})
 
 

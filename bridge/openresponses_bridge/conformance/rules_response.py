@@ -137,7 +137,7 @@ def _response(context: EventContext) -> dict[str, Any]:
 
 
 _COUNTS = ("input_tokens", "output_tokens", "total_tokens")
-# a count that is part of another: its place, and the whole
+# a count that is a part of another: its place, and the whole
 _PARTS = {
     ("input_tokens_details", "cached_tokens"): "input_tokens",
     ("output_tokens_details", "reasoning_tokens"): "output_tokens",

@@ -1,8 +1,8 @@
 """The registry of scenarios, their verdicts, and their expectations of the server's answers.
 
-A scenario has no transport. It is a generator: it yields steps, whoever plays it performs each step and sends
-back a `ServerAnswer`, and it returns when every expectation was met. It ends early by raising `Broken` (the
-server violates a clause) or `NotOffered` (the server does not have the feature).
+A scenario has no transport. It is a generator that yields steps. The player performs each step and sends a
+`ServerAnswer` back; the generator returns when every expectation was met. It ends early by raising `Broken`
+(the server violates a clause) or `NotOffered` (the server does not have the feature).
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from openresponses_bridge.sse import Frame, SSEDecoder, is_done
 
 
 class HttpRequest(Struct, frozen=True, kw_only=True):
-    """One HTTP request. `path` is relative to the base URL, which ends in `/v1`; a `body` that is not bytes
-    is sent as JSON. `leave_after`: close the connection after this many events."""
+    """One HTTP request. `path` is relative to the base URL, which ends with `/v1`; a `body` that is not bytes
+    is sent as JSON. With `leave_after`, the connection is closed after this many events."""
 
     path: str = "/responses"
     method: str = "POST"
@@ -53,7 +53,7 @@ Step = HttpRequest | WebSocketMessage | Delay
 
 class ServerAnswer(Struct, kw_only=True):
     """The server's answer. Over a WebSocket `messages` are the received messages and `status` is 101, or the
-    status of a refused handshake. `left`: the client closed the connection before the end."""
+    status of a refused handshake. `left` is True if the client closed the connection before the end."""
 
     status: int
     headers: dict[str, str] = {}
@@ -67,7 +67,7 @@ class ServerAnswer(Struct, kw_only=True):
 
     @property
     def json(self) -> Any:
-        """The body or, over a WebSocket, the last message; None when that is not JSON."""
+        """The body or, over a WebSocket, the last message; None if that is not JSON."""
         try:
             return codec.decode_json(self.messages[-1] if self.messages else self.body)
         except (WireError, IndexError):
@@ -75,7 +75,7 @@ class ServerAnswer(Struct, kw_only=True):
 
     @property
     def error(self) -> dict[str, Any]:
-        """The `error` object of a refusal; empty when there is none."""
+        """The `error` object of a refusal; empty if there is none."""
         found = self.json.get("error") if isinstance(self.json, dict) else None
         return found if isinstance(found, dict) else {}
 
@@ -97,7 +97,7 @@ class ServerAnswer(Struct, kw_only=True):
 
     @property
     def response(self) -> dict[str, Any]:
-        """The response of the terminal event, or the whole body. Empty when there is none."""
+        """The response of the terminal event, or the whole body; empty if there is none."""
         if self.messages or self.media_type == "text/event-stream":
             ends = [event.get("response") for event in self.events if event.get("type") in TERMINALS]
             found = ends[-1] if ends else None
@@ -106,7 +106,7 @@ class ServerAnswer(Struct, kw_only=True):
         return found if isinstance(found, dict) else {}
 
     def violations(self, wire: WireName) -> list[Violation]:
-        """The validator's violations in the stream."""
+        """Return the validator's violations in the stream."""
         validator = StreamValidator(wire)
         if self.messages:
             for message in self.messages:
@@ -120,7 +120,7 @@ class ServerAnswer(Struct, kw_only=True):
 
 
 def item_faults(item: Any, wire: WireName) -> list[str]:
-    """The violations of the schema in a single item."""
+    """Return the violations of the schema in a single item."""
     event = {"type": "response.output_item.done", "sequence_number": 0, "output_index": 0, "item": item}
     repairs: list[Repair] = []
     codec.event_from(event, repairs)
@@ -139,7 +139,7 @@ LEVELS: Final = get_args(Level)
 """`core` is what every server has: one request and its answer, streams, tools, errors. `full` adds what is
 stored, continued, cancelled, resumed, compacted, and WebSockets."""
 Play = Generator[Step, ServerAnswer, None]
-_SHOWN = 3  # findings of one answer that are listed; the others are counted
+_SHOWN = 3  # findings of one answer that are listed; others are only counted
 _ABSENT = frozenset({404, 405, 501})
 _UNSUPPORTED = frozenset({400, 422, 501})
 
@@ -147,8 +147,8 @@ _UNSUPPORTED = frozenset({400, 422, 501})
 class Broken(Exception):
     """A clause that the server violates; the message says what and where.
 
-    `causes` name the fault without its place, so that failures with one cause can be grouped; without any,
-    the message is the cause.
+    `causes` name the fault without its place, so that failures with the same cause can be grouped; without
+    any, the message is the cause.
     """
 
     def __init__(self, message: str, causes: Iterable[str] = ()) -> None:
@@ -216,7 +216,7 @@ def expect(holds: object, message: str) -> None:
 
 
 def expect_whole(answer: ServerAnswer, target: ServerUnderTest, status: str = "completed") -> dict[str, Any]:
-    """The response of an answer that is not streamed; it must be valid and have this status."""
+    """Return the response of an answer that is not streamed, which must be valid and have this status."""
     expect(answer.status == 200, _unexpected(answer, 200))
     expect(answer.media_type == "application/json", f"content-type is {answer.media_type!r}, not JSON")
     response = answer.response
@@ -226,7 +226,8 @@ def expect_whole(answer: ServerAnswer, target: ServerUnderTest, status: str = "c
 
 
 def expect_stream(answer: ServerAnswer, target: ServerUnderTest, *statuses: str) -> dict[str, Any]:
-    """The response at the end of a valid stream (HTTP or WebSocket), in one of these statuses."""
+    """Return the response at the end of a valid stream (HTTP or WebSocket), which must have one of these
+    statuses."""
     if not answer.messages:
         expect(answer.status == 200, _unexpected(answer, 200))
         expect(answer.media_type == "text/event-stream", f"content-type is {answer.media_type!r}")
@@ -238,7 +239,7 @@ def expect_stream(answer: ServerAnswer, target: ServerUnderTest, *statuses: str)
 
 
 def expect_marker(answer: ServerAnswer, target: ServerUnderTest) -> None:
-    """The stream ends with [DONE]. OpenAI sends none."""
+    """Expect the stream to end with [DONE], unless the wire is OpenAI's, which has none."""
     if target.wire != "openai":
         expect(answer.frames and is_done(answer.frames[-1]), "the last frame is not [DONE]")
 
@@ -249,7 +250,7 @@ def _expect_clean(what: str, violations: list[Violation]) -> None:
 
 
 def _cause(violation: Violation) -> str:
-    """The violated clause and its field, without its place in the stream or in a list."""
+    """Return the violated clause and its field, without the place in the stream or in a list."""
     if violation.rule == "schema":
         path = "".join(each for each in violation.path if not each.isdigit())
         return f"{violation.rule}: {path}: {violation.message}"
@@ -257,7 +258,8 @@ def _cause(violation: Violation) -> str:
 
 
 def expect_refusal(answer: ServerAnswer, *statuses: int) -> dict[str, Any]:
-    """The error of a request that must be refused with one of these statuses, as JSON in the error format."""
+    """Return the error of a request that must be refused with one of these statuses, as JSON in the error
+    format."""
     expect(answer.status in statuses, _unexpected(answer, *statuses))
     expect(answer.media_type == "application/json", f"the refusal's content-type is {answer.media_type!r}")
     error = answer.error
@@ -269,32 +271,32 @@ def expect_refusal(answer: ServerAnswer, *statuses: int) -> dict[str, Any]:
 
 
 def need_route(answer: ServerAnswer, what: str) -> None:
-    """Raise NotOffered when the server does not have this endpoint."""
+    """Raise NotOffered if the server does not have this endpoint."""
     if answer.status in _ABSENT:
         raise NotOffered(f"{what}: status {answer.status}")
 
 
 def need_support(answer: ServerAnswer, what: str) -> None:
-    """Raise NotOffered when the server reports that it does not support this."""
+    """Raise NotOffered if the server reports that it does not support this."""
     if answer.status in _UNSUPPORTED:
         raise NotOffered(f"{what}: {answer.status} {str(answer.error.get('message', ''))[:120]}")
 
 
 def items(response: dict[str, Any], kind: str) -> list[dict[str, Any]]:
-    """The output's items of this type."""
+    """Return the output's items of this type."""
     output = response.get("output")
     found = output if isinstance(output, list) else []
     return [item for item in found if isinstance(item, dict) and item.get("type") == kind]
 
 
 def text_of(response: dict[str, Any]) -> str:
-    """All text of the response's messages."""
+    """Return all text of the response's messages."""
     parts = [part for item in items(response, "message") for part in item.get("content") or []]
     return "".join(str(part.get("text", "")) for part in parts if part.get("type") == "output_text")
 
 
 def object_in(text: str) -> dict[str, Any] | None:
-    """The JSON object in a text; None when the text is anything else."""
+    """Return the JSON object in a text; None if the text is anything else."""
     try:
         found = decode_json(text)
     except WireError:

@@ -23,7 +23,7 @@ __all__ = [
     "scenarios_websocket",
 ]
 
-# What every server has comes first, and what only some have last.
+# Scenarios for every server come first; those for optional features come last.
 _AREAS: Final = (
     *("transport", "schema", "order", "tools", "turns", "errors"),
     *("stored", "cancel", "resume", "websocket", "compaction"),
@@ -32,8 +32,8 @@ SCENARIOS: Final = {name: each for area in _AREAS for name, each in REGISTERED.i
 
 
 def chosen(level: Level = "full", only: Collection[str] = (), skip: Collection[str] = ()) -> list[Scenario]:
-    """The scenarios of a level: those of the areas and ids in `only` (all if it is empty), without those in
-    `skip`. Raises ValueError for an unknown name, and when none is left."""
+    """Return the scenarios of a level: those of the areas and ids in `only` (all if it is empty), without
+    those in `skip`. Raises ValueError for an unknown name, and if none is left."""
     areas = dict.fromkeys(each.area for each in SCENARIOS.values())
     if unknown := [name for name in (*only, *skip) if name not in areas and name not in SCENARIOS]:
         raise ValueError(f"no scenario is called {', '.join(unknown)}; areas: {', '.join(areas)}")

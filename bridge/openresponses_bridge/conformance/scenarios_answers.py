@@ -23,7 +23,7 @@ from openresponses_bridge.conformance.scenario import (
 from openresponses_bridge.sse import is_done
 
 LONG_STORY: Final = "Write a story of 300 words about a lighthouse."
-_PIXEL: Final = (  # one grey point
+_PIXEL: Final = (  # one grey pixel
     "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR42mNoAAAAggCB2kUI"
     "OwAAAABJRU5ErkJggg=="
 )

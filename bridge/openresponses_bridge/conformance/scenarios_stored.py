@@ -26,8 +26,8 @@ from openresponses_bridge.conformance.scenario import (
 )
 from openresponses_bridge.conformance.scenarios_answers import LONG_STORY
 
-_LEAVE_AFTER: Final = 6  # events; created, in_progress, the item, the part and some text
-_PAUSES: Final = (0.05, 0.1, 0.2, 0.4, *[0.5] * 60)  # seconds between looks at a response that is made
+_LEAVE_AFTER: Final = 6  # events: created, in_progress, the item, the part and some text
+_PAUSES: Final = (0.05, 0.1, 0.2, 0.4, *[0.5] * 60)  # seconds between two looks at a response in progress
 _UNKNOWN: Final = "resp_00000000conformance"
 _RUNNING: Final = frozenset({"queued", "in_progress"})
 
@@ -39,7 +39,7 @@ def _stored(response_id: str, tail: str = "", method: str = "GET") -> HttpReques
 def _need_stored(answer: ServerAnswer, response: dict[str, Any], what: str) -> None:
     """Raise NotOffered if the server has no such endpoint, or reports that the response is not stored."""
     message = str(answer.error.get("message"))
-    named = response["id"] in message and "/responses/" not in message  # that would be the path
+    named = response["id"] in message and "/responses/" not in message  # else the message is about the path
     if answer.status == 404 and named and response.get("store") is True:
         raise Broken(f"{what}: status 404 for a response that says store: true")
     need_route(answer, what)
@@ -121,7 +121,7 @@ def stored_input_items_order(target: ServerUnderTest) -> Play:
 
 
 def _page(answer: ServerAnswer, response: dict[str, Any]) -> dict[str, Any]:
-    """A page of input items, each with an id of its own."""
+    """Return a page of input items, each with an id of its own."""
     _need_stored(answer, response, "input_items")
     page = answer.json if isinstance(answer.json, dict) else {}
     data = page.get("data")
@@ -134,7 +134,7 @@ def _page(answer: ServerAnswer, response: dict[str, Any]) -> dict[str, Any]:
 
 
 def _texts(page: dict[str, Any]) -> list[str]:
-    """The text of each message."""
+    """Return the text of each message."""
     contents = [item.get("content") for item in page["data"]]
     return ["".join(part.get("text", "") for part in content or ()) for content in contents]
 
@@ -242,7 +242,7 @@ def _need_resuming(answer: ServerAnswer) -> None:
 
 
 def _joined(before: ServerAnswer, after: ServerAnswer) -> bytes:
-    """The bytes of the whole frames before the disconnect, and of those after it."""
+    """Return the bytes of the whole frames before the disconnect, and those of the frames after it."""
     head, end, _ = before.body.rpartition(b"\n\n")
     return head + end + after.body
 
@@ -256,7 +256,7 @@ _FIELDS = ("input_tokens", "output_tokens", "total_tokens")
 
 
 def _window(answer: ServerAnswer, target: ServerUnderTest) -> dict[str, Any]:
-    """The compacted window; it must match the schema CompactResource."""
+    """Return the compacted window, which must match the schema CompactResource."""
     need_route(answer, "compaction")
     need_support(answer, "compaction")
     expect(answer.status == 200, f"status {answer.status}")

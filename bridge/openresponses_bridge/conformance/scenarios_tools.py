@@ -29,7 +29,8 @@ QUESTION: Final = "What is the weather in Lima now? Use the tool."
 
 
 def the_call(response: dict[str, Any], name: str = "get_weather") -> dict[str, Any]:
-    """The only call of the response: of this function, complete, with JSON arguments."""
+    """Return the only call of the response, which must be of this function, complete, and have JSON
+    arguments."""
     calls = items(response, "function_call")
     expect(len(calls) == 1, f"{len(calls)} calls instead of 1")
     (call,) = calls
@@ -40,7 +41,7 @@ def the_call(response: dict[str, Any], name: str = "get_weather") -> dict[str, A
 
 
 def _expect_echoed(response: dict[str, Any], *asked: dict[str, Any]) -> None:
-    """`tools` are those of the request with all that they said; a server may add to them."""
+    """Expect `tools` to be those of the request with all of their fields; a server may add to them."""
     echoed = response.get("tools") or []
     expect(len(echoed) == len(asked), f"{len(echoed)} tools are echoed, not {len(asked)}")
     for tool, found in zip(asked, echoed, strict=True):

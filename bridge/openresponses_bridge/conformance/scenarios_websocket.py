@@ -35,7 +35,7 @@ def _turn(answer: ServerAnswer, target: ServerUnderTest) -> dict[str, Any]:
 
 
 def _refused(answer: ServerAnswer) -> dict[str, Any]:
-    """The envelope of a turn that must fail: {type: error, status, error: {code, message}}."""
+    """Return the envelope of a turn that must fail: {type: error, status, error: {code, message}}."""
     _need_socket(answer)
     last = answer.json if isinstance(answer.json, dict) else {}
     expect(last.get("type") == "error", f"the turn did not fail; it ended with {last.get('type')!r}")

@@ -26,11 +26,11 @@ class BlockTrack:
 
     @property
     def text(self) -> str:
-        """The deltas so far, or the done text."""
+        """The deltas so far, or the text of the done event."""
         return self._deltas.getvalue() if self._text is None else self._text
 
     def seal(self, text: str) -> None:
-        """Replace the deltas by the done text."""
+        """Replace the deltas by the text of the done event."""
         self._text = text
         self._deltas = StringIO()
         self.write = self._deltas.write
@@ -84,7 +84,7 @@ class ItemTrack:
 
 
 class StreamTrack:
-    """The part of a response's stream that was read."""
+    """The state of a response's stream after the events so far."""
 
     def __init__(self) -> None:
         self.state = StreamState.EXPECTING
@@ -115,7 +115,7 @@ class StreamTrack:
 
 
 def text_of(part: dict[str, Any]) -> str:
-    """The text of a part, whichever field it is in."""
+    """Return the text of a part, in whichever field it is."""
     text = part.get("refusal" if part.get("type") == "refusal" else "text")
     return text if isinstance(text, str) else ""
 
@@ -127,7 +127,7 @@ def _text(item: dict[str, Any] | None, field: str) -> str | None:
 
 _HOSTED = EventRole("item", "within")
 _NOTHING: dict[str, Any] = {}
-# the field of a done event with the whole text, where it is not `text`
+# the field of a done event with the whole text, if it is not `text`
 _DONE_FIELDS = {
     "response.refusal": "refusal",
     "response.function_call_arguments": "arguments",
@@ -170,7 +170,7 @@ class EventContext:
         self.wire = wire
         self.raw = _NOTHING if raw is None else raw
         self.deviations = deviations  # from the schema
-        self.frame = frame  # the name of the SSE frame it came in, None without a frame
+        self.frame = frame  # the name of its SSE frame, None without a frame
         self.unreadable = unreadable  # why the data is not a JSON object
         self.type = self.text("type") or ""
         self.role = ROLES.get(self.type) or self._hosted_role()
@@ -181,7 +181,7 @@ class EventContext:
             self._resolve(self.role.subject)
 
     def _hosted_role(self) -> EventRole | None:
-        """The role of a progress event of a hosted tool: it belongs within its item."""
+        """Return the role of a progress event of a hosted tool, which must be within its item."""
         about_an_item = "item_id" in self.raw or "output_index" in self.raw
         return _HOSTED if about_an_item and self.type.startswith("response.") else None
 

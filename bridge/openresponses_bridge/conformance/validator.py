@@ -34,7 +34,8 @@ _NOT_JSON = (TypeError, ValueError, OverflowError, NotImplementedError, Recursio
 
 
 def _fields(struct: type[Any]) -> Callable[[Any], tuple[Any, ...]]:
-    """A delta's number, text, output index, index within the item and padding, read at once."""
+    """Return a function that reads a delta's number, text, output index, index within the item and padding at
+    once."""
     index = INDEX_OF_SUBJECT.get(ROLES[struct.type].subject, "output_index")
     return attrgetter("sequence_number", "delta", "output_index", index, "obfuscation")
 
@@ -60,9 +61,9 @@ class StreamValidator:
 
     `wire` is the spelling that the stream must follow: `openresponses` (exactly the published schema,
     extensions as `slug:name`), `openai` (OpenAI's events and items), `any` (both, and unknown `response.*`
-    events), or `auto`: the first event that only one of the first two allows decides between them. Until
-    then `auto` reports what violates both; the earlier violations of the chosen wire alone are reported with
-    the event that decides. The content of a stream never raises: anything wrong is a `Violation`.
+    events), or `auto`: the first event that only one of the first two allows decides between them. Until then
+    `auto` reports what violates both; earlier violations of only the chosen wire are reported with the event
+    that decides. The content of a stream never raises: anything wrong is a `Violation`.
     """
 
     def __init__(self, wire: WireName = "any") -> None:
@@ -71,14 +72,14 @@ class StreamValidator:
         self.wire: str = wire
         self.violations: list[Violation] = []
         """All violations so far, in order."""
-        # violations of only one wire in the events so far, while the wire is undecided
+        # violations of only one wire so far, while the wire is undecided
         self._doubtful: dict[str, list[Violation]] = {OPENRESPONSES: [], OPENAI: []}
         self._stream = StreamTrack()
         self._open: dict[str, _OpenText] = {}
         self._closed = False
 
     def feed(self, event: Event | bytes | str | Mapping[str, Any]) -> list[Violation]:
-        """Check the next event, a struct, JSON text or a JSON object; return its violations.
+        """Check the next event: a struct, JSON text or a JSON object. Returns its violations.
 
         A struct that was decoded with repairs is checked as it was received. Raises TypeError for anything
         else.
@@ -116,7 +117,7 @@ class StreamValidator:
         return found
 
     def close(self) -> list[Violation]:
-        """The stream has ended; return the violations in its end. A second call returns nothing."""
+        """End the stream. Returns the violations in its end; a second call returns none."""
         if self._closed:
             return []
         self._closed = True
@@ -146,7 +147,8 @@ class StreamValidator:
         return found
 
     def _kinds(self, context: EventContext) -> tuple[str, ...]:
-        """The kinds of rules that apply to the event; after the terminal event only the general ones."""
+        """Return the kinds of rules that apply to the event; after the terminal event only the general
+        ones."""
         framed = () if context.frame is None else (FRAME,)
         if self._stream.state is StreamState.ENDED:
             return (EVERY, *framed)
@@ -197,8 +199,8 @@ class StreamValidator:
         return found
 
     def _undecided_findings(self, kinds: tuple[str, ...], context: EventContext) -> list[Violation]:
-        """Return, while the wire is undecided, the findings that both wires share, or those of the wire that
-        this event decides."""
+        """Return the findings, while the wire is undecided: those that both wires share, or those of the wire
+        that this event decides for."""
         decided = wire_of(context)
         if decided is not None:
             self.wire = context.wire = decided

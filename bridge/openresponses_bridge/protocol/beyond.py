@@ -1,4 +1,4 @@
-"""Finds the fields that the protocol does not have, and keeps them for those who know them.
+"""Finds the fields that the protocol does not have, and keeps them for readers that know them.
 
 The typed decoders skip such fields. Most requests and events have none: a second decoder, which rejects
 unknown names, shows that. When it rejects one, a walk over the parsed JSON finds the fields. Those of an
@@ -26,7 +26,7 @@ from openresponses_bridge.protocol.vocabulary import Slot
 T = TypeVar("T", bound=Struct)
 Kind = Slot | type[Any]
 _INPUT: Final = ("input",)
-# of the unknown fields of one object that an upstream sends
+# limits of the unknown fields of one object from an upstream
 _MOST_FIELDS: Final = 32
 _LONGEST_NAME: Final = 64
 _MOST_BYTES: Final = 64 * 1024
@@ -43,15 +43,16 @@ class _Known(NamedTuple):
 
 
 _BUILDING: Final = Lock()
-"""While a decoder is built: msgspec takes what another thread has half built of a struct that both have for
-whole, and ends the process."""
+"""Locked while a decoder is built: msgspec takes a struct that another thread has built only in part for a
+whole one, and ends the process."""
 _KNOWN: Final[dict[tuple[type[Any], bool], _Known]] = {}
 _NAMES: Final[dict[tuple[type[Any], tuple[type[Any], ...], bool], type[Any]]] = {}
 
 
 class UnknownFields:
-    """Of JSON of one kind. `received`: from an upstream, whose secrets are left out, and of which only so
-    much is kept; what stands in objects that can't keep it is skipped. Otherwise it is a client's."""
+    """The unknown fields in JSON of one kind. `received` is True for JSON from an upstream: secrets are left
+    out, only a limited amount is kept, and fields of objects that can't keep them are skipped. Otherwise the
+    JSON is a client's."""
 
     def __init__(self, kind: Kind, *, received: bool) -> None:
         self._kind = kind
@@ -74,9 +75,8 @@ class UnknownFields:
 
     def kept(self, value: dict[str, Any]) -> tuple[dict[str, Any], list[ForeignFields]]:
         """Return (the parsed JSON with its unknown fields where the decoders find them, the fields in the
-        order in which they were sent, except those that are null). The fields that are not `carried` are
-        those of a client in other objects, and those of an upstream that are too many, too large or too
-        deep."""
+        order in which they were sent, without null ones). Fields that are not `carried` are a client's in
+        objects without `extra`, and an upstream's that are too many, too large or too deep."""
         found: list[ForeignFields] = []
         return self._walk(self._kind, value, (), found), found
 
@@ -85,7 +85,7 @@ class UnknownFields:
     ) -> dict[str, Any]:
         struct = _struct_of(kind, value) if isinstance(kind, Slot) else kind
         if struct is None:
-            return value  # kept as it came, with all its fields
+            return value  # kept unchanged, with all its fields
         known = _known(struct, self._received)
         changed: dict[str, Any] = {}
         if not known.names.issuperset(value):
@@ -116,7 +116,7 @@ class UnknownFields:
     def _keep(
         self, struct: type[Any], foreign: dict[str, Any], place: Place, found: list[ForeignFields]
     ) -> dict[str, Any]:
-        """The `extra` of an object of this struct, if it can have one; adds to `found`."""
+        """Return the `extra` of an object of this struct, if it can have one; adds to `found`."""
         if not issubclass(struct, Extensible):
             if not self._received:
                 found.append(ForeignFields(place, foreign))
@@ -133,8 +133,8 @@ class UnknownFields:
 
 
 def bounded_fields(received: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Return, of the unknown fields that an upstream sends, (those that are kept, without secrets, the names
-    of those that are too many, too large or too deep)."""
+    """Return, for the unknown fields from an upstream, (those that are kept, without secrets; the names of
+    those that are too many, too large or too deep)."""
     small = {name: each for name, each in received.items() if _is_small(name, each)}
     kept = dict(list(small.items())[:_MOST_FIELDS])
     over = list(received.keys() - kept.keys())[:_MOST_FIELDS] if len(kept) < len(received) else []
@@ -179,7 +179,7 @@ def decode_exact(
 
 
 def unknown_of(struct: type[Any]) -> UnknownFields:
-    """The unknown fields of a request of this struct."""
+    """Return the `UnknownFields` of requests of this struct."""
     found = _REQUESTS.get(struct)
     if found is None:
         found = _REQUESTS[struct] = UnknownFields(struct, received=False)
@@ -187,7 +187,8 @@ def unknown_of(struct: type[Any]) -> UnknownFields:
 
 
 def with_beyond(request: T, found: list[ForeignFields]) -> T:
-    """The request with these fields in `beyond`. A client's own `beyond` and `native` are discarded."""
+    """Return the request with these fields in `beyond`. A client's own `beyond` and `native` are
+    discarded."""
     if getattr(request, "native", UNSET) is not UNSET:
         request = replace(request, native=UNSET)
     if not found and getattr(request, "beyond", UNSET) is UNSET:
@@ -196,24 +197,24 @@ def with_beyond(request: T, found: list[ForeignFields]) -> T:
 
 
 def name_of(place: Place, name: str = "") -> str:
-    """`tools[0].name`; a long name is cut."""
+    """Return a name such as `tools[0].name`; a long one is cut."""
     path = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in place)
     return f"{path}.{name[:LONGEST_SHOWN]}".strip(".")
 
 
 def names_of(beyond: list[ForeignFields] | UnsetType) -> Iterator[str]:
-    """The names of all these fields, with their places; of those in items of the input each name once."""
+    """Yield the names of all these fields with their places; names in items of the input once each."""
     seen = set[str]()
     for place, fields, _ in beyond or ():
         for name in fields:
             if place[:1] != _INPUT or name not in seen:
-                yield name_of(place, name or '""')  # a field's name may be empty
+                yield name_of(place, name or '""')  # the name of a field may be empty
             if place[:1] == _INPUT:
                 seen.add(name)
 
 
 def restore_fields(body: dict[str, Any], beyond: list[ForeignFields] | UnsetType) -> list[str]:
-    """Add the fields to the objects that they came in, unless those have a field of that name. Returns the
+    """Add the fields to the objects that they came from, unless those have a field of that name. Returns the
     names of the fields whose object no longer exists."""
     lost: list[str] = []
     for found in beyond or ():
@@ -226,8 +227,8 @@ def restore_fields(body: dict[str, Any], beyond: list[ForeignFields] | UnsetType
 
 
 def _at(body: dict[str, Any], place: Place) -> Any:
-    """The value at this place. Objects on the way that are missing are created: an object without other
-    fields may have been left out."""
+    """Return the value at this place. Missing objects on the way are created, since one without other fields
+    may have been left out."""
     node: Any = body
     may_make = all(isinstance(step, str) for step in place)
     for step in place:
@@ -280,7 +281,8 @@ def _keeps_nothing(kind: Kind, within: tuple[type[Any], ...] = ()) -> bool:
 
 
 def _echoed(struct: type[Any]) -> set[str]:
-    """The names of the fields that the same object has in an output: clients send outputs back unchanged."""
+    """Return the names of the fields that the same object has in an output, since clients send outputs back
+    unchanged."""
     tag = struct.__struct_config__.tag
     pairs = ((vocabulary.INPUT_ITEMS, vocabulary.ITEMS), (vocabulary.INPUT_PARTS, vocabulary.PARTS))
     outputs = (outputs.structs.get(tag) for inputs, outputs in pairs if inputs.structs.get(tag) is struct)
@@ -288,7 +290,7 @@ def _echoed(struct: type[Any]) -> set[str]:
 
 
 def _fields(struct: type[Any]) -> list[Field]:
-    """The struct's fields that peers send: all but the bridge's own of a request, and `extra`."""
+    """Return the struct's fields that peers send: all except `extra` and, in a request, the bridge's own."""
     if issubclass(struct, Extensible):
         return [each for each in fields_of(struct) if each.key != EXTRA]
     return [each for each in fields_of(struct) if each.name in struct.__struct_encode_fields__]
@@ -296,14 +298,14 @@ def _fields(struct: type[Any]) -> list[Field]:
 
 def _names_of_kind(kind: Kind, within: tuple[type[Any], ...], received: bool) -> Any:
     structs = kind.structs.values() if isinstance(kind, Slot) else (kind,)
-    # a struct that can contain itself is left to the walk
+    # a struct that may contain itself is left to the walk
     known = tuple(_names_of_struct(each, within, received) for each in structs if each not in within)
     one: Any = Union[known]  # noqa: UP007 - the number of members varies
     return one | list[one] | str | None
 
 
 def _names_of_struct(struct: type[Any], within: tuple[type[Any], ...], received: bool) -> type[Any]:
-    """A struct with the same names. Values are skipped, except objects of known structs."""
+    """Return a struct with the same names. Values are skipped, except objects of known structs."""
     if (made := _NAMES.get((struct, within, received))) is not None:
         return made
     config = struct.__struct_config__
@@ -312,7 +314,7 @@ def _names_of_struct(struct: type[Any], within: tuple[type[Any], ...], received:
     fields: list[Any] = []
     for name in names - {config.tag_field}:
         kind = _names_of_kind(objects[name], nested, received) if name in objects else Raw
-        # not every name can be one of Python's
+        # not every name is valid in Python
         fields.append((f"field_{len(fields)}", kind, msgspec.field(default=None, name=name)))
     made = _NAMES[struct, within, received] = msgspec.defstruct(
         f"{struct.__name__}Names",

@@ -1,4 +1,4 @@
-"""Structs ↔ bytes: decoders and encoders, each built once."""
+"""Converts between structs and bytes: decoders and encoders, each built once."""
 
 from __future__ import annotations
 
@@ -54,7 +54,8 @@ T = TypeVar("T", bound=msgspec.Struct)
 V = TypeVar("V")
 _TOO_DEEP: Final = "JSON is nested too deeply"
 REFUSED: Final = (msgspec.MsgspecError, RecursionError, UnicodeError)
-"""What a strict decoder raises. The lenient decoder then reports the error, or repairs the value."""
+"""The exceptions of a strict decoder, after which the lenient decoder reports the error or repairs the
+value."""
 
 EVENT_STRUCTS: Final = frozenset({*vocabulary.EVENTS.structs.values(), UnknownEvent})
 """The types of events."""
@@ -81,7 +82,7 @@ _UNKNOWN: Final = {
     for struct in vocabulary.EVENTS.structs.values()
     if not _OBJECTS.isdisjoint(struct.__struct_fields__)
 }
-"""Of the events that have objects."""
+"""The unknown fields of events that have objects."""
 _unknown_of_items: Final = UnknownFields(vocabulary.ITEMS, received=True)
 _unknown_of_response: Final = UnknownFields(Response, received=True)
 _MARK: Final = EXTRA.encode()
@@ -117,7 +118,7 @@ def encode(value: Any) -> bytes:
 
 
 def plain(value: Any) -> Any:
-    """A protocol value as the JSON value that is sent: objects are dicts."""
+    """Return a protocol value as the JSON value that is sent: objects are dicts."""
     try:
         has_extra = _MARK in _encoder.encode(value)
     except UnicodeEncodeError:
@@ -126,14 +127,14 @@ def plain(value: Any) -> Any:
 
 
 def _with_extra(value: Any) -> Any:
-    """Return the value with its structs as dicts, in which unknown fields are fields like all others."""
+    """Return the value with its structs as dicts, which have unknown fields like all others."""
     if isinstance(value, dict):
         return {name: _with_extra(each) for name, each in value.items()}
     return _object_with_extra(value)
 
 
 def _object_with_extra(value: Any) -> Any:
-    """Return what `_with_extra` does of a value within a struct: there a dict is JSON, and so is a list of
+    """Return a value within a struct as `_with_extra` does; there a dict is JSON, and so is a list of
     anything but structs."""
     if isinstance(value, list):
         return [_object_with_extra(each) if isinstance(each, msgspec.Struct) else each for each in value]
@@ -154,7 +155,7 @@ def _object_with_extra(value: Any) -> Any:
 
 
 def without_extra(value: V, found: list[str]) -> V:
-    """The value without the unknown fields of its objects; their names are appended to `found`."""
+    """Return the value without the unknown fields of its objects, whose names are appended to `found`."""
     return _without_extra(value, found)  # type: ignore[no-any-return]
 
 
@@ -192,8 +193,9 @@ def decode_json(data: bytes | str) -> Any:
 
 
 def decode_frame(data: bytes | str) -> Any:
-    """Like `decode_json`, for data from an upstream: a number out of range, and Infinity, becomes the largest
-    that can be represented, and NaN null, so that one wrong count does not lose an answer."""
+    """Decode data from an upstream as `decode_json` does, except that a number out of range, and Infinity,
+    becomes the largest that can be represented, and NaN null, so that one wrong count does not lose an
+    answer."""
     try:
         return decode_json(data)
     except WireError:
@@ -220,7 +222,7 @@ def _held(number: str) -> int:
 def _decode_surrogates(data: bytes | str, first: Exception) -> Any:
     if isinstance(data, str) or b"\\u" in data:
         try:
-            text = data if isinstance(data, str) else data.decode()  # of bytes json guesses the encoding
+            text = data if isinstance(data, str) else data.decode()  # json would guess the encoding of bytes
             return json.loads(text, parse_constant=_refuse, parse_float=_finite)
         except (ValueError, RecursionError):
             pass
@@ -250,7 +252,8 @@ def decode_event(data: bytes | str, repairs: list[Repair] | None = None) -> Even
 
 
 def with_unknown_fields(event: Event, data: bytes | str, repairs: list[Repair] | None = None) -> Event:
-    """The event that `decode_known_event` decoded from this data, with the unknown fields of its objects."""
+    """Return the event that `decode_known_event` decoded from this data, with the unknown fields of its
+    objects."""
     unknown = _UNKNOWN.get(type(event))
     if unknown is None:
         return event
@@ -284,7 +287,7 @@ def _kept(unknown: UnknownFields, value: dict[str, Any], repairs: list[Repair] |
 
 
 def event_from(value: dict[str, Any], repairs: list[Repair] | None = None) -> Event:
-    """`decode_event` for a value already parsed."""
+    """Return the event for a parsed value, as `decode_event` does."""
     return _event_from(value, value, repairs)
 
 
@@ -299,7 +302,7 @@ def _event_from(
 def _remembering(
     event: Any, received: bytes | str | dict[str, Any], found: list[Repair], repairs: list[Repair] | None
 ) -> Event:
-    """The event, which keeps what it was decoded from if that was repaired."""
+    """Return the event; if it was repaired, with the JSON that it was decoded from."""
     if found:
         if isinstance(event, msgspec.Struct):  # an unknown event is as it came
             event.__dict__["repaired_from"] = received
@@ -325,7 +328,7 @@ def _built(
 
 
 def event_of(value: Event | Mapping[str, Any]) -> Event:
-    """An event for an event (itself) or for its JSON object, which is read as `decode_event` reads it.
+    """Return an event unchanged, or the event for its JSON object, which is read as `decode_event` reads it.
 
     Raises TypeError for anything else, naming its type.
     """
@@ -336,14 +339,14 @@ def event_of(value: Event | Mapping[str, Any]) -> Event:
             return decode_event(encode(dict(value)))
         except NotImplementedError as error:
             raise TypeError(str(error)) from error
-        except WireError:  # a number that JSON does not have, and a lone surrogate
+        except WireError:  # a number that JSON does not have, or a lone surrogate
             return event_from(dict(value))
     hint = " (decode_event reads JSON text)" if isinstance(value, bytes | bytearray | str) else ""
     raise TypeError(f"expected an event or its JSON object, got {type(value).__name__}{hint}")
 
 
 def check_event(data: bytes | str) -> Event:
-    """Decode one event and hold it to the published schema. Extensions and unknown types are allowed.
+    """Decode one event and check it against the published schema. Extensions and unknown types are allowed.
 
     Raises SchemaError with the path of the first deviation, WireError when the data is not a JSON object.
     """
@@ -357,7 +360,7 @@ def check_event(data: bytes | str) -> Event:
 
 
 def decode_item(data: bytes | str, repairs: list[Repair] | None = None) -> Item:
-    """One output item, repaired like an event."""
+    """Decode one output item, repaired like an event."""
     try:
         return _decoded_with(_unknown_of_items, _items.decode, _items.decode(data), data, repairs)  # type: ignore[no-any-return]
     except REFUSED:
@@ -365,12 +368,12 @@ def decode_item(data: bytes | str, repairs: list[Repair] | None = None) -> Item:
 
 
 def item_from(value: dict[str, Any], repairs: list[Repair] | None = None) -> Item:
-    """`decode_item` for a value already parsed."""
+    """Return the item for a parsed value, as `decode_item` does."""
     return _built(vocabulary.ITEMS, value, _unknown_of_items, repairs)  # type: ignore[no-any-return]
 
 
 def decode_response(data: bytes | str, repairs: list[Repair] | None = None) -> Response:
-    """A response resource, repaired like an event."""
+    """Decode a response resource, repaired like an event."""
     try:
         found: Response = _decoded_with(
             _unknown_of_response, _response.decode, _response.decode(data), data, repairs
@@ -381,37 +384,37 @@ def decode_response(data: bytes | str, repairs: list[Repair] | None = None) -> R
 
 
 def decode_request(data: bytes | str) -> CreateResponse:
-    """The body of a create request. Raises InvalidRequestError with `param`."""
+    """Decode the body of a create request. Raises InvalidRequestError with `param`."""
     return _request(_create, CreateResponse, data)
 
 
 def decode_compact_request(data: bytes | str) -> CompactRequest:
-    """The body of a compact request. Raises InvalidRequestError with `param`."""
+    """Decode the body of a compact request. Raises InvalidRequestError with `param`."""
     return _request(_compact, CompactRequest, data)
 
 
 def decode_search_request(data: bytes | str) -> SearchRequest:
-    """The body of Codex's search. Raises InvalidRequestError with `param`."""
+    """Decode the body of Codex's search. Raises InvalidRequestError with `param`."""
     return _request(_search, SearchRequest, data)
 
 
 def decode_create_conversation(data: bytes | str) -> CreateConversation:
-    """The body that creates a conversation. Raises InvalidRequestError with `param`."""
+    """Decode the body that creates a conversation. Raises InvalidRequestError with `param`."""
     return _request(_conversation, CreateConversation, data)
 
 
 def decode_update_conversation(data: bytes | str) -> UpdateConversation:
-    """The body that replaces a conversation's metadata. Raises InvalidRequestError with `param`."""
+    """Decode the body that replaces a conversation's metadata. Raises InvalidRequestError with `param`."""
     return _request(_conversation_update, UpdateConversation, data)
 
 
 def decode_conversation_items(data: bytes | str) -> CreateConversationItems:
-    """The body that adds items to a conversation. Raises InvalidRequestError with `param`."""
+    """Decode the body that adds items to a conversation. Raises InvalidRequestError with `param`."""
     return _request(_conversation_items, CreateConversationItems, data)
 
 
 def decode_create_message(data: bytes | str) -> ResponseCreateMessage:
-    """A client's WebSocket frame. Raises InvalidRequestError with `param`."""
+    """Decode a client's WebSocket message. Raises InvalidRequestError with `param`."""
     tag = ResponseCreateMessage.type
     if not _is_tagged(data, tag) and request_object(data).get("type") != tag:
         what = f"Expected `{tag}` - at `$.type`"
@@ -420,7 +423,7 @@ def decode_create_message(data: bytes | str) -> ResponseCreateMessage:
 
 
 def _is_tagged(data: bytes | str, tag: str) -> bool:
-    """The type alone; the other fields are skipped."""
+    """Return True if the object has this type; other fields are skipped."""
     try:
         return bool(_tagged.decode(data).type == tag)
     except REFUSED:
@@ -431,7 +434,8 @@ _UNTYPED: Final = re.compile(rb'"type"\s*:\s*""')
 
 
 def _check_types(value: Any, path: str = "$") -> None:
-    """Raises InvalidRequestError for an item, part or tool whose type is empty: nothing would read it."""
+    """Raises InvalidRequestError for an item, part or tool whose type is empty, since nothing would read
+    it."""
     if isinstance(value, list):
         for at, each in enumerate(value):
             _check_types(each, f"{path}[{at}]")
@@ -454,7 +458,7 @@ def _request(decoder: msgspec.json.Decoder[T], struct: type[T], data: bytes | st
         _check_types(request_object(data))
     try:
         found = decode_exact(decoder, struct, data, None)
-        if getattr(found, "tool_choice", None) != _UNNAMED:  # its name may be in an object within
+        if getattr(found, "tool_choice", None) != _UNNAMED:  # its name may be in an inner object
             return found
     except REFUSED:
         pass
@@ -474,7 +478,7 @@ def _request(decoder: msgspec.json.Decoder[T], struct: type[T], data: bytes | st
 
 
 def request_object(data: bytes | str) -> dict[str, Any]:
-    """The JSON object that a request is. Raises InvalidRequestError (`invalid_json`)."""
+    """Return the JSON object of a request. Raises InvalidRequestError (`invalid_json`)."""
     try:
         value = decode_json(data)
     except WireError as error:
@@ -487,7 +491,7 @@ def request_object(data: bytes | str) -> dict[str, Any]:
 
 
 def json_object(value: Any) -> dict[str, Any]:
-    """A value that is an object, as it is. Raises WireError for any other."""
+    """Return a value that is an object. Raises WireError for any other."""
     if isinstance(value, dict):
         return value
     raise WireError(WireError.INVALID_SHAPE, f"expected a JSON object, got {type(value).__name__}")
@@ -502,7 +506,8 @@ _PREFIXES = {struct: _prefix(tag) for tag, struct in vocabulary.EVENTS.structs.i
 
 
 def encode_sse(events: Iterable[Event]) -> bytes:
-    """Events → SSE frames, `event:` equal to `type`, LF line ends (specification, "Streaming")."""
+    """Encode events as SSE frames with `event:` equal to `type` and LF line ends (specification,
+    "Streaming")."""
     each = events if type(events) is list else list(events)
     try:
         if len(each) == 1:  # a single token: three pieces and no buffer
@@ -523,8 +528,8 @@ def encode_sse(events: Iterable[Event]) -> bytes:
 
 
 def with_whole_characters(value: V) -> V:
-    """The value, or a copy of it with U+FFFD for each lone surrogate: strict decoders refuse those, even
-    escaped. Raises WireError for one that is nested too deeply to be encoded."""
+    """Return the value, or a copy of it with U+FFFD for each lone surrogate: strict decoders refuse those,
+    even escaped. Raises WireError for a value that is nested too deeply to be encoded."""
     try:
         try:
             _encoder.encode(value)
@@ -550,8 +555,8 @@ def _repaired(value: Any) -> Any:
     return value
 
 
-# Other names of published events: RFC 00022 and older servers say `reasoning_summary` without `_text`;
-# proxies of Codex say `response.done` and `response.error`.
+# Other names of published events: RFC 00022 and older servers use `reasoning_summary` without `_text`;
+# proxies of Codex use `response.done` and `response.error`.
 
 CANONICAL: dict[str, str] = {
     "response.reasoning_summary.delta": "response.reasoning_summary_text.delta",
@@ -562,7 +567,7 @@ CANONICAL: dict[str, str] = {
 
 
 def normalized(event: UnknownEvent) -> Event | None:
-    """The event under its published name, or None when its type is unknown."""
+    """Return the event under its published name; None if its type is unknown."""
     name = CANONICAL.get(event.type)
     if name is None:
         return None
@@ -570,7 +575,7 @@ def normalized(event: UnknownEvent) -> Event | None:
 
 
 def _text(value: Any) -> Any:
-    """The text of an older summary event, which wraps it: `{"text": "…"}`."""
+    """Return the text of an older summary event, which is in an object: `{"text": "…"}`."""
     return (
         value["text"]
         if isinstance(value, dict) and value.keys() <= {"type", "text"} and "text" in value

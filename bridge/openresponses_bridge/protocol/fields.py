@@ -14,12 +14,12 @@ from msgspec import Struct
 class Field(NamedTuple):
     """One field of a struct.
 
-    `key` is its name on the wire, `name` that in the struct. `convert` makes a plain value one of the
-    field's: it raises msgspec.ValidationError, and UnicodeEncodeError for half a surrogate pair, which can't
-    be UTF-8. `nested` is the one untagged struct that it takes, `element` the one that it takes a list of;
-    `takes_int`: whole numbers; `choices` are the words that it takes where not any text will do; `limits` are
-    the fewest and most elements of its list. `zero` makes the zero value of its type; a
-    struct is made of the zero values of its fields.
+    `key` is its name on the wire, `name` its name in the struct. `convert` converts a plain value to the
+    field's type; it raises msgspec.ValidationError, and UnicodeEncodeError for half a surrogate pair, which
+    can't be UTF-8. `nested` is the only untagged struct that the field accepts, `element` the only one in a
+    list; `takes_int` is True if it accepts whole numbers; `choices` are its allowed texts, if not all are;
+    `limits` are the fewest and most elements of its list. `zero` makes the zero value of its type; that of a
+    struct has the zero values of its fields.
     """
 
     name: str
@@ -41,7 +41,7 @@ _FIELDS: dict[type[Any], tuple[Field, ...]] = {}
 
 
 def fields_of(struct: type[Any]) -> tuple[Field, ...]:
-    """The fields of a struct, in its order."""
+    """Return the fields of a struct, in order."""
     known = _FIELDS.get(struct)
     if known is None:
         described = msgspec.structs.fields(struct)
@@ -84,12 +84,12 @@ def is_struct(annotation: Any) -> TypeGuard[type[Any]]:
 
 
 def _untagged(structs: list[type[Any]]) -> type[Any] | None:
-    # tagged ones are distinguished by their slot, several untagged ones can't be distinguished
+    # tagged ones are distinguished by their slot; several untagged ones can't be distinguished
     return structs[0] if len(structs) == 1 and structs[0].__struct_config__.tag is None else None
 
 
 def _converter(annotation: Any) -> Callable[[Any], Any]:
-    # A union is expensive to prepare, and msgspec.convert prepares it at each call: a decoder keeps it.
+    # A union is expensive to prepare, and msgspec.convert prepares it at each call; a decoder keeps it.
     decode = msgspec.json.Decoder(annotation).decode
     encode = msgspec.json.Encoder().encode
     return lambda value: decode(encode(value))

@@ -14,7 +14,7 @@ from msgspec import UNSET, Struct, UnsetType
 from openresponses_bridge.protocol.codec import with_whole_characters
 from openresponses_bridge.protocol.unknown import OURS, UnknownItem
 
-# the tool's name in its events → their verbs
+# the tool's name in its events → the verbs of these events
 _PROGRESS: Final[dict[str, tuple[str, ...]]] = {
     "response.apply_patch_call_operation_diff": ("delta", "done"),
     "response.audio": ("delta", "done"),
@@ -32,9 +32,9 @@ _PROGRESS: Final[dict[str, tuple[str, ...]]] = {
     "response.web_search_call": ("in_progress", "searching", "completed"),
 }
 PROGRESS_EVENTS: Final = frozenset(f"{tool}.{verb}" for tool, verbs in _PROGRESS.items() for verb in verbs)
-"""OpenAI's events of the progress of what a server does by itself: hosted tools, compaction."""
+"""OpenAI's events about the progress of what a server does by itself: hosted tools, compaction."""
 OUTPUT: Final = f"{OURS}output"
-"""The field of an item with what the model was sent, where the item has no field of its own for it."""
+"""The field of an item with what the model was sent, for items that have no field of their own for it."""
 _SLUG: Final = "openai:"
 _APPROVAL_REQUEST: Final = "mcp_approval_request"
 
@@ -126,7 +126,7 @@ _decoders: Final = [msgspec.json.Decoder(struct) for struct in HOSTED_ITEMS.valu
 
 
 def view(item: UnknownItem) -> HostedCall | None:
-    """The typed view of a hosted tool's item, with any slug before its type; None for other items."""
+    """Return the typed view of a hosted tool's item, with any slug before its type; None for other items."""
     struct = HOSTED_ITEMS.get(item.type.removeprefix(_SLUG))
     if struct is None:
         return None
@@ -138,7 +138,7 @@ def view(item: UnknownItem) -> HostedCall | None:
 
 def error_text(error: Any) -> str:
     """Return the `error` of a hosted call as text: it may be a text, OpenAI's object with a message, or an
-    MCP server's with content. "" where there is none."""
+    MCP server's with content. "" if there is none."""
     if isinstance(error, str):
         return error
     if not isinstance(error, dict):
@@ -153,22 +153,22 @@ def error_text(error: Any) -> str:
 
 
 class HostedWork(NamedTuple):
-    """The work of a hosted tool as its item describes it. All of it is its server's word."""
+    """The work of a hosted tool as its item describes it. All of it comes from the server."""
 
     name: str
-    """The tool's; else that of the item's type."""
+    """The name of the tool, or else of the item's type."""
     server_label: str
-    """Of the MCP server, "" for other tools."""
+    """The label of the MCP server; "" for other tools."""
     input: Any
-    """What the tool was given: text, or JSON."""
+    """What the tool was given: a text, or JSON."""
     status: str
-    """"" where the item has none."""
+    """The status; "" if the item has none."""
     result: str | None
     error: str | None
 
 
 def kind_of(item: Any) -> str:
-    """The type of an item of a hosted tool in OpenAI's spelling, "" for other items."""
+    """Return the type of an item of a hosted tool in OpenAI's spelling; "" for other items."""
     return item.type.removeprefix(_SLUG) if isinstance(item, UnknownItem) else ""
 
 
@@ -183,7 +183,7 @@ def asks_approval(item: Any) -> bool:
 
 
 def work_of(item: UnknownItem) -> HostedWork | None:
-    """The work that an item is of; None for items of other kinds and requests for approval. Fields of other
+    """Return the work of an item; None for items of other kinds and requests for approval. Fields of other
     types than OpenAI's are left out."""
     kind = kind_of(item)
     if kind not in HOSTED_ITEMS or kind == _APPROVAL_REQUEST:
@@ -218,7 +218,7 @@ def _text(raw: dict[str, Any], name: str) -> str | None:
 
 
 def _sources(sources: Any) -> str | None:
-    """The addresses of a search, one a line; None where the item does not say."""
+    """Return the addresses of a search, one per line; None if the item does not have them."""
     if not isinstance(sources, list):
         return None
     return "\n".join(url for each in sources if isinstance(each, dict) and (url := _text(each, "url")))

@@ -1,4 +1,4 @@
-"""Ids: OpenAI's begin with the kind of their item, and its servers refuse one that begins otherwise."""
+"""Ids. OpenAI's begin with the kind of their item, and its servers refuse others."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from hashlib import sha256
 from typing import Final
 
 LONGEST_ID: Final = 64
-"""Characters of an item's id and of a call_id that every server accepts (schema FunctionCallItemParam)."""
+"""The most characters of an item's id and of a call_id that every server accepts (schema
+FunctionCallItemParam)."""
 TOO_LONG: Final = f"longer than {LONGEST_ID} characters, shortened"
-"""What is done about a longer call_id, for diagnostics."""
+"""The description of the repair of a longer call_id, for diagnostics."""
 PREFIXES: Final = {
     "message": "msg",
     "reasoning": "rs",
@@ -32,7 +33,7 @@ PREFIXES: Final = {
     "mcp_call": "mcp",
     "mcp_approval_request": "mcpr",
 }
-"""Type of an item → what its id begins with, before `_`."""
+"""Type of an item → the prefix of its id, before `_`."""
 
 _LEGAL: Final = re.compile(rf"[A-Za-z0-9_-]{{1,{LONGEST_ID}}}")
 _KINDS: Final = frozenset(PREFIXES.values())
@@ -41,13 +42,13 @@ _DIGITS: Final = 32  # of a hash: 128 bits
 
 
 def prefix_of(item_type: str) -> str:
-    """Return the beginning of the ids of such items: the type itself where OpenAI has no prefix for it."""
+    """Return the prefix of the ids of such items: the type itself if OpenAI has no prefix for it."""
     return PREFIXES.get(item_type.removeprefix("openai:"), item_type)
 
 
 def id_of_kind(item_id: str, prefix: str) -> str:
-    """The id, with this prefix if it has that of another kind, since the upstream meant its item as another,
-    or if it is a bare UUID, since there are clients that distinguish items by the prefix."""
+    """Return the id, with this prefix if it has that of another kind, since the upstream sent its item as
+    another, or if it is a bare UUID, since some clients distinguish items by the prefix."""
     if _UUID.fullmatch(item_id):
         return f"{prefix}_{item_id}"
     kind, joint, rest = item_id.partition("_")
@@ -55,8 +56,8 @@ def id_of_kind(item_id: str, prefix: str) -> str:
 
 
 def accepted_id(item_id: str, item_type: str) -> str:
-    """The id if OpenAI accepts it for such an item, else one that is always the same for it. Where no prefix
-    is known for the type, any id."""
+    """Return the id if OpenAI accepts it for such an item, else one that is always the same for it. If no
+    prefix is known for the type, any id is accepted."""
     prefix = PREFIXES.get(item_type)
     if prefix is None or (item_id.startswith(f"{prefix}_") and _LEGAL.fullmatch(item_id)):
         return item_id
@@ -64,13 +65,13 @@ def accepted_id(item_id: str, item_type: str) -> str:
 
 
 def accepted_call_id(call_id: str) -> str:
-    """The call_id if every server accepts its length, else one that is always the same for it."""
+    """Return the call_id if every server accepts its length, else one that is always the same for it."""
     return call_id if len(call_id) <= LONGEST_ID else f"call_{digest(call_id)}"
 
 
 def free_id(taken: dict[str, int], base: str) -> str:
-    """The base if it is not `taken`, else the base with the first number that is free. The count of each
-    taken id goes on from call to call, so that many ids with one base cost no more than others."""
+    """Return the base if it is not `taken`, else the base with the first free number. The count of each taken
+    id is kept between calls, so that many ids with the same base cost no more than others."""
     candidate = base
     while candidate in taken:
         taken[base] += 1
@@ -79,5 +80,5 @@ def free_id(taken: dict[str, int], base: str) -> str:
 
 
 def digest(text: str) -> str:
-    """Hexadecimal digits that are always the same for a text."""
+    """Return hexadecimal digits that are always the same for a text."""
     return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:_DIGITS]

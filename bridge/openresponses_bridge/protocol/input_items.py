@@ -16,7 +16,7 @@ from openresponses_bridge.protocol.items import ItemStatus, MessagePhase, Messag
 from openresponses_bridge.protocol.tools import ToolParam
 from openresponses_bridge.protocol.unknown import Extensible, UnknownItem
 
-MAX_TEXT = 10_485_760  # characters, the schema's limit on texts in a request
+MAX_TEXT = 10_485_760  # characters; the schema's limit of texts in requests
 CallId = Annotated[str, Meta(min_length=1)]
 LongText = Annotated[str, Meta(max_length=MAX_TEXT)]
 
@@ -221,7 +221,7 @@ else:
 
 
 def items_of(given: str | Sequence[InputItem] | None) -> list[InputItem]:
-    """A request's `input` as items: text becomes a user message."""
+    """Return a request's `input` as items; a text becomes a user message."""
     if isinstance(given, str):
         return [MessageParam("user", given)]
     return list(given or ())

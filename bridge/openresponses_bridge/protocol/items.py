@@ -194,30 +194,30 @@ else:
 
 
 def with_status(item: Item, status: ItemStatus) -> Item:
-    """The item with this status; an item whose type has none stays as it is."""
+    """Return the item with this status; an item whose type has none is unchanged."""
     if isinstance(item, UnknownItem):
         return _changed(item, "status", status) if "status" in item.raw else item
     return _changed(item, "status", status) if "status" in item.__struct_fields__ else item
 
 
 def with_id(item: Item, item_id: str) -> Item:
-    """The item with this id."""
+    """Return the item with this id."""
     return item if item.id == item_id else _changed(item, "id", item_id)
 
 
 def with_extra(item: Item, extra: Extra) -> Item:
-    """The item with these unknown fields; an unknown item stays as it is."""
+    """Return the item with these unknown fields; an unknown item is unchanged."""
     return item if isinstance(item, UnknownItem) else _changed(item, "extra", extra)
 
 
 def call_id_of(item: Item) -> str | None:
-    """The id that joins a call and its output; None where the item has none."""
+    """Return the id that joins a call and its output; None if the item has none."""
     call_id = item.raw.get("call_id") if isinstance(item, UnknownItem) else getattr(item, "call_id", None)
     return call_id if isinstance(call_id, str) else None
 
 
 def with_call_id(item: Item, call_id: str) -> Item:
-    """The item, a call or an output, with this call_id."""
+    """Return the item, a call or an output, with this call_id."""
     return item if call_id_of(item) == call_id else _changed(item, "call_id", call_id)
 
 

@@ -2,7 +2,7 @@
 
 One walk, two modes. `Strict` keeps unknown types and raises for any other deviation: it is the published
 schema with room for extensions. `Repairing` also fills missing fields with the schema's zero values, accepts
-text in place of parts, drops what can't be read, and records each repair: other servers' streams need it.
+text instead of parts, drops what can't be read, and records each repair; it is for other servers' streams.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from openresponses_bridge.protocol.vocabulary import Slot
 
 
 class Repair(NamedTuple):
-    """One repaired deviation: where it was (`$.response.usage`) and what."""
+    """One repaired deviation: its path (`$.response.usage`), and the repair."""
 
     path: str
     what: str
@@ -63,13 +63,13 @@ class Repairing:
 
 
 Mode = Strict | Repairing
-Kind = Slot | type[Any]  # what a place may hold: one of several structs by `type`, or one struct
+Kind = Slot | type[Any]  # what a place may have: one of several structs, by `type`, or one struct
 MISSING = "required and missing"
-_EXACT = 2.0**53  # beyond that a float is not exact, and infinity is not a number
+_EXACT = 2.0**53  # beyond this a float is not exact, and infinity is not a number
 
 
 def build(kind: Kind, value: Any, mode: Mode, path: str = "$") -> Any:
-    """The struct (or Unknown) for `value` in this slot; ABSENT when it can't be built."""
+    """Return the struct (or Unknown) for `value` in this slot; ABSENT if it can't be built."""
     if not isinstance(value, dict):
         mode.problem(path, f"Expected `object`, got `{_KINDS.get(type(value), type(value).__name__)}`")
         return ABSENT
@@ -88,7 +88,7 @@ def build(kind: Kind, value: Any, mode: Mode, path: str = "$") -> Any:
 
 
 def build_struct(struct: type[Any], value: dict[str, Any], mode: Mode, path: str = "$") -> Any:
-    """A `struct` built from `value`, field by field."""
+    """Return a `struct` built from `value`, field by field."""
     if struct in vocabulary.RENAMED and isinstance(mode, Repairing):
         value = _renamed(vocabulary.RENAMED[struct], value, mode, path)
     children = vocabulary.CHILDREN.get(struct, {})
@@ -114,7 +114,7 @@ def build_struct(struct: type[Any], value: dict[str, Any], mode: Mode, path: str
 
 
 def _renamed(names: dict[str, str], value: dict[str, Any], mode: Mode, path: str) -> dict[str, Any]:
-    """The object with fields that came under another name, where the right one is missing."""
+    """Return the object with fields that have another name, if the right one is missing."""
     renamed = {old: new for old, new in names.items() if old in value and new not in value}
     if not renamed:
         return value
@@ -129,7 +129,7 @@ def _renamed(names: dict[str, str], value: dict[str, Any], mode: Mode, path: str
 
 
 def _json_text(raw: dict[str, Any] | list[Any], mode: Mode, path: str) -> Any:
-    """JSON where its text is expected: that text, unless the mode is strict."""
+    """Return JSON as text if its text is expected, unless the mode is strict."""
     try:
         text = msgspec.json.encode(raw).decode()
     except (UnicodeError, RecursionError):
@@ -139,8 +139,8 @@ def _json_text(raw: dict[str, Any] | list[Any], mode: Mode, path: str) -> Any:
 
 
 def _parts(kind: str, raw: Any, mode: Mode, path: str) -> Any:
-    """A list of parts. Accepts a single part or text in place of the list, and text or parts without `type`
-    in it. Text becomes a part of type `kind`."""
+    """Return a list of parts. Accepts a single part or a text instead of the list, and in it texts or parts
+    without `type`. A text becomes a part of type `kind`."""
     if isinstance(raw, str | dict):
         mode.problem(
             path, f"Expected `array`, got `{_KINDS.get(type(raw), 'object')}`, read as its only part"
@@ -194,7 +194,7 @@ def _field(child: Slot | None, field: Field, raw: Any, mode: Mode, path: str) ->
 def _converted(field: Field, raw: Any, mode: Mode, path: str) -> Any:
     try:
         return field.convert(raw)
-    except UnicodeEncodeError:  # an upstream split an emoji over two deltas, which are joined later
+    except UnicodeEncodeError:  # an upstream has split an emoji between two deltas, which are joined later
         mode.problem(path, "half a surrogate pair")
         return msgspec.convert(raw, field.annotation)
 
@@ -220,10 +220,11 @@ _KINDS: dict[type, str] = {
 
 
 def completed(struct: type[Any], value: dict[str, Any]) -> dict[str, Any] | None:
-    """A parsed request with what clients leave out of its items and tools; None when nothing is left out.
-    Types are those that the other fields show, as most clients send messages without; reasoning gets a
-    summary. An output that names no call becomes a user's message, as what Codex's app sends from one
-    thread to another. Images and the texts of outputs may have the form of Chat Completions."""
+    """Return a parsed request with the fields that clients leave out of its items and tools; None if there
+    are none. Types are inferred from the other fields, since most clients send messages without a type;
+    reasoning gets a summary. An output that names no call becomes a user's message, such as those that
+    Codex's app sends from one thread to another. Images and the texts of outputs may have the form of Chat
+    Completions."""
     made: dict[str, Any] = {}
     for name, slot in vocabulary.CHILDREN[struct].items():
         given = value.get(name)
@@ -258,7 +259,7 @@ _IMAGES: Final = ("image_url", "input_image")
 
 
 def _own_part(part: dict[str, Any], field: str) -> dict[str, Any]:
-    """A part in the form of Responses that came in that of Chat Completions; any other as it is."""
+    """Return a part in the form of Chat Completions in that of Responses; any other unchanged."""
     kind, image = part.get("type"), part.get("image_url")
     if kind == "text" and field == "output":
         return {**part, "type": "input_text"}
@@ -285,9 +286,9 @@ _NESTED_TOOLS: Final = ("function", "custom")
 
 
 def with_flat_tools(value: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
-    """A parsed request with the tools and the choice of a tool that have the form of Chat Completions, an
-    object within, in the flat form of Responses; and the paths of those, each with its path in the request as
-    it came. Without such a tool the same request."""
+    """Return a parsed request in which tools and the choice of a tool have the flat form of Responses instead
+    of Chat Completions' inner object; and the paths of those, each with its path in the original request.
+    Without such a tool, the same request."""
     paths: dict[str, str] = {}
 
     def flat(given: Any, path: str) -> Any:
@@ -299,7 +300,7 @@ def with_flat_tools(value: dict[str, Any]) -> tuple[dict[str, Any], dict[str, st
         if path == "tool_choice":
             return found
         if kind == "function":
-            return {"strict": False, **found}  # absent means false there
+            return {"strict": False, **found}  # absent means false in Chat Completions
         shape = found.get("format")
         if isinstance(shape, dict) and isinstance(shape.get("grammar"), dict):
             found["format"] = {"type": shape.get("type"), **shape["grammar"]}
@@ -315,8 +316,8 @@ def with_flat_tools(value: dict[str, Any]) -> tuple[dict[str, Any], dict[str, st
 
 
 def path_as_sent(text: str, paths: dict[str, str]) -> str:
-    """A path, or a message that ends with one, in the form in which the request was sent: `paths` are those
-    of `with_flat_tools`."""
+    """Return a path, or a message that ends with one, for the form in which the request was sent: `paths` are
+    those of `with_flat_tools`."""
     for flat, sent in paths.items():
         before, found, after = text.rpartition(flat)
         if found and not after[:1].isdigit():

@@ -98,9 +98,9 @@ Metadata = Annotated[
 class CreateResponse(Struct, frozen=True, kw_only=True):
     """Schema CreateResponseBody. No field is required; limits are the schema's."""
 
-    # From `user` on, fields of OpenAI's Responses API alone; from `stop` on, fields of other APIs; `restart`
-    # is the bridge's own; `beyond` are fields that this struct does not have, `native` those of the client's
-    # own API.
+    # From `user` on, fields that only OpenAI's Responses API has; from `stop` on, fields of other APIs;
+    # `restart` is the bridge's own; `beyond` has fields that this struct does not have, `native` those of the
+    # client's own API.
 
     model: str | None = None
     input: LongText | list[InputItem] | None = None
@@ -149,8 +149,8 @@ class CreateResponse(Struct, frozen=True, kw_only=True):
 
 
 def conversation_of(request: CreateResponse) -> str | None:
-    """The id of the request's `conversation`, which is a string or an object with an `id`; None without one.
-    Raises InvalidRequestError for anything else."""
+    """Return the id of the request's `conversation`, which is a string or an object with an `id`; None
+    without one. Raises InvalidRequestError for anything else."""
     given = request.conversation
     if given is None:
         return None

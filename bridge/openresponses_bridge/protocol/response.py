@@ -17,8 +17,8 @@ PROTOCOL: Final = "responses"
 """The name of the dialect that is the protocol itself."""
 NATIVE: Final = f"{OURS}native"
 Native = dict[str, Any] | UnsetType
-"""The name of a dialect → what an upstream said in it that only clients of the same API know, in the form of
-that API; UNSET if there is none."""
+"""The name of a dialect → an upstream's further fields in that dialect, for clients of the same API; UNSET if
+there are none."""
 
 
 class ResponseError(Extensible, frozen=True):
@@ -153,7 +153,7 @@ class Response(Extensible, frozen=True, kw_only=True):
 
 
 def text_of_messages(items: Iterable[Item]) -> str:
-    """All text of the messages among these items, joined."""
+    """Return all text of the messages among these items, joined."""
     return "".join(
         part.text
         for item in items

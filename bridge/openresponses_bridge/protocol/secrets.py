@@ -1,5 +1,5 @@
-"""Secrets of a request: what a client gives with its tools for the upstream alone. They are left out of all
-that is shown or stored."""
+"""The secrets of a request, which a client gives with its tools for the upstream only. They are left out of
+everything that is shown or stored."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _PAIR: Final = frozenset({"name", "value"})
 _SCHEMAS: Final = frozenset({"parameters", "schema", "inputschema", "outputschema"})
 _SCHEMA_KEYWORDS: Final = frozenset({"type", "properties", "$ref", "$defs", "anyOf", "oneOf", "allOf"})
 _SCHEMA_TYPES: Final = ("string", "object", "array", "number", "integer", "boolean", "null")
-_OPEN_TOOLS: Final = frozenset({"function", "custom"})  # have no secrets
+_OPEN_TOOLS: Final = frozenset({"function", "custom"})  # these have no secrets
 _SERVER: Final = "mcp_server"  # the type of a tool of Interactions
 _SCHEMES: Final = frozenset({"http", "https", "ws", "wss"})
 _LONGEST_SCHEME: Final = 32  # characters
@@ -43,7 +43,7 @@ def names_secret(name: str) -> bool:
 
 def maps_to_secrets(name: str, value: Any) -> bool:
     """Return True if the value of this field maps names of any kind to secrets, or lists both: headers,
-    environment variables. An `environment` that has a type describes one."""
+    environment variables. An `environment` with a type is something else."""
     plain = _plain(name)
     if plain == "environment":
         return isinstance(value, list) or (isinstance(value, dict) and "type" not in value)
@@ -55,30 +55,30 @@ def _plain(name: str) -> str:
 
 
 class NamedField:
-    """The name of a field, which is examined once for all texts in its value, in lists and objects too."""
+    """The name of a field, examined once for all texts in its value, including those in lists and objects."""
 
     __slots__ = ("address", "fact", "maps", "schema", "secret", "server", "servers")
 
     def __init__(self, name: str, value: Any, fact: bool = False) -> None:
         plain = _plain(name)
         self.fact = fact
-        """It belongs to an answer or an item: its addresses are those of what was read or made."""
+        """True if it belongs to an answer or an item: its addresses are those of what was read or made."""
         self.maps = maps_to_secrets(name, value)
-        """It maps names to secrets."""
+        """True if it maps names to secrets."""
         self.secret = self.maps or names_secret(name)
-        """Texts in it are secrets."""
+        """True if texts in it are secrets."""
         self.server = plain == "serverurl"
-        """It is the address of an MCP server, of which any part but the origin may be a key."""
+        """True if it is the address of an MCP server, in which any part but the origin may be a key."""
         self.servers = plain == "mcpservers"
-        """It lists MCP servers."""
+        """True if it lists MCP servers."""
         self.address = not fact and plain.removesuffix("s").endswith(("url", "uri"))
-        """It is an address, or several."""
+        """True if it is an address, or several."""
         self.schema = plain in _SCHEMAS and _is_schema(value)
-        """It is a JSON Schema, in which names are those of parameters, and no texts are secrets."""
+        """True if it is a JSON Schema: names in it are those of parameters, and no texts are secrets."""
 
     def under(self, name: str, value: Any, within: dict[str, Any]) -> NamedField:
-        """The field of this name in `within`, which is the value of this field or in its list. A secret may
-        be an object: with its name and its value, or with its type."""
+        """Return the field of this name in `within`, which is the value of this field or in its list. A
+        secret may be an object with its name and its value, or with its type."""
         if self.schema:
             return self
         is_shown = not self.secret or (name != "value" and within.keys() >= _PAIR)
@@ -100,8 +100,9 @@ _FACT: Final = NamedField("", None, fact=True)
 
 
 def without_secrets(tool: T) -> T:
-    """The tool as it is shown and stored: without the fields that have secrets, and with the origin alone of
-    the addresses in it. The same object if that is all of it, as in functions and custom tools."""
+    """Return the tool as it is shown and stored: without the fields that have secrets, and with only the
+    origin of each address. Returns the same object if nothing is removed, as in functions and custom
+    tools."""
     kept: Any = tool
     if isinstance(tool, UnknownTool):
         shown = _without(tool.raw, _TOOL)
@@ -116,15 +117,15 @@ def without_secrets(tool: T) -> T:
 
 
 def items_without_secrets(items: list[InputItem]) -> list[InputItem]:
-    """The items of an input, those that bring tools with these as `without_secrets` returns them. The same
-    list if nothing is left out."""
+    """Return the items of an input, in which tools are as `without_secrets` returns them. Returns the same
+    list if nothing is removed."""
     kept = [_item_without(item) for item in items]
     return items if _are_same(kept, items) else kept
 
 
 def request_without_secrets(request: CreateResponse) -> CreateResponse:
-    """The request without the secrets of its tools, of those in its input, and of the fields that the
-    protocol does not have. The same object if nothing is left out."""
+    """Return the request without the secrets of its tools, of the tools in its input, and of the fields that
+    the protocol does not have. Returns the same object if nothing is removed."""
     changed: dict[str, Any] = {}
     if request.tools:
         tools = [without_secrets(tool) for tool in request.tools]
@@ -142,8 +143,8 @@ def request_without_secrets(request: CreateResponse) -> CreateResponse:
 
 
 def json_without_secrets(body: Any) -> list[tuple[Any, Any]]:
-    """Return the replacements in the JSON of a response, a request, an input item or an event that leave its
-    tools as `without_secrets` returns them: pairs of a list of tools and the one in its place."""
+    """Return the replacements that remove the secrets of tools from the JSON of a response, a request, an
+    input item or an event: pairs of a list of tools and the list to put in its place."""
     if not isinstance(body, dict):
         return []
     within = [body.get(name) for name in ("response", "item")]
@@ -155,8 +156,8 @@ def json_without_secrets(body: Any) -> list[tuple[Any, Any]]:
 
 
 def request_json_without_secrets(body: dict[str, Any]) -> dict[str, Any]:
-    """The JSON of a request without the secrets in the fields that the protocol does not have. The same
-    object if nothing is left out."""
+    """Return the JSON of a request without the secrets in the fields that the protocol does not have. Returns
+    the same object if nothing is removed."""
     known = frozenset(CreateResponse.__struct_encode_fields__)
     beyond = {name: each for name, each in body.items() if name not in known}
     shown = _without(beyond, _TOOL)
@@ -189,7 +190,8 @@ def _item_without(item: InputItem) -> InputItem:
 
 
 def _extra_without(value: Any) -> Any:
-    """The object without secrets in the fields that its struct, or that of a part of it, does not have."""
+    """Return the object without secrets in the fields that its struct, or that of a part of it, does not
+    have."""
     if not isinstance(value, Extensible):
         return value
     changed: dict[str, Any] = {}
@@ -209,14 +211,14 @@ def _are_same(kept: Iterable[Any], given: Iterable[Any]) -> bool:
 
 
 def fields_without_secrets(fields: dict[str, Any]) -> dict[str, Any]:
-    """The unknown fields of an item, a part or an answer as they are shown and stored. Addresses in them stay
-    as they are, unless they have a password."""
+    """Return the unknown fields of an item, a part or an answer as they are shown and stored. Addresses in
+    them are kept, unless they have a password."""
     shown: dict[str, Any] = _without(fields, _FACT)
     return shown
 
 
 def _without(value: Any, named: NamedField) -> Any:
-    """The value of this field without its secrets; UNSET for a text that is one."""
+    """Return the value of this field without its secrets; UNSET for a text that is one."""
     if isinstance(value, str):
         return _shown(value, named)
     if isinstance(value, list):
@@ -249,11 +251,11 @@ def _shown(text: str, named: NamedField) -> str | UnsetType:
 
 
 def origin_of(address: str) -> str | None:
-    """The scheme, host and port of an address; None if it has no such parts."""
+    """Return the scheme, host and port of an address; None if it does not have them."""
     try:
         parts = urlsplit(address)
         has_host = bool(parts.hostname) and (parts.port is None or parts.port >= 0)
-    except ValueError:  # the port is not a number: it may be a password
+    except ValueError:  # the port is not a number, and may be a password
         return None
     if not has_host or parts.scheme not in _SCHEMES:
         return None

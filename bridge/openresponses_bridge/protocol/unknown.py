@@ -1,4 +1,4 @@
-"""What is outside the vocabulary, kept unchanged.
+"""Objects outside the vocabulary, kept unchanged.
 
 Extensions (`slug:name`), progress events of hosted tools and new objects of newer servers become one of these
 wrappers. They encode to exactly the JSON value that they were decoded from. New fields of known objects are
@@ -14,7 +14,7 @@ from msgspec import UNSET, Struct, UnsetType, field
 OURS: Final = "openresponses-bridge:"
 """Prefix of the fields that the bridge itself writes. Such fields of a client are ignored."""
 EXTRA: Final = f"{OURS}extra"
-"""Where `Extensible.extra` is while the codec decodes or encodes; no JSON that leaves it has this name."""
+"""The name of `Extensible.extra` while the codec decodes or encodes; no JSON outside has this name."""
 Extra = dict[str, Any] | UnsetType
 
 
@@ -107,7 +107,7 @@ class UnknownFormat(Unknown):
 
 
 def enc_hook(value: object) -> Any:
-    """msgspec encoder hook: an Unknown is encoded as the object that it was decoded from."""
+    """Encode an Unknown as the object that it was decoded from: msgspec's encoder hook."""
     if isinstance(value, Unknown):
         return value.raw
     raise NotImplementedError(f"cannot encode {type(value).__name__}")

@@ -13,11 +13,13 @@ from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.protocol.unknown import OURS, Extensible
 
 MOST_TOKENS: Final = 10**12
-"""More than any response has, and few enough that sums of them stay exact in every client's numbers."""
+"""The most tokens: more than any response has, and few enough that their sums are exact in every client's
+numbers."""
 UNBOUNDED: Final = 2**63
-"""The most of a count that is bounded later."""
+"""The limit of a count that is limited later."""
 DIGITS: Final = re.compile(r"[0-9]{1,15}")
-"""A number that a server writes as text: few enough digits to stay exact in every client's numbers."""
+"""Matches a number that a server writes as text, with few enough digits to be exact in every client's
+numbers."""
 
 # names of each count in the schema, Chat Completions and Anthropic; the first that is present counts
 _INPUT: Final = ("input_tokens", "prompt_tokens")
@@ -75,7 +77,7 @@ class Usage(Extensible, frozen=True):
 
     @property
     def cache_write_tokens(self) -> int:
-        """Input that was put into the upstream's cache; 0 when it does not report that."""
+        """Input that was put into the upstream's cache; 0 if the upstream does not report it."""
         return self.input_tokens_details.cache_write_tokens or 0
 
     @property
@@ -95,7 +97,7 @@ class Usage(Extensible, frozen=True):
         cache_write_tokens: int = 0,
         estimated: bool = False,
     ) -> Usage:
-        """Usage from plain counts. The total defaults to the sum of input and output."""
+        """Return usage with plain counts. The total defaults to the sum of input and output."""
         total = input_tokens + output_tokens if total_tokens is None else total_tokens
         return cls(
             input_tokens,
@@ -107,7 +109,7 @@ class Usage(Extensible, frozen=True):
         )
 
     def plus(self, other: Usage) -> Usage:
-        """The sum of both; estimated when one of them is."""
+        """Return the sum of both, which is estimated if one of them is."""
         ours, theirs = self.input_tokens_details, other.input_tokens_details
         written = (ours.cache_write_tokens or 0) + (theirs.cache_write_tokens or 0)
         reasoning = self.output_tokens_details.reasoning_tokens + other.output_tokens_details.reasoning_tokens
@@ -122,7 +124,7 @@ class Usage(Extensible, frozen=True):
 
 
 def sum_of(rounds: Sequence[Usage]) -> Usage:
-    """The sum of the usage of at least two answers, which it shows."""
+    """Return the sum of the usage of at least two answers, with each of them in `rounds`."""
     total = rounds[0]
     for each in rounds[1:]:
         total = total.plus(each)
@@ -131,9 +133,9 @@ def sum_of(rounds: Sequence[Usage]) -> Usage:
 
 
 def counts_in(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The six counts of a mapping, unchecked, under the names of `Usage.of`; absent ones are None. Reads the
-    names of the schema, of Chat Completions and of Anthropic, whose `input_tokens` do not include cached
-    input: these counts are added."""
+    """Return the six counts of a mapping, unchecked, under the names of `Usage.of`; absent ones are None.
+    Reads the names of the schema, of Chat Completions and of Anthropic, whose `input_tokens` do not include
+    cached input: these counts are added."""
     input_name, output_name = _first(given, _INPUT), _first(given, _OUTPUT)
     incoming, outgoing = _first(given, _INPUT_DETAILS), _first(given, _OUTPUT_DETAILS)
     found = {
@@ -157,36 +159,37 @@ def _first(given: Mapping[str, Any], names: tuple[str, ...]) -> str:
 
 
 def _detail(details: Any, names: tuple[str, ...]) -> Any:
-    """A detail's count; details of another type than an object give what can't be a count."""
+    """Return the count of a detail; if the details are not an object, a value that can't be a count."""
     if isinstance(details, Mapping):
         return details.get(_first(details, names))
     return None if details is None else [details]
 
 
 def _added(numbers: list[Any]) -> Any:
-    """The sum; when one of the numbers can't be a count, that one, so that the check of counts reports it."""
+    """Return the sum; if one of the numbers can't be a count, that one, so that the check of counts reports
+    it."""
     counts = [count_of(each) for each in numbers]
     return numbers[counts.index(None)] if None in counts else sum(filter(None, counts))
 
 
 def count_of(number: Any, most: int = MOST_TOKENS) -> int | None:
-    """A number as a count of tokens: whole (2.0 is), from 0 to `most`; some servers write it as text. None
-    for anything else."""
+    """Return a number as a count of tokens: whole (2.0 is), from 0 to `most`; some servers write it as text.
+    None for anything else."""
     if (type(number) is float and number.is_integer()) or (type(number) is str and DIGITS.fullmatch(number)):
         number = int(number)
     return number if type(number) is int and 0 <= number <= most else None
 
 
 def most_of(name: str) -> int:
-    """The largest value of a count of `Usage.of`: the total is a sum of two."""
+    """Return the largest value of a count of `Usage.of`: the total is a sum of two."""
     return 2 * MOST_TOKENS if name == "total_tokens" else MOST_TOKENS
 
 
 def within_bounds(usage: Usage, diagnostics: Diagnostics) -> Usage:
-    """The usage with consistent counts, and a repair for each that was not. A negative or non-numeric count
-    becomes 0, one above `MOST_TOKENS` becomes that. A part is at most its whole. The total is the sum of
-    input and output; when one of these is 0, it becomes the total minus the other; when both are 0, the total
-    is kept alone."""
+    """Return the usage with consistent counts, and report a repair for each that was not. A negative or
+    non-numeric count becomes 0, one above `MOST_TOKENS` becomes that. A part is at most its whole. The total
+    is the sum of input and output; if one of these is 0, it becomes the total minus the other; if both are 0,
+    only the total is kept."""
     if is_consistent(usage):
         return usage
     given = {
@@ -234,8 +237,8 @@ def is_consistent(usage: Usage) -> bool:
 
 
 def latest(before: Usage | None, now: Usage | None) -> Usage | None:
-    """The usage after a second report: its counts, and the earlier ones where it has none or 0. A report of
-    None discards the first."""
+    """Return the usage after a second report: its counts, and the earlier ones for those that are missing or
+    0. A report of None discards the first."""
     if before is None or now is None or (now.input_tokens and now.output_tokens):
         return now
     if before.has_only_total or now.has_only_total:
@@ -252,7 +255,7 @@ def latest(before: Usage | None, now: Usage | None) -> Usage | None:
 
 
 def with_extra_of(usage: Usage, reported: Usage) -> Usage:
-    """The usage with the unknown fields of what an upstream reported."""
+    """Return the usage with the unknown fields of an upstream's usage."""
     changed: dict[str, Any] = {"extra": reported.extra} if reported.extra else {}
     for name in ("input_tokens_details", "output_tokens_details"):
         if extra := getattr(reported, name).extra:
@@ -273,7 +276,7 @@ _WHOLES: Final = {
 
 
 def numbers_of(usage: Usage) -> dict[str, Any]:
-    """The counts under the names of `Usage.of`."""
+    """Return the counts under the names of `Usage.of`."""
     return {
         "input_tokens": usage.input_tokens,
         "output_tokens": usage.output_tokens,
@@ -293,7 +296,7 @@ def _clamped(name: str, number: Any, diagnostics: Diagnostics) -> int:
 
 
 def nearest_count(number: Any) -> int:
-    """A number as a count: 0 when it is negative or not a number, `MOST_TOKENS` when it is larger."""
+    """Return a number as a count: 0 if it is negative or not a number, `MOST_TOKENS` if it is larger."""
     count = count_of(number)
     if count is not None:
         return count

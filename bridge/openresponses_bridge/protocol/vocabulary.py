@@ -1,4 +1,4 @@
-"""Tables: the struct for each `type`, the objects that each field may hold, and their zero values.
+"""Tables: the struct for each `type`, the objects that each field may have, and their zero values.
 
 `lenient` walks these tables, and the codec builds its decoders from them.
 """
@@ -23,22 +23,22 @@ from openresponses_bridge.protocol.unknown import (
 
 
 class Slot(NamedTuple):
-    """The structs of which a field holds one, by `type`."""
+    """The structs that a field may have, by `type`."""
 
     structs: dict[str, type[Any]]
     unknown: type[Unknown]
     infer: Callable[[dict[str, Any]], str | None] | None = None
     typed: bool = False
-    """Each object has to have its type, so that one which is inferred is a repair."""
+    """True if each object must have its type, so that inferring it is a repair."""
 
 
 def by_tag(union: Any) -> dict[str, type[Any]]:
-    """The members of a union of tagged structs, by tag."""
+    """Return the members of a union of tagged structs, by tag."""
     return {str(member.__struct_config__.tag): member for member in get_args(union)}
 
 
 def infer_input_type(value: dict[str, Any]) -> str | None:
-    """The type of an input item that came without one, as real clients send them."""
+    """Return the type of an input item that was sent without one, as real clients do."""
     for key, kind in _INPUT_SIGNS:
         if key in value:
             return kind
@@ -55,14 +55,15 @@ _INPUT_SIGNS = (
 
 
 def infer_item_type(value: dict[str, Any]) -> str | None:
-    """The type of an output item that came without one."""
+    """Return the type of an output item that was sent without one."""
     if "call_id" in value and "name" in value:
         return "function_call"
     return "message" if "role" in value else None
 
 
 def infer_tool_type(value: dict[str, Any]) -> str | None:
-    """A tool without a type is a function (the allowed_tools example of the prose omits it too)."""
+    """Return the type of a tool without one: it is a function (the specification's example of allowed_tools
+    omits it too)."""
     return "function" if "name" in value else None
 
 
@@ -115,14 +116,14 @@ CHILDREN: dict[type[Any], dict[str, Slot]] = {
     events.OutputTextAnnotationAdded: {"annotation": ANNOTATIONS},
 }
 
-# (struct, field) of a list of parts → the type of part that plain text in it becomes
+# (struct, field) of a list of parts → the type of part for plain text in it
 TEXT_PARTS: dict[tuple[type[Any], str], str] = {
     (items.Message, "content"): "output_text",
     (items.ReasoningItem, "content"): "reasoning_text",
     (items.ReasoningItem, "summary"): "summary_text",
 }
 
-# fields with JSON as text, which some servers send as what it says
+# fields with JSON as text, which some servers send as an object
 JSON_TEXTS: frozenset[tuple[type[Any], str]] = frozenset(
     {
         (items.FunctionCall, "arguments"),
@@ -131,7 +132,7 @@ JSON_TEXTS: frozenset[tuple[type[Any], str]] = frozenset(
     }
 )
 
-# other names of fields, which some servers use → the field
+# other names that some servers use for fields → the field
 RENAMED: dict[type[Any], dict[str, str]] = {
     usage.Usage: {
         "prompt_tokens": "input_tokens",
@@ -141,7 +142,7 @@ RENAMED: dict[type[Any], dict[str, str]] = {
     }
 }
 
-# (struct, field) → zero value, where it is not that of the field's type. The type of a part can't be guessed.
+# (struct, field) → zero value, if it is not that of the field's type. The type of a part can't be guessed.
 _ZEROS: dict[tuple[type[Any], str], Any] = {
     **{(response.Response, name): value for name, value in response.RESPONSE_DEFAULTS.items()},
     **{(struct, "part"): UnknownPart({}) for struct, slots in CHILDREN.items() if "part" in slots},
@@ -153,7 +154,7 @@ _ZEROS: dict[tuple[type[Any], str], Any] = {
 
 
 def zero(struct: type[Any], field: Field) -> Any:
-    """The zero value of a required field, as the schema's prose calls it."""
+    """Return the zero value of a required field, which is the term in the schema's prose."""
     key = (struct, field.name)
     if key in _ZEROS:
         return _ZEROS[key]
