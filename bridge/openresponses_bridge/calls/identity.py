@@ -100,8 +100,8 @@ class ToolIdentityMap:
         """True if a tool was declared."""
         self._ranks: dict[str, int] = {}  # the rank of each name; a lower one takes precedence
         self.resolve: Callable[[str], ToolIdentity | None] = self._meanings.get
-        """Returns the tool that a call of the upstream's model means; None if it is not one of them or could be
-        two.
+        """Returns the tool that a call of the upstream's model means; None if it is not one of them or could
+        be two.
 
         Exact names take precedence, then ``namespace.name`` and its other spellings, then the client's own
         name without its namespace, then a name with tokens of the model's own around it.
