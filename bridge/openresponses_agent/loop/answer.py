@@ -22,8 +22,8 @@ from openresponses_bridge.protocol.unknown import UnknownItem
 from openresponses_bridge.protocol.usage import Usage
 
 FinishedCallback = Callable[[TextPrefix, int, ResponseDelta], int | None]
-"""`finished_cb(text, index, delta)`: all text so far (`str()` makes it), the choice, what is new. Returning
-an int stops the reading and keeps that many characters of the text; no calls are made then."""
+"""`finished_cb(text, index, delta)`: the whole text so far (`str()` builds it), the choice, and what is new.
+An int as its result stops the reading and keeps that many characters of the text; no calls are made then."""
 
 HostedCallback = Callable[[UnknownItem, bool], object]
 """`hosted_cb(item, is_done)`: an item of a tool that the server runs has begun, or is done."""
@@ -55,15 +55,15 @@ class ModelAnswer(NamedTuple):
     text: str
     tool_calls: list[CopilotToolCall]
     thinking: list[ThinkingPart]
-    """The blocks as they came."""
+    """The blocks, unchanged."""
     stateful_marker: str | None = None
     usage: Usage | None = None
     incomplete: str = ""
-    """Why the answer was cut; "" when it was not."""
+    """Why the answer was cut off; "" if it was not."""
     trimmed: bool = False
-    """Whether the callback stopped the reading: then there are no calls."""
+    """True if the callback stopped the reading, so that there are no calls."""
     items: Sequence[dict[str, Any]] = ()
-    """Those of the tools that the server ran, and its requests for approval, in order."""
+    """The items of tools that the server ran, and its requests for approval, in order."""
     citations: Sequence[Citation] = ()
     """The pages that the text cites, each once."""
     max_tool_calls: int | None = None
@@ -71,13 +71,13 @@ class ModelAnswer(NamedTuple):
 
     @property
     def is_empty(self) -> bool:
-        """True if there is neither text nor a call or a request for approval, and no limit or callback is the
-        reason."""
+        """True if there is neither text nor a call or a request for approval, and neither a limit nor the
+        callback is the reason."""
         said = self.text.strip() or self.tool_calls or any(map(asks_approval, map(UnknownItem, self.items)))
         return not (said or self.incomplete or self.trimmed)
 
     def thinking_of_round(self, index: int) -> ThinkingDataItem | None:
-        """The model's thinking, for the round with this index; None when there is none."""
+        """Return the model's thinking, for the round with this index; None if there is none."""
         if not self.thinking:
             return None
         texts = [text for part in self.thinking for text in (part.thinking, *(part.summary or ())) if text]
@@ -86,8 +86,8 @@ class ModelAnswer(NamedTuple):
 
 
 class ModelFailure(NamedTuple):
-    """No answer, or only a part of one. `retryable`: a retry may succeed. `usage`: the tokens of this
-    attempt."""
+    """No answer, or only a part of one. `retryable` is True if a retry may succeed. `usage` has the tokens of
+    this attempt."""
 
     error: BridgeError
     retryable: bool
@@ -95,7 +95,7 @@ class ModelFailure(NamedTuple):
 
 
 class AnswerReader:
-    """Reads the events of one answer. `marker`: use the response's id as the stateful marker when the stream
+    """Reads the events of one answer. With `marker`, the response's id is the stateful marker if the stream
     has no other."""
 
     def __init__(
@@ -119,7 +119,7 @@ class AnswerReader:
         return self._kept is not None
 
     def feed(self, event: Event) -> bool:
-        """Accept an event; returns whether to read on."""
+        """Accept an event. Returns whether to continue reading."""
         if not self.stopped:
             self._whole.feed(event)
             self._feed_hosted(event)
@@ -142,7 +142,7 @@ class AnswerReader:
             self._kept = self._finished_cb(chunk.text, chunk.index, delta)
 
     def close(self) -> ModelAnswer | ModelFailure:
-        """The events have ended, or reading was stopped."""
+        """Return the answer or the failure, after the events have ended or reading was stopped."""
         response = self._whole.response
         if self._kept is not None:
             text = "" if response is None else response.output_text
@@ -168,7 +168,7 @@ class AnswerReader:
         )
 
     def fail(self, error: BridgeError) -> ModelFailure:
-        """The request or the reading failed with this error."""
+        """Return the failure of a request or of its reading with this error."""
         response = self._whole.response
         return ModelFailure(error, is_retryable(error), None if response is None else response.usage)
 
@@ -202,7 +202,7 @@ def _hosted(response: Response) -> list[UnknownItem]:
 
 
 def _citations(response: Response) -> list[Citation]:
-    """Return the cited pages, each once and at most so many; an address by its first title."""
+    """Return the cited pages, each once and up to a limit; an address has its first title."""
     found: dict[str, Citation] = {}
     for item in response.output:
         for part in item.content if isinstance(item, Message) else ():

@@ -29,7 +29,7 @@ from openresponses_bridge.protocol.usage import Usage
 
 
 class JournalError(RemoteError):
-    """A journal from which no loop can be resumed; the message names the line."""
+    """A journal from which a loop can't be resumed; the message names the line."""
 
     INVALID = "bridge.loop.invalid_journal"
 
@@ -43,7 +43,7 @@ class LoopBegun(_JournalEntry, frozen=True, tag="begun"):
 
     query: str
     settings: dict[str, str] = field(default_factory=dict)
-    """The driver's own, such as the model."""
+    """The driver's own settings, such as the model."""
     attachments: list[Attachment] = field(default_factory=list)
     references: list[Reference] = field(default_factory=list)
 
@@ -53,17 +53,18 @@ class RoundMade(_JournalEntry, frozen=True, tag="round"):
 
     round: ToolCallRound
     usage: Usage | None = None
-    """The sum over all attempts."""
+    """The sum of all attempts."""
     summary: ConversationSummary | None = None
-    """What the prompt had in place of the conversation's beginning."""
+    """The summary that the prompt had instead of the conversation's beginning."""
     incomplete: str = ""
-    """Why the answer was cut; "" when it was not."""
+    """Why the answer was cut off; "" if it was not."""
     trimmed: bool = False
-    """Whether the callback stopped the reading."""
+    """True if the callback stopped the reading."""
 
 
 class CallsBegun(_JournalEntry, frozen=True, tag="calls"):
-    """The calls with these internal ids are about to run, or the user to be asked for these approvals."""
+    """The calls with these internal ids are about to run, or the user is about to be asked for these
+    approvals."""
 
     ids: list[str]
 
@@ -108,8 +109,8 @@ class LoopState:
         self.rounds: list[ToolCallRound] = []
         self.results: dict[str, LanguageModelToolResult] = {}
         self.begun: set[str] = set()  # calls that have started, or are about to
-        self.asked: set[str] = set()  # requests for approval of all questions
-        self.failures: dict[str, str] = {}  # failed call → code
+        self.asked: set[str] = set()  # requests for approval, of all questions
+        self.failures: dict[str, str] = {}  # failed call → error code
         self.limit: int | None = None
         self.summary: ConversationSummary | None = None
         self.usage: Usage | None = None  # the sum over all rounds, None when no model reported any
@@ -128,16 +129,16 @@ class LoopState:
         return len(self._calls)
 
     def call(self, call_id: str) -> ToolCall | None:
-        """The call with this internal id."""
+        """Return the call with this internal id."""
         return self._calls.get(call_id)
 
     def pending(self) -> list[ToolCall]:
-        """The calls of the last round that have no result, in their order."""
+        """Return the calls of the last round that have no result, in order."""
         calls = self.rounds[-1].tool_calls if self.rounds else ()
         return [call for call in calls if call.id not in self.results]
 
     def undecided(self) -> list[ApprovalRequest]:
-        """The requests for approval of the last round that have no decision, in their order."""
+        """Return the requests for approval of the last round that have no decision, in order."""
         asked = self.rounds[-1].approvals if self.rounds else ()
         return [each for each in asked if each.id not in self.results]
 
@@ -210,9 +211,8 @@ class LoopState:
 
 
 # Each entry is a line of JSON. A round's prompt repeats the whole conversation, so that the prompts of a loop
-# grow with the square of its rounds. A line therefore has only the messages of the prompt that the prompt of
-# the round before does not have, and the ranges of that prompt that stand between them: the size of all lines
-# is linear in the conversation.
+# grow with the square of its rounds. A line therefore has only the messages that are new in the prompt, and
+# the ranges of the previous round's prompt between them: the size of all lines is linear in the conversation.
 
 LINE_END: Final = b"\n"
 MOST_MESSAGES: Final = 1 << 24
@@ -220,12 +220,12 @@ MOST_MESSAGES: Final = 1 << 24
 
 Kept = tuple[int, int, int]
 """`(at, start, stop)`: before the new message number `at` come the messages from `start` to `stop` of the
-prompt of the round before. Each is used at most once, in the order of that prompt."""
+previous round's prompt. Each message is used at most once, in the order of that prompt."""
 
 
 class _RoundLine(RoundMade, frozen=True, tag="round"):
-    """A round whose `prompt` has only the new messages. `same_summary`: the summary is that of the round
-    before."""
+    """A round whose `prompt` has only the new messages. `same_summary` is True if the summary is that of the
+    previous round."""
 
     kept: list[Kept] = field(default_factory=list)
     same_summary: bool = False
@@ -246,7 +246,7 @@ def encode_entry(entry: LoopEntry, last_round: RoundMade | None = None) -> bytes
 
 
 def decode_entries(data: bytes) -> Iterator[LoopEntry]:
-    """Decode the entries of a journal. A last line without its line end was being written when the process
+    """Yield the entries of a journal. A last line without its line end was being written when the process
     stopped; it is left out. Raises JournalError for any other line that is not an entry or refers to messages
     that do not exist, and for prompts of more than `MOST_MESSAGES` in sum."""
     *lines, _cut = data.split(LINE_END)
@@ -282,8 +282,8 @@ def _shortened(entry: RoundMade, last: RoundMade) -> _RoundLine:
 def _difference(
     before: Sequence[ChatMessage], prompt: Sequence[ChatMessage]
 ) -> tuple[list[ChatMessage], list[Kept]]:
-    """The new messages of a prompt, and which messages of the previous prompt it repeats. Linear in both.
-    Messages are compared as bytes, since 1 equals True."""
+    """Return the new messages of a prompt, and which messages of the previous prompt it repeats. Linear in
+    both. Messages are compared as bytes, since 1 equals True."""
     places: dict[bytes, list[int]] = {}
     for place, message in enumerate(before):
         places.setdefault(_encode(message), []).append(place)
@@ -306,7 +306,7 @@ def _difference(
 
 
 def _whole(line: _RoundLine, last: RoundMade | None) -> RoundMade:
-    """Raises ValueError when the line does not fit the round before."""
+    """Return the round with its whole prompt. Raises ValueError if the line does not fit the round before."""
     before = [] if last is None else last.round.prompt
     new, prompt, done, used = line.round.prompt, list[ChatMessage](), 0, 0
     for at, start, stop in line.kept:

@@ -66,13 +66,13 @@ class LoopEnd(StrEnum):
     INCOMPLETE = "incomplete"  # the answer was cut by a limit or a filter
     LIMIT = "tool_call_limit"
     CANCELLED = "cancelled"
-    EMPTY = "empty"  # the model gave an empty answer, twice
+    EMPTY = "empty"  # the model's answer was empty, twice
     EMPTY_PROMPT = "empty_prompt"  # there was nothing to ask
     FAILED = "failed"
 
 
 class LoopError(LocalError):
-    """The loop was used wrongly: an outcome that does not fit its action, a limit below 1."""
+    """A wrong use of the loop: an outcome that does not fit its action, or a limit below 1."""
 
     INVALID = "bridge.loop.invalid_use"
 
@@ -86,27 +86,27 @@ class LoopFinished(Exception):
 
 
 class AskModel(NamedTuple):
-    """Send the prompt (`bridge.prompt.create_…_request_body` makes bodies of it) and feed the answer's events
-    to a `reader()`. The outcome is the return value of that reader's `close` or `fail`."""
+    """Send the prompt (`bridge.prompt.create_…_request_body` makes bodies from it) and feed the answer's
+    events to a `reader()`. The outcome is what that reader's `close` or `fail` returns."""
 
     prompt: BuildPromptResult
     stateful_marker: str | None
     """What the model's server sent with the last round."""
     round_index: int
     attempt: int
-    """Counts from 0."""
+    """The number of the attempt, from 0."""
     delay: float
     """Seconds to wait before the request."""
     reader: Callable[[], AnswerReader]
 
 
 class RunToolCalls(NamedTuple):
-    """Run these calls, concurrently if there are several. Report each by `call_ended` when it has ended; the
-    outcome of the action is None. A call that was not reported counts as cancelled."""
+    """Run these calls, concurrently if there are several. Report the end of each by `call_ended`; the outcome
+    of the action is None. A call that was not reported counts as cancelled."""
 
     calls: list[ToolCall]
     tokenization_options: TokenizationOptions | None = None
-    """How much of each result fits into the next prompt; None: no limit."""
+    """The limit of each result in the next prompt; None for no limit."""
 
 
 class AskUser(NamedTuple):
@@ -132,17 +132,17 @@ class LoopResult(NamedTuple):
     response: str
     """The text of the last answer."""
     message: str
-    """Why the loop ended without an answer; "" when there is one."""
+    """Why the loop ended without an answer; "" if there is one."""
     error: BridgeError | None
     """The failure, if there was one."""
     tool_call_rounds: list[ToolCallRound]
     tool_call_results: ToolCallResults
     usage: Usage | None
-    """The sum over all rounds, None when no model reported any."""
+    """The sum of all rounds; None if no model reported any."""
 
     def as_json(self) -> dict[str, Any]:
-        """`{"toolCallRounds", "toolCallResults", "end", "response"}`, and `message`, `error` and `usage` if
-        they are set."""
+        """Return `{"toolCallRounds", "toolCallResults", "end", "response"}`, and `message`, `error` and
+        `usage` if they are set."""
         error = self.error and {"code": self.error.code, "message": self.error.message}
         more = {"message": self.message, "error": error, "usage": self.usage}
         made: dict[str, Any] = msgspec.to_builtins(
@@ -209,8 +209,8 @@ class ModelCalls:
     def answer(
         self, prompt: BuildPromptResult, round_index: int, *, shown: bool = True
     ) -> Generator[Action, Any, ModelTurn]:
-        """Ask until an answer is not empty; return it. With `shown=False` the callback is not called. Raises
-        LoopFinished when there is none, ToolCallCancelledError, LoopError."""
+        """Ask until an answer is not empty, and return it. With `shown=False` the callback is not called.
+        Raises LoopFinished if there is no answer, ToolCallCancelledError, LoopError."""
         shown_to = self._finished_cb if shown else None
         if prompt.is_empty:
             raise LoopFinished(LoopEnd.EMPTY_PROMPT, "there is nothing to ask")
@@ -255,11 +255,11 @@ class ModelCalls:
         return error.message
 
     def prompt_too_long(self, round_index: int) -> None:
-        """The model refused the prompt as too long; a shorter one will be sent."""
+        """Report that the model refused the prompt as too long; a shorter one will be sent."""
         self.restart(round_index, "the prompt was too long for the model", self._finished_cb)
 
     def restart(self, round_index: int, why: str, shown_to: FinishedCallback | None) -> None:
-        """Report to the callback that the answer starts again and that the earlier text is to be
+        """Report to the callback that the answer begins again and that the earlier text has to be
         discarded."""
         self.diagnostics.warning(f"rounds[{round_index}]", f"{why}; asked again")
         if shown_to is not None:
@@ -374,7 +374,7 @@ class ToolCallingLoop:
             yield from self.run_one(self.create_prompt_context())
 
     def _check_last_round(self) -> None:
-        """Raise if the answer of the last round, one without calls, is not complete: its text is the answer
+        """Raise if the answer of the last round, which has no calls, is not complete: its text is the answer
         of the loop."""
         if self.state.trimmed:
             raise LoopFinished(LoopEnd.TRIMMED, "reading was stopped")
@@ -400,7 +400,7 @@ class ToolCallingLoop:
         )
 
     def run_one(self, context: PromptContext) -> Generator[Action, Any, ToolCallRound]:
-        """One round: the prompt, the model's answer, and its calls, which are not run yet."""
+        """Make one round: the prompt, the model's answer, and its calls, which are not run yet."""
         index = len(self.tool_call_rounds)
         prompt, summing = yield from self._prompt(context, index)
         try:
@@ -437,8 +437,8 @@ class ToolCallingLoop:
         return made
 
     def _usable(self, items: Sequence[dict[str, Any]], index: int) -> list[dict[str, Any]]:
-        """The items without the requests for approval that can't be answered: those whose id is missing or
-        was used before, since a decision is for one call."""
+        """Return the items without the requests for approval that can't be answered: those whose id is
+        missing or was used before, since a decision is for one call."""
         kept: list[dict[str, Any]] = []
         seen = set(self.state.asked)
         for item in items:
@@ -454,7 +454,7 @@ class ToolCallingLoop:
     def _prompt(
         self, context: PromptContext, index: int
     ) -> Generator[Action, Any, tuple[BuildPromptResult, Usage | None]]:
-        """The prompt, and the usage of its summary. A prompt with a new summary does not continue the
+        """Return the prompt, and the usage of its summary. A prompt with a new summary does not continue the
         response that the model's server stores."""
         usage: Usage | None = None
         before = context.summary
@@ -476,7 +476,7 @@ class ToolCallingLoop:
     def _summary(
         self, request: SummaryRequest, index: int
     ) -> Generator[Action, Any, tuple[str, Usage | None]]:
-        """The model's summary; "" when it gave none, and then the renderer makes one."""
+        """Return the model's summary; "" if there is none, and then the renderer makes one."""
         try:
             asked = self._renderer.summary_prompt(request)
             answer, usage = yield from self._asking.answer(asked, index, shown=False)
@@ -487,7 +487,7 @@ class ToolCallingLoop:
 
     @staticmethod
     def create_internal_tool_call_id(number: int) -> str:
-        """The id under which a call's result is stored: models reuse their own ids."""
+        """Return the id under which a call's result is stored, since models reuse their own ids."""
         return f"internal_call_{number:03d}"
 
     def invoke_tools(self, made: ToolCallRound) -> Generator[Action, Any, None]:
@@ -505,9 +505,9 @@ class ToolCallingLoop:
                     self._record(CallEnded(call.id, _CANCELLED, ToolCallCancelledError.CANCELLED))
 
     def ask_approvals(self, made: ToolCallRound) -> Generator[Action, Any, None]:
-        """Ask the user to decide on the requests for approval of a round. What this process approves, the
-        next request sends. A request that was made before a crash is declined: its server may have forgotten
-        it, and the model can call the tool again."""
+        """Ask the user to decide on the requests for approval of a round. Approvals of this process are sent
+        with the next request. A request that was made before a crash is declined: its server may no longer
+        know it, and the model can call the tool again."""
         for asked in self.state.undecided():
             if made.id not in self._made:
                 self._record(CallEnded(asked.id, _NOT_ASKED, INTERRUPTED))
@@ -523,7 +523,7 @@ class ToolCallingLoop:
                 self._record(CallEnded(asked.id, _DECLINED, ToolDeclinedError.DECLINED))
 
     def _room(self) -> TokenizationOptions | None:
-        """The tokens left for results, divided equally among the pending calls."""
+        """Return the tokens that are left for results, divided equally among the pending calls."""
         room = self._renderer.result_room(self.create_prompt_context())
         if room is None:
             return None
@@ -563,8 +563,8 @@ class ToolCallingLoop:
         return len(self.tool_call_rounds) >= (self.state.limit or self._tool_call_limit)
 
     def handle_tool_call_limit(self) -> Generator[Action, Any, bool]:
-        """Return True if the loop is to continue; with CONFIRM the user is asked, and allows the same number
-        of rounds again."""
+        """Return True if the loop continues; with CONFIRM the user is asked, and allows the same number of
+        rounds again."""
         if self._limit_behavior is ToolCallLimitBehavior.STOP:
             return False
         made = len(self.tool_call_rounds)

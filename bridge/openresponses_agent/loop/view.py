@@ -1,7 +1,7 @@
 """What the user sees of a loop, as data: rounds with their thinking, text and calls.
 
 It is updated with the callback's deltas, the journal's entries and the tools' progress, in order. The entries
-alone are enough for a loop that has ended.
+are enough for a loop that has ended.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class ToolResultElement(Struct, rename="camel", kw_only=True):
     call_id: str
     """The model's id."""
     id: str = ""
-    """The internal id; "" until the call is whole."""
+    """The internal id; "" until the call is complete."""
     status: ToolStatus = ToolStatus.CALLING
     input: Any = None
     """The parsed arguments; their text while they are not JSON."""
@@ -68,11 +68,12 @@ class ToolResultElement(Struct, rename="camel", kw_only=True):
     error: str | None = None
     """Why there is no result."""
     notes: list[str] = field(default_factory=list)
-    """What was changed in the arguments."""
+    """The changes of the arguments."""
     runner: str | None = None
-    """Of a call that the model's server runs: the label of its MCP server, "" for other tools."""
+    """The label of the MCP server of a call that the model's server runs, "" for its other tools; None for
+    all other calls."""
     seconds: float | None = None
-    """How long the model's server ran it, as far as that was seen."""
+    """The seconds for which the model's server ran the call, as far as that was seen."""
 
 
 class RoundView(Struct, rename="camel", kw_only=True):
@@ -88,7 +89,7 @@ class RoundView(Struct, rename="camel", kw_only=True):
 
     @property
     def is_calling(self) -> bool:
-        """True if the model is writing a call: "Calling tools…"."""
+        """True while the model is writing a call: "Calling tools…"."""
         return any(element.status is ToolStatus.CALLING for element in self.elements)
 
 
@@ -117,11 +118,11 @@ class LoopView:
         return self._rounds
 
     def element(self, call_id: str) -> ToolResultElement | None:
-        """The element of a whole call, by its internal id."""
+        """Return the element of a complete call, by its internal id."""
         return self._elements.get(call_id)
 
     def as_json(self) -> dict[str, Any]:
-        """`{"query", "rounds", "end", "message"}`."""
+        """Return `{"query", "rounds", "end", "message"}`."""
         shown = {"query": self.query, "rounds": self.rounds, "end": self.end, "message": self.message}
         plain: dict[str, Any] = msgspec.to_builtins(shown, enc_hook=str)
         return plain
@@ -144,8 +145,8 @@ class LoopView:
             element.status, element.input = ToolStatus.PENDING, _parsed(call.arguments)
 
     def hosted(self, item: UnknownItem, is_done: bool) -> ToolResultElement | None:
-        """Update with an item of a tool that the model's server runs (the loop's `hosted_cb`); returns its
-        element, None for a request for approval."""
+        """Update with an item of a tool that the model's server runs (the loop's `hosted_cb`). Returns its
+        element; None for a request for approval."""
         element = _element_of(item, is_done)
         if element is None:
             return None
@@ -205,7 +206,7 @@ class LoopView:
         return elements[-1]
 
     def _round(self, made: ToolCallRound) -> None:
-        """The recorded round replaces what its deltas showed."""
+        """Replace what the deltas of a round have shown by the recorded round."""
         current = self._current()
         current.text = made.response
         current.thinking = "" if made.thinking is None else made.thinking.thinking

@@ -1,4 +1,4 @@
-"""Raw messages → system text and messages of Anthropic's Messages API."""
+"""Converts raw messages to the system text and messages of Anthropic's Messages API."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Block = dict[str, Any]
 
 _SCOPES: Final = ("anthropic", "any")
 MAX_BREAKPOINTS: Final = 4
-"""How many the API takes in one request."""
+"""The most breakpoints that the API accepts in one request."""
 
 
 class AnthropicPrompt(NamedTuple):
@@ -52,10 +52,10 @@ def api_messages_to_anthropic(
     sealer: Sealer | None = None,
     diagnostics: Diagnostics | None = None,
 ) -> AnthropicPrompt:
-    """Messages as the API wants them: all system text in one place, results as blocks of a user's turn,
-    turns that alternate, breakpoints as the `cache_control` of the block before (the last four).
+    """Convert messages to the API's form: all system text in one place, results as blocks of a user's turn,
+    alternating turns, breakpoints as the `cache_control` of the block before (the last four).
 
-    `sealer` opens thinking that came as `encrypted_content`. What can't be expressed is a loss.
+    `sealer` opens thinking in `encrypted_content`. What can't be expressed is a loss.
     """
     return _AnthropicWriter(sealer, Diagnostics() if diagnostics is None else diagnostics).prompt(messages)
 
@@ -67,7 +67,7 @@ class _AnthropicWriter:
         self._turns = AlternatingMessages(diagnostics)
         self._system: list[Block] = []
         self._marked: list[Block] = []
-        self._tool_ids: dict[str, deque[str]] = {}  # a call's id → the ids that the API is given for it
+        self._tool_ids: dict[str, deque[str]] = {}  # a call's id → its ids in the API
         self._begun = False
 
     def prompt(self, messages: Iterable[ChatMessage]) -> AnthropicPrompt:
@@ -125,7 +125,7 @@ class _AnthropicWriter:
             block["content"] = blocks
         if message.is_error:
             block["is_error"] = True
-        for mark in marks:  # what is within a result can't be marked
+        for mark in marks:  # what is in a result can't be marked
             self._mark([block], mark)
         self._turns.add("user", [block])
 
@@ -178,9 +178,9 @@ _WRITERS: Final[dict[str, Callable[[_AnthropicWriter, ChatMessage], None]]] = {
 def anthropic_messages_to_raw_messages(
     messages: Iterable[Mapping[str, Any]], system: str | list[Mapping[str, Any]] = ""
 ) -> list[ChatMessage]:
-    """Messages of a body, with its system text as the first one. A `tool_result` is a message of the role
-    `tool`, named by its call; `cache_control` is a breakpoint after its part; blocks that have no part of
-    their own are opaque.
+    """Convert the messages of a body, with its system text as the first one. A `tool_result` is a message of
+    the role `tool`, named by its call; `cache_control` is a breakpoint after its part; blocks that have no
+    part of their own are opaque.
 
     Raises InvalidRequestError (`invalid_value`) with the place of what is wrong: `messages[0].content[1]`.
     """

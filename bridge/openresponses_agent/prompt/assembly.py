@@ -1,8 +1,8 @@
 """Assembles a context into raw messages, with nothing left out: the system message, and the conversation in
 units.
 
-A unit is what a summary replaces as a whole: a question, or a round with the results of its calls. So a call
-is never left without its result.
+A summary replaces whole units: a unit is a question, or a round with the results of its calls. So a call is
+never left without its result.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ _TOOL: Final = "#tool:"
 
 
 class Unit(NamedTuple):
-    """Messages that stand or go together: a question (one user message, of whose content the last `whole`
-    parts are never cut) or what a model said with the results of its calls."""
+    """Messages that are kept or replaced together: a question (one user message, in whose content the last
+    `whole` parts are never cut), or a model's answer with the results of its calls."""
 
     messages: list[ChatMessage]
     question: bool
@@ -65,7 +65,7 @@ class Unit(NamedTuple):
 
 class PromptUnits(NamedTuple):
     """The units of a conversation, in order. `current` is the index of the question that is being answered,
-    if there is one. `is_asked`: there is something to answer, a question or results."""
+    if there is one. `is_asked` is True if there is something to answer, a question or results."""
 
     units: list[Unit]
     current: int | None
@@ -91,7 +91,7 @@ def collapse_system_messages(messages: Iterable[ChatMessage], separator: str = "
 
 
 def system_messages(context: PromptContext, separator: str) -> list[ChatMessage]:
-    """The system text, then the global context, as one message; [] if both are empty."""
+    """Return the system text, then the global context, as one message; [] if both are empty."""
     parts: list[SystemPart] = [*context.system, context.global_context.text()]
     given = map(_instruction, parts)
     messages = [
@@ -110,19 +110,19 @@ def _instruction(part: SystemPart) -> TextPart | CacheBreakpointPart:
 
 
 class Assembler:
-    """Makes the units of one prompt. Ids of calls are unique in it, whatever models called theirs."""
+    """Makes the units of one prompt. Ids of calls are unique in it, whatever ids models used."""
 
     def __init__(self, *, supports_images: bool, history_thinking: bool, diagnostics: Diagnostics) -> None:
         self._supports_images = supports_images
         self._history_thinking = history_thinking
         self._diagnostics = diagnostics
-        self._call_ids: dict[str, int] = {}  # how often each was wanted
+        self._call_ids: dict[str, int] = {}  # how often each id was used
         self._granted: frozenset[str] = frozenset()
         self._ran: set[str] = set()  # the requests for approval whose calls the server has run
         self._units: list[Unit] = []
 
     def conversation(self, context: PromptContext) -> PromptUnits:
-        """The units of earlier turns, the question, and its rounds so far."""
+        """Return the units of earlier turns, the question, and its rounds so far."""
         self._granted = context.granted
         rounds = [*(each for turn in context.history for each in turn.rounds), *context.tool_call_rounds]
         self._ran = {str(item.get("approval_request_id")) for each in rounds for item in each.items}
@@ -179,7 +179,7 @@ class Assembler:
         called = [(self._unique(call), call) for call in each.tool_calls]
         said = repair_surrogates(each.response)
         if not called and not said.strip() and not each.items:
-            return []  # nothing that a model may be sent back
+            return []  # nothing that may be sent back to a model
         parts: list[ContentPart] = []
         if thinking and each.thinking is not None:
             parts += each.thinking.blocks
@@ -200,8 +200,8 @@ class Assembler:
     def _decision(
         self, asked: ApprovalRequest, result: LanguageModelToolResult | None
     ) -> dict[str, str | bool]:
-        """The item that answers a request for approval. What an earlier process approved is declined, since
-        whether the call ran is unknown, unless the conversation has the call."""
+        """Return the item that answers a request for approval. An approval of an earlier process is sent as
+        declined, since it is unknown whether the call ran, unless the conversation has the call."""
         made: dict[str, str | bool] = {
             "type": "mcp_approval_response",
             "approval_request_id": asked.request_id,
@@ -250,7 +250,7 @@ class Assembler:
 
 
 def _named(references: Sequence[Reference]) -> str:
-    """The references of the question, one in each line; all tools in one line."""
+    """Return the references in the question, one per line; all tools in one line."""
     tools = [each.name.removeprefix(_TOOL) for each in references if each.name.startswith(_TOOL)]
     others = [each for each in references if not each.name.startswith(_TOOL)]
     lines = [
@@ -263,7 +263,7 @@ def _named(references: Sequence[Reference]) -> str:
 
 
 def _shown(name: str, attachment: Attachment) -> str:
-    """A text with its name, in a fence that is longer than any in the text."""
+    """Return a text with its name, in a fence that is longer than any in the text."""
     text = repair_surrogates(attachment.text)
     fence = "`" * max(3, _longest_row(text) + 1)
     lines = ""

@@ -104,8 +104,9 @@ def create_capi_request_body(
     diagnostics: Diagnostics | None = None,
     **options: Unpack[ChatFields],
 ) -> dict[str, Any]:
-    """A Chat Completions body. `functions` declares the tools in the older field of that name, for endpoints
-    that know no other. Raises LocalError (`bridge.prompt.empty`) for a prompt that asks nothing."""
+    """Return a Chat Completions body. `functions` declares the tools in the older field of that name, for
+    endpoints that do not know `tools`. Raises LocalError (`bridge.prompt.empty`) for a prompt that asks
+    nothing."""
     messages = raw_messages_to_capi(
         _asked(result),
         cache_control=cache_control,
@@ -131,8 +132,8 @@ def create_anthropic_request_body(
     diagnostics: Diagnostics | None = None,
     **options: Unpack[MessagesFields],
 ) -> dict[str, Any]:
-    """A Messages body. `max_tokens` is the limit of the answer. If the prompt offers no tools, those of
-    earlier calls are declared, and none may be called. Raises LocalError as above."""
+    """Return a Messages body. `max_tokens` is the limit of the answer. If the prompt offers no tools, those
+    of earlier calls are declared, and none may be called. Raises LocalError (`bridge.prompt.empty`)."""
     system, messages = api_messages_to_anthropic(_asked(result), sealer=sealer, diagnostics=diagnostics)
     return {
         "model": model,
@@ -153,8 +154,8 @@ def create_responses_request_body(
     diagnostics: Diagnostics | None = None,
     **options: Unpack[ResponsesFields],
 ) -> dict[str, Any]:
-    """A Responses body, with all messages as its input, and the tools that the server runs. Raises LocalError
-    as above."""
+    """Return a Responses body, with all messages as its input, and the tools that the server runs. Raises
+    LocalError (`bridge.prompt.empty`)."""
     items = raw_messages_to_input_items(_asked(result), sealer=sealer, diagnostics=diagnostics)
     body = {
         "model": model,

@@ -1,4 +1,4 @@
-"""Raw messages → messages of Chat Completions."""
+"""Converts raw messages to messages of Chat Completions."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ CARRIER: Final = "cache_control"
 
 
 def capi_to_raw_messages(messages: Iterable[Mapping[str, Any]]) -> list[ChatMessage]:
-    """Messages of a body as raw ones; content that has no part of its own is opaque. The older
+    """Convert the messages of a body to raw ones; content that has no part of its own is opaque. The older
     `function_call` and role `function` are read as a call and its result, joined by their order.
 
     Raises InvalidRequestError (`invalid_value`) with the place of what is wrong: `messages[0].role`.
@@ -41,7 +41,7 @@ def capi_to_raw_messages(messages: Iterable[Mapping[str, Any]]) -> list[ChatMess
 
 
 def objects_of(values: Iterable[Any], param: str) -> Iterable[Fields]:
-    """Each of a list's objects with its place. Raises InvalidRequestError for anything else."""
+    """Yield a list's objects with their places. Raises InvalidRequestError for anything else."""
     for index, value in enumerate(values):
         if not isinstance(value, Mapping):
             raise invalid(f"{param}[{index}]", "expected an object")
@@ -50,7 +50,7 @@ def objects_of(values: Iterable[Any], param: str) -> Iterable[Fields]:
 
 class _ChatReader:
     def __init__(self) -> None:
-        self._legacy: dict[str, list[str]] = {}  # function's name → ids made for its calls
+        self._legacy: dict[str, list[str]] = {}  # function's name → ids that were made for its calls
         self._count = 0
 
     def message(self, message: Fields) -> ChatMessage:
@@ -122,13 +122,13 @@ def _content(message: Fields) -> Content:
 
 
 def breakpoint_of(part: Fields) -> list[CacheBreakpointPart]:
-    """The breakpoint of a part, if it has one."""
+    """Return the breakpoint of a part, if it has one."""
     mark = part.get(CARRIER, dict)
     return [] if mark is None else [CacheBreakpointPart(Fields(mark, part.at(CARRIER)).get("ttl", str))]
 
 
 def bare(part: Fields) -> dict[str, Any]:
-    """The part without its breakpoint."""
+    """Return the part without its breakpoint."""
     return {name: value for name, value in part.whole().items() if name != CARRIER}
 
 
@@ -142,7 +142,7 @@ def _refusal(part: Fields) -> ContentPart:
 
 def _image(part: Fields) -> ContentPart:
     given = part.either("image_url", dict, str)
-    if isinstance(given, str):  # some clients put the address where OpenAI has an object
+    if isinstance(given, str):  # some clients send the address instead of OpenAI's object
         return ImagePart(source_of(given))
     image = part.inner("image_url")
     detail: Any = image.one_of("detail", ("low", "high", "auto", "original"))
@@ -182,11 +182,11 @@ def raw_messages_to_capi(
     reasoning_field: str | None = None,
     diagnostics: Diagnostics | None = None,
 ) -> list[dict[str, Any]]:
-    """Messages of a Chat Completions body (Copilot's CAPI is one), as JSON objects.
+    """Convert messages to those of a Chat Completions body (Copilot's CAPI is one), as JSON objects.
 
-    Content is a string where it is text alone. `cache_control` marks breakpoints as OpenRouter and others
-    read them; `reasoning_field` is the name under which the server wants thinking back, such as
-    `reasoning_content`. Images of results follow them in a user's message, since a tool's can't hold them.
+    Content is a string if it is only text. `cache_control` marks breakpoints as OpenRouter and others read
+    them; `reasoning_field` is the field in which the server wants thinking back, such as `reasoning_content`.
+    Images of results follow them in a user's message, since a tool's message can't have them.
     """
     return _ChatWriter(
         cache_control, reasoning_field, Diagnostics() if diagnostics is None else diagnostics
@@ -282,7 +282,7 @@ class _ChatWriter:
 
 
 def mark_of(part: CacheBreakpointPart) -> dict[str, Any]:
-    """The `cache_control` of a breakpoint."""
+    """Return the `cache_control` of a breakpoint."""
     return {"type": "ephemeral"} | ({"ttl": part.ttl} if part.ttl else {})
 
 

@@ -21,10 +21,9 @@ from openresponses_bridge.protocol.hosted import McpApprovalRequest, asks_approv
 from openresponses_bridge.protocol.unknown import UnknownItem
 from openresponses_bridge.text import counted, escaped
 
-# Rounds of tool calling, as data: what a loop keeps, what a prompt is built from, what a file resumes from.
-#
-# In JSON, names are camelCase, and messages of a prompt are unchanged. Results are separate from the rounds,
-# by the id of their call.
+# Rounds of tool calling, as data: what a loop keeps, a prompt is built from, and a file is resumed from. In
+# JSON, names are camelCase, and messages of a prompt are unchanged. Results are separate from the rounds, by
+# the id of their call.
 
 
 class ToolCall(Struct, frozen=True, rename="camel"):
@@ -38,8 +37,8 @@ class ToolCall(Struct, frozen=True, rename="camel"):
 
 
 class ThinkingDataItem(Struct, frozen=True, omit_defaults=True, rename="camel"):
-    """The thoughts of the model in a round. `thinking` is for people; `parts` are the blocks as they came,
-    which go back to the model. `thinking_tokens` is their count, `associated_round` the round's index."""
+    """The thoughts of the model in a round. `thinking` is for people; `parts` are the unchanged blocks, which
+    are sent back to the model. `thinking_tokens` is their count, `associated_round` the round's index."""
 
     thinking: str
     thinking_tokens: int | None = None
@@ -48,13 +47,13 @@ class ThinkingDataItem(Struct, frozen=True, omit_defaults=True, rename="camel"):
 
     @property
     def blocks(self) -> list[ThinkingPart]:
-        """The blocks; the text as one where none were kept."""
+        """The blocks; the text as one block if none were kept."""
         return self.parts or ([ThinkingPart(self.thinking)] if self.thinking else [])
 
 
 class ApprovalRequest(Struct, frozen=True):
-    """A call on an MCP server that waits for the user's approval. `id` is that of its result here,
-    `request_id` the server's; `arguments` is the model's JSON text."""
+    """A call on an MCP server that waits for the user's approval. `id` is the id of its result here,
+    `request_id` the server's id; `arguments` is the model's JSON text."""
 
     id: str
     request_id: str
@@ -64,7 +63,7 @@ class ApprovalRequest(Struct, frozen=True):
 
 
 class Citation(Struct, frozen=True):
-    """A page that the model's text cites; both are what its server sent."""
+    """A page that the model's text cites, as its server sent it."""
 
     url: str
     title: str
@@ -72,8 +71,7 @@ class Citation(Struct, frozen=True):
 
 class ToolCallRound(Struct, frozen=True, omit_defaults=True, kw_only=True, rename="camel"):
     """One request and its answer. `prompt` are the messages sent, `response` the model's text, `timestamp`
-    milliseconds since 1970. The answer is the last of its run when neither `tool_calls` nor `approvals` has
-    one.
+    milliseconds since 1970. The answer is the last of its run if both `tool_calls` and `approvals` are empty.
 
     `items` are those of the tools that the model's server ran, as it sent them, and its requests for
     approval. `citations` are without repetitions. `max_tool_calls` is the limit of the response, if its calls
@@ -98,7 +96,7 @@ class ToolCallRound(Struct, frozen=True, omit_defaults=True, kw_only=True, renam
 
 
 def approval_of(item: dict[str, Any]) -> ApprovalRequest | None:
-    """The request for approval that an item is; None for other items, and for one that has not its fields."""
+    """Return the request for approval in an item; None for other items, and for one without its fields."""
     asked = UnknownItem(item)
     shown = view(asked) if asks_approval(asked) else None
     if not isinstance(shown, McpApprovalRequest) or not shown.id:
@@ -109,23 +107,23 @@ def approval_of(item: dict[str, Any]) -> ApprovalRequest | None:
 
 
 ToolCallResults = Mapping[str, LanguageModelToolResult]
-"""Results by `ToolCall.id`, and decisions by `ApprovalRequest.id`: what the user declined is an error."""
+"""Results by `ToolCall.id`, and decisions by `ApprovalRequest.id`; a declined request is an error."""
 
 
 _APPROVAL: Final = "approval_"
-"""Keeps the ids of a server apart from those of calls."""
+"""Separates the ids of a server from those of calls."""
 MAX_NAMES: Final = 50
-"""How many names a list of the global context shows."""
+"""The most names that a list in the global context shows."""
 
 SystemPart = str | TextPart | CacheBreakpointPart
 """A piece of the system text: identity, rules, mode, toggles. It is never shortened."""
 
 
 class GlobalContext(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The place where the model works: paths and names as they are to be shown. Nothing is read from them.
+    """The place where the model works: paths and names, as they are shown. No file is read.
 
-    Lists show their first fifty names. Names are put on one line, so that a file can't add lines of its own
-    to the system text; `notes` are the host's own words and are added unchanged.
+    Lists show their first fifty names. Names are put on one line, so that a file's name can't add lines to
+    the system text; `notes` are the host's own and are added unchanged.
     """
 
     workspace_root: str = ""
@@ -137,7 +135,7 @@ class GlobalContext(Struct, frozen=True, kw_only=True, omit_defaults=True):
     notes: list[str] = field(default_factory=list)
 
     def text(self) -> str:
-        """One line for each thing that is known, "" when nothing is."""
+        """Return one line for each known thing; "" if nothing is known."""
         branch = self.git_branch
         if branch and self.modified_files:
             branch += f" (modified: {counted(len(self.modified_files), 'file')})"
@@ -166,8 +164,8 @@ class Attachment(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Reference(Struct, frozen=True, omit_defaults=True):
-    """Something named in the question: `#file:README.md`, `@workspace`, `#tool:edit_file`. `value` is what it
-    stands for, where that is more than its name."""
+    """Something named in the question: `#file:README.md`, `@workspace`, `#tool:edit_file`. `value` is its
+    meaning, if that is more than its name."""
 
     name: str
     value: str = ""
@@ -185,8 +183,8 @@ class Turn(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class ConversationSummary(Struct, frozen=True):
-    """`text` stands for the first `covers` units of the conversation: each question is one, and each round
-    with its results. The count holds as long as the conversation only grows."""
+    """`text` replaces the first `covers` units of the conversation: each question is one, and each round with
+    its results. The count is valid as long as the conversation only grows."""
 
     text: str
     covers: int
@@ -197,8 +195,9 @@ class PromptContext(Struct, frozen=True, kw_only=True, omit_defaults=True):
     `stateful_marker` is copied to the request.
 
     `hosted_tools` are the tools that the model's server runs, as a Responses request declares them; other
-    requests leave them out. `granted` has the ids of the approvals that may be sent: those of the last round
-    that this process was given. Any other was given to a process that stopped, and its call may have run.
+    requests leave them out. `granted` has the ids of the approvals that may be sent: those for the last round
+    that the user gave to this process. Any other approval was given to a process that has stopped, and its
+    call may have run.
     """
 
     query: str = ""
@@ -221,7 +220,7 @@ class PromptContext(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def one_line(text: str) -> str:
-    """The text without line ends and other control characters."""
+    """Return the text without line ends and other control characters."""
     return escaped(text, lambda _: " ")
 
 

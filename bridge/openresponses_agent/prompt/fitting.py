@@ -1,4 +1,4 @@
-"""Fits a conversation into a budget: what is kept, what is cut, what a summary replaces.
+"""Fits a conversation into a budget: decides what is kept, what is cut, and what a summary replaces.
 
 System text, tools and the question are always kept, then the newest units. The oldest units, which do not
 fit, are summarised, so that the prompt keeps its order.
@@ -21,12 +21,13 @@ from openresponses_agent.prompt.summary import (
 )
 from openresponses_bridge.errors import LocalError
 
-_ROOM_SHARE: Final = 4  # a summary takes at most one part in so many of what is left
+_ROOM_SHARE: Final = 4  # a summary gets at most this fraction (1/4) of what is left
 
 
 class PromptBudgetError(LocalError):
-    """System text, tools and the question alone exceed the budget. `context` has `budget` and `needed`, the
-    smallest sufficient budget, with the question's attachments cut to nothing, both in tokens."""
+    """System text, tools and the question exceed the budget without anything else. `context` has `budget` and
+    `needed`, the smallest sufficient budget, with the question's attachments cut to nothing, both in
+    tokens."""
 
     CODE = "bridge.prompt.budget_exceeded"
 
@@ -55,7 +56,7 @@ class Budget(NamedTuple):
 
 
 def unlimited(conversation: PromptUnits, summary: ConversationSummary | None) -> Plan:
-    """The plan that keeps everything unchanged."""
+    """Return the plan that keeps everything unchanged."""
     return _plan(conversation, summary, dict(enumerate(conversation.units)), _covered(conversation, summary))
 
 
@@ -66,8 +67,8 @@ def fit(
     budget: Budget,
     counter: PromptCounter,
 ) -> Plan:
-    """The plan for a conversation that is too long. `base` are the tokens of system text and tools. Raises
-    PromptBudgetError."""
+    """Return the plan for a conversation that is too long. `base` is the number of tokens in system text and
+    tools. Raises PromptBudgetError."""
     units = dict(enumerate(conversation.units))
     covered = _covered(conversation, summary)
     if conversation.current is not None:
@@ -84,7 +85,7 @@ def fit(
     covers = _keep(units, conversation.current, covered, room - allowance, budget.goal - base, counter)
     if covers == covered:
         return _plan(conversation, _shortened(units, conversation, summary, room, counter), units, covered)
-    # The question stays and is in the summary too, for it is history one day and covered then.
+    # The question is kept, and is in the summary too, since it will be history and covered then.
     gone = [message for index in range(covered, covers) for message in units[index].messages]
     previous = summary.text if summary is not None else ""
     request = SummaryRequest(gone, previous, allowance, covers)
@@ -99,7 +100,7 @@ def _keep(
     goal: int,
     counter: PromptCounter,
 ) -> int:
-    """The index of the first kept unit. The newest unit may use all available tokens, and is cut if
+    """Return the index of the first kept unit. The newest unit may use all available tokens, and is cut if
     necessary."""
     used = 0
     newest = True
@@ -124,7 +125,7 @@ def _shortened(
     room: int,
     counter: PromptCounter,
 ) -> ConversationSummary | None:
-    """The earlier summary, cut to the tokens that the kept units leave."""
+    """Return the earlier summary, cut to the tokens that the kept units leave."""
     if summary is None:
         return None
     uncovered = range(_covered(conversation, summary), len(units))
@@ -145,5 +146,5 @@ def _plan(
 
 
 def summary_messages(summary: ConversationSummary | None) -> list[ChatMessage]:
-    """The message of a summary that is not blank."""
+    """Return the message of a summary that is not blank."""
     return [summary_message(summary.text)] if summary is not None and summary.text.strip() else []

@@ -1,4 +1,4 @@
-"""Raw messages ↔ input items of the Responses API."""
+"""Converts raw messages to input items of the Responses API and back."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def raw_messages_to_input_items(
     sealer: Sealer | None = None,
     diagnostics: Diagnostics | None = None,
 ) -> list[ii.InputItem]:
-    """Messages as a request's `input`. `sealer` is what Anthropic's signatures are sealed with; without one
-    they are lost. Cache breakpoints have no place there."""
+    """Convert messages to a request's `input`. `sealer` seals Anthropic's signatures; without one they are
+    lost. Cache breakpoints can't be expressed."""
     notes = Diagnostics() if diagnostics is None else diagnostics
     return [item for message in messages for item in _items(message, sealer, notes)]
 
@@ -52,7 +52,7 @@ def raw_messages_to_input_items(
 def _items(message: ChatMessage, sealer: Sealer | None, diagnostics: Diagnostics) -> Iterable[ii.InputItem]:
     if message.role == "tool":
         output = _content(message.content, ct.InputTextContent, diagnostics)
-        status: Any = "incomplete" if message.is_error else UNSET  # so the dialects read a failure
+        status: Any = "incomplete" if message.is_error else UNSET  # the mark of a failure in the dialects
         yield ii.FunctionCallOutputParam(message.tool_call_id or "", output, status=status)
         return
     said: list[ContentPart] = []
@@ -105,8 +105,8 @@ def input_items_to_raw_messages(
     diagnostics: Diagnostics | None = None,
     identities: ToolIdentityMap | None = None,
 ) -> list[ChatMessage]:
-    """Items, of an input or an output, as messages. What an assistant says, thinks and calls in a row is one
-    message, followed by the results of its calls. Calls of all kinds are functions.
+    """Convert items of an input or an output to messages. Consecutive texts, thoughts and calls of an
+    assistant are one message, followed by the results of its calls. Calls of all kinds are functions.
 
     Raises InvalidRequestError for a call without its output, an output without its call, and a reference.
     """
@@ -149,7 +149,7 @@ class _InputReader:
             self._calls.append((view, answer))
 
     def _flush(self) -> None:
-        """The assistant's turn ends: its message, then the results of its calls."""
+        """End the assistant's turn: append its message, then the results of its calls."""
         if not self._parts and not self._calls:
             return
         calls = [ChatMessageToolCall.of(view.call_id, view.name, view.arguments) for view, _ in self._calls]

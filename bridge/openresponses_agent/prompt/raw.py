@@ -72,9 +72,9 @@ class ImagePart(Struct, frozen=True, tag="image", tag_field="type", omit_default
 
 
 class OpaquePart(Struct, frozen=True, tag="opaque", tag_field="type", omit_defaults=True):
-    """A content part in the words of one API, passed to it as it is. `scope` says which API; others leave it
-    out. `item` is an item of the Responses API, which stands beside the message's own. `token_usage` is what
-    it costs; 0 means that its JSON is counted."""
+    """A content part in the form of one API, passed to it unchanged. `scope` names the API; others leave the
+    part out. `item` is an item of the Responses API, which is placed beside the message's own. `token_usage`
+    is its cost in tokens; 0 means that its JSON is counted."""
 
     type: ClassVar[Literal["opaque"]] = "opaque"
     value: Any
@@ -83,14 +83,14 @@ class OpaquePart(Struct, frozen=True, tag="opaque", tag_field="type", omit_defau
 
 
 class CacheBreakpointPart(Struct, frozen=True, tag="cache_breakpoint", tag_field="type", omit_defaults=True):
-    """The provider may cache the prompt up to the part before this one, for `ttl`, as `5m` or `1h`."""
+    """The provider may cache the prompt up to the part before this one, for `ttl`, such as `5m` or `1h`."""
 
     type: ClassVar[Literal["cache_breakpoint"]] = "cache_breakpoint"
     ttl: str | None = None
 
 
 class ThinkingPart(Struct, frozen=True, tag="thinking", tag_field="type", omit_defaults=True):
-    """A block of the model's reasoning, as it came: it is valid only unchanged.
+    """A block of the model's reasoning, unchanged: otherwise it is not valid.
 
     `signature` and `redacted` (the data of a block without text) are Anthropic's, `encrypted_content`, `id`
     and `summary` are those of an item of the Responses API.
@@ -142,14 +142,14 @@ class ChatMessage(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 def parts_of(content: Content) -> list[ContentPart]:
-    """Content as parts; an empty text has none."""
+    """Return content as parts; an empty text has none."""
     if isinstance(content, str):
         return [TextPart(content)] if content else []
     return list(content)
 
 
 def content_of(parts: Iterable[ContentPart]) -> Content:
-    """Parts as content: a string if there is only text."""
+    """Return parts as content: a string if there is only text."""
     found = list(parts)
     if not found:
         return ""
@@ -159,27 +159,27 @@ def content_of(parts: Iterable[ContentPart]) -> Content:
 
 
 def text_of(content: Content) -> str:
-    """The texts of the content, joined as paragraphs."""
+    """Return the texts of the content, joined as paragraphs."""
     if isinstance(content, str):
         return content
     return "\n\n".join(part.text for part in content if isinstance(part, TextPart))
 
 
-# Images of raw messages as the one text that the APIs take for them: an address or a data URL.
+# Images of raw messages as the single text that the APIs accept for them: an address or a data URL.
 
 _SCHEME: Final = "data:"
 _BASE64: Final = ";base64"
 
 
 def url_of(source: ImageSource) -> str:
-    """The address of an image, or its data as a data URL."""
+    """Return the address of an image, or its data as a data URL."""
     if isinstance(source, ImageUrl):
         return source.url
     return f"{_SCHEME}{source.media_type}{_BASE64},{source.data}"
 
 
 def source_of(url: str) -> ImageSource:
-    """An address or a data URL as a source. A data URL that is not base64 stays an address."""
+    """Return an address or a data URL as a source. A data URL without base64 remains an address."""
     head, comma, data = url.partition(",")
     if comma and head.startswith(_SCHEME) and head.endswith(_BASE64):
         return Base64Image(head[len(_SCHEME) :].partition(";")[0].lower(), data)

@@ -45,7 +45,7 @@ class BuildPromptResult(Struct, frozen=True):
 
     @property
     def is_empty(self) -> bool:
-        """Nothing is asked: make no request."""
+        """True if nothing is asked, so that no request should be made."""
         return not self.messages
 
 
@@ -61,7 +61,7 @@ class PromptRenderer:
     """Renders prompts for one model.
 
     `max_prompt_tokens` is the budget in tokens, tools included; None means that there is no limit. `trigger`
-    says when the conversation is summarised; one that exceeds the budget always is. It is then reduced to
+    decides when the conversation is summarised; one that exceeds the budget always is. It is then reduced to
     `keep_share` of the budget, so that the next rounds fit as well, and the summary to `summary_share`; both
     are from 0 to 1. `supports_images=False` replaces each image by a note. Thinking is sent back in the
     rounds of the question that is being answered, and in earlier rounds with `history_thinking`.
@@ -107,10 +107,10 @@ class PromptRenderer:
         self.diagnostics = Diagnostics() if diagnostics is None else diagnostics
 
     def render(self, context: PromptContext) -> BuildPromptResult:
-        """The prompt. Messages are: system text with the global context, a summary if there is one, history,
-        the question, its rounds. [] when nothing is asked: no question and no rounds.
+        """Return the prompt. Its messages are: system text with the global context, a summary if there is
+        one, history, the question, its rounds; none if nothing is asked, without a question and rounds.
 
-        Raises PromptBudgetError when system text, tools and question alone exceed the budget.
+        Raises PromptBudgetError if system text, tools and question exceed the budget without anything else.
         """
         drawn = self._draw(context, self.diagnostics)
         if drawn is None:
@@ -118,7 +118,7 @@ class PromptRenderer:
         summary = drawn.plan.summary
         if drawn.plan.request is not None:
             summary = self._summarize(drawn.plan.request)
-            # what the summary leaves of its room is the rest's, as when it is in the context
+            # the rest gets what the summary leaves of its room, as if it were in the context
             again = self._draw(context.with_summary(summary), Diagnostics())
             drawn = drawn if again is None or again.plan.request is not None else again
         messages = self._messages(drawn, summary)
@@ -142,7 +142,7 @@ class PromptRenderer:
         return BuildPromptResult(messages, (), self._counter.request(()) + self._counter.messages(messages))
 
     def summarized(self, context: PromptContext, request: SummaryRequest, text: str) -> PromptContext:
-        """The context with this summary, cut to the room that was asked for."""
+        """Return the context with this summary, cut to the room that was requested."""
         within = summary_within(text, request.max_tokens, self._counter)
         return context.with_summary(ConversationSummary(within, request.covers))
 
@@ -153,9 +153,9 @@ class PromptRenderer:
         return made
 
     def result_room(self, context: PromptContext) -> TokenizationOptions | None:
-        """The room for the missing results of the last round: what the prompt leaves, or `keep_share` of what
-        system text, tools, question and this round leave, whichever is more, since everything before them
-        can be summarised. None without a budget."""
+        """Return the room for the missing results of the last round: what the prompt leaves, or `keep_share`
+        of what system text, tools, question and this round leave, whichever is more, since everything before
+        them can be summarised. None without a budget."""
         if self._most is None:
             return None
         conversation = self._assembler(Diagnostics()).conversation(context)
@@ -220,6 +220,6 @@ def _spoken(plan: Plan, summary: ConversationSummary | None) -> list[ChatMessage
 
 
 def _marked(message: ChatMessage) -> ChatMessage:
-    """The message with a breakpoint at its end, unless it is empty."""
+    """Return the message with a breakpoint at its end, unless it is empty."""
     parts = parts_of(message.content)
     return replace(message, content=content_of([*parts, CacheBreakpointPart()])) if parts else message

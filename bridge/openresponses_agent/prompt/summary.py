@@ -1,7 +1,7 @@
 """Summaries: when one is made, of what, and by whom.
 
-A summary is made by any callable; `condense` does it without a model. A driver that lets a model do it asks
-`PromptRenderer.summary_request`, sends `summary_prompt` and puts the answer into the context.
+A summary is made by any callable; `condense` makes one without a model. A driver that lets a model make it
+calls `PromptRenderer.summary_request`, sends `summary_prompt` and puts the answer into the context.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from openresponses_bridge.protocol.unknown import UnknownItem
 
 # Tokens of raw messages, by a `TokenCounter`. They add up: a prompt is the sum of its parts.
 
-_OPAQUE_CHARACTERS_PER_TOKEN = 4  # of what is signed or encrypted
+_OPAQUE_CHARACTERS_PER_TOKEN = 4  # for signed or encrypted text
 
 
 class PromptCounter:
@@ -77,14 +77,14 @@ class PromptCounter:
         return self.text(thought) + len(sealed) // _OPAQUE_CHARACTERS_PER_TOKEN
 
 
-# Texts made shorter: results of tools and attachments, where a budget has no room for all of them.
+# Shortens texts: results of tools and attachments, if a budget has no room for all of them.
 
 _TRIES: Final = 6
 
 
 def cut_text(text: str, most_tokens: int, counter: PromptCounter) -> str:
-    """The beginning and the end of a text with a note between them of how much is left out; the note alone
-    where there is no room for more, unless the text is shorter. Takes time linear in the text."""
+    """Return the beginning and the end of a text with a note between them of how much is left out; only the
+    note if there is no room for more, unless the text is shorter. Takes time linear in the text."""
     tokens = counter.text(text)
     keep = len(text) * max(most_tokens, 0) // max(tokens, 1)
     while keep > 0:
@@ -105,8 +105,8 @@ def _with_note(text: str, keep: int) -> str:
 
 
 def fitted(unit: Unit, room: int, counter: PromptCounter) -> Unit | None:
-    """The unit cut to `room` tokens, its longest texts to the same length; None if that is not possible.
-    Results are cut in a round, attachments in a question, never the question itself."""
+    """Return the unit cut to `room` tokens, its longest texts to the same length; None if that is not
+    possible. Results are cut in a round, attachments in a question, never the question itself."""
     tokens = counter.messages(unit.messages)
     if tokens <= room:
         return unit
@@ -129,13 +129,14 @@ def fitted(unit: Unit, room: int, counter: PromptCounter) -> Unit | None:
 
 
 def minimum_tokens(unit: Unit, counter: PromptCounter) -> int:
-    """The tokens of a unit with every text cut that can be cut; `fitted` succeeds with exactly so many."""
+    """Return the tokens of a unit with every text cut that can be cut; `fitted` succeeds with exactly this
+    number."""
     parts = [parts_of(message.content) for message in unit.messages]
     return counter.messages(_cut(unit.messages, parts, _places(unit, parts), 0, counter))
 
 
 def _places(unit: Unit, parts: Sequence[Sequence[ContentPart]]) -> set[tuple[int, int]]:
-    """The texts that may be cut, and where they are."""
+    """Return the texts that may be cut, and where they are."""
     return {
         (row, column)
         for row, message in enumerate(unit.messages)
@@ -145,7 +146,7 @@ def _places(unit: Unit, parts: Sequence[Sequence[ContentPart]]) -> set[tuple[int
 
 
 def _level(sizes: Sequence[int], room: int) -> int:
-    """The size to which all larger sizes must be cut so that their sum is `room`."""
+    """Return the size to which all larger sizes must be cut so that their sum is `room`."""
     for index, size in enumerate(sizes):
         share = room // (len(sizes) - index)
         if size > share:
@@ -174,7 +175,7 @@ def _cut(
 
 
 Trigger = Callable[[int, int], bool]
-"""(tokens of the prompt, its budget) → whether the conversation is to be summarised."""
+"""Returns whether the conversation is to be summarised, from (tokens of the prompt, its budget)."""
 
 _OPENING: Final = "<conversation-summary>"
 _CLOSING: Final = "</conversation-summary>"
@@ -186,18 +187,18 @@ _INSTRUCTION: Final = (
 )
 _WORDS_PER_TOKEN: Final = 0.6
 _SAID: Final = 400  # characters of a message that `condense` keeps
-_BROUGHT: Final = 160  # and of arguments and results
-_LEAST: Final = 24  # of either, where there are many
+_BROUGHT: Final = 160  # the same, of arguments and results
+_LEAST: Final = 24  # of either, if there are many
 _CHARACTERS_PER_TOKEN: Final = 3
 
 
 def budget_passed(token_count: int, max_prompt_tokens: int) -> bool:
-    """Summarise when the prompt exceeds the budget."""
+    """Return True if the prompt exceeds the budget: the default trigger."""
     return token_count > max_prompt_tokens
 
 
 def share_passed(share: float) -> Trigger:
-    """Summarise when the prompt exceeds this share of the budget, 0 to 1."""
+    """Return a trigger for a prompt that exceeds this share of the budget, 0 to 1."""
 
     def passed(token_count: int, max_prompt_tokens: int) -> bool:
         return token_count > share * max_prompt_tokens
@@ -217,12 +218,12 @@ class SummaryRequest(NamedTuple):
 
 
 Summarizer = Callable[[SummaryRequest], str]
-"""Gives the text of a summary. What it raises passes through."""
+"""Returns the text of a summary. Its exceptions are passed on."""
 
 
 def condense(request: SummaryRequest) -> str:
-    """A summary made without a model: the beginnings of messages, and each call with its result, one a line.
-    The more messages there are, the less is kept of each."""
+    """Return a summary made without a model: the beginnings of messages, and each call with its result, one
+    per line. The more messages there are, the less of each is kept."""
     share = max(request.max_tokens * _CHARACTERS_PER_TOKEN // max(len(request.messages), 1), _LEAST)
     lines = [request.previous] if request.previous else []
     results = {
@@ -243,15 +244,16 @@ def condense(request: SummaryRequest) -> str:
 def summary_prompt(
     request: SummaryRequest, counter: TokenCounter, *, max_prompt_tokens: int, model: str = ""
 ) -> list[ChatMessage]:
-    """The messages that ask a model for the summary: an instruction and the conversation as a transcript, cut
-    in its middle if it is too long."""
+    """Return the messages that ask a model for the summary: an instruction and the conversation as a
+    transcript, cut in its middle if it is too long."""
     return asking_messages(request, PromptCounter(counter, model), max_prompt_tokens)
 
 
 def asking_messages(
     request: SummaryRequest, counts: PromptCounter, max_prompt_tokens: int
 ) -> list[ChatMessage]:
-    """Return the messages that ask a model for a summary, within so many tokens by a counter of prompts."""
+    """Return the messages that ask a model for a summary, within this number of tokens by a counter of
+    prompts."""
     words = max(int(request.max_tokens * _WORDS_PER_TOKEN), 1)
     system = ChatMessage(role="system", content=_INSTRUCTION.format(words=words))
     transcript = "\n\n".join(filter(None, [request.previous, *map(_line, request.messages)]))
@@ -263,13 +265,13 @@ def asking_messages(
 
 
 def summary_message(text: str) -> ChatMessage:
-    """The message that replaces the summarised units."""
-    inner = text.replace(_CLOSING[:-1], _CLOSING[1:-1]).strip()  # what it quotes does not end it
+    """Return the message that replaces the summarised units."""
+    inner = text.replace(_CLOSING[:-1], _CLOSING[1:-1]).strip()  # a quotation in it must not end it
     return ChatMessage(role="user", content=f"{_OPENING}\n{inner}\n{_CLOSING}")
 
 
 def summary_within(text: str, room: int, counter: PromptCounter) -> str:
-    """The text, cut so that its message has at most `room` tokens; "" if there are too few."""
+    """Return the text, cut so that its message has at most `room` tokens; "" if that is too few."""
     if not text.strip() or counter.message(summary_message(text)) <= room:
         return text.strip()
     frame = counter.message(summary_message("-"))
@@ -305,6 +307,6 @@ def _line(message: ChatMessage) -> str:
 
 
 def _short(text: str, most: int) -> str:
-    """The beginning of a text, on one line."""
+    """Return the beginning of a text, on one line."""
     plain = " ".join(text[: 2 * most].split())
     return plain if len(plain) <= most and len(text) <= 2 * most else plain[:most] + "…"

@@ -18,7 +18,7 @@ _WHERE = "thinking"
 
 
 def block_of(part: ThinkingPart, sealer: Sealer | None, diagnostics: Diagnostics) -> dict[str, Any] | None:
-    """The block for Anthropic's API; None, and a loss, if it has no signature."""
+    """Return the block for Anthropic's API; None, and a loss, if it has no signature."""
     if part.redacted is not None:
         return {"type": "redacted_thinking", "data": part.redacted}
     if part.signature:
@@ -36,14 +36,14 @@ def block_of(part: ThinkingPart, sealer: Sealer | None, diagnostics: Diagnostics
 
 
 def part_of_block(block: dict[str, Any]) -> ThinkingPart:
-    """The part of a `thinking` or `redacted_thinking` block of Anthropic's API."""
+    """Return the part for a `thinking` or `redacted_thinking` block of Anthropic's API."""
     if block["type"] == "redacted_thinking":
         return ThinkingPart(redacted=block["data"])
     return ThinkingPart(block["thinking"], signature=block.get("signature") or None)
 
 
 def item_of(part: ThinkingPart, sealer: Sealer | None, diagnostics: Diagnostics) -> ReasoningParam:
-    """The reasoning item. Without a sealer a signature is lost."""
+    """Return the reasoning item. Without a sealer a signature is lost."""
     encrypted = part.encrypted_content
     if encrypted is None and (part.signature or part.redacted is not None):
         block = block_of(part, None, diagnostics)
@@ -60,7 +60,7 @@ def item_of(part: ThinkingPart, sealer: Sealer | None, diagnostics: Diagnostics)
 
 
 def part_of_item(item: Any) -> ThinkingPart:
-    """The part of a reasoning item, of an input or an output."""
+    """Return the part for a reasoning item, of an input or an output."""
     return ThinkingPart(
         "\n\n".join(each.text for each in item.content or () if each.text),
         encrypted_content=item.encrypted_content or None,

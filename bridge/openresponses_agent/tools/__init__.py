@@ -1,6 +1,6 @@
 """Tools: how models call them over each dialect, and a registry of them with validation and invocation.
 
-The names below are loaded when they are first used: a translator of streams needs none of them.
+The names below are loaded at their first use, since a translator of streams needs none of them.
 """
 
 from importlib import import_module

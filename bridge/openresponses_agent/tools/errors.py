@@ -1,7 +1,7 @@
-"""What can go wrong with a tool call: not found, invalid input, cancelled, declined, failed, timed out; and
-the token by which a call is cancelled.
+"""The errors of a tool call: not found, invalid input, cancelled, declined, failed, timed out; and the token
+that cancels a call.
 
-`ToolsService.run_call` turns each into a text for the model, except a cancellation, which ends the round.
+`ToolsService.run_call` converts each to a text for the model, except a cancellation, which ends the round.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class ToolInputError(NamedTuple):
     message: str
 
     def as_json(self) -> dict[str, Any]:
-        """The error with the names that JavaScript's validators use (`instancePath` …)."""
+        """Return the error with the names that JavaScript's validators use (`instancePath` …)."""
         return {
             "instancePath": self.instance_path,
             "schemaPath": self.schema_path,
@@ -39,7 +39,7 @@ class ToolInputError(NamedTuple):
 class ToolValidationError(RemoteError):
     """A model called a tool with input that is not JSON or does not fit its schema.
 
-    `received_input` is the input that was validated last: parsed, or the text when it is not JSON.
+    `received_input` is the input that was validated last: parsed, or the text if it is not JSON.
     """
 
     INVALID_INPUT = "bridge.tools.invalid_input"
@@ -52,13 +52,13 @@ class ToolValidationError(RemoteError):
         self.received_input = received_input
 
     def as_json(self) -> dict[str, Any]:
-        """`{"toolName", "errors", "receivedInput"}`."""
+        """Return `{"toolName", "errors", "receivedInput"}`."""
         errors = [each.as_json() for each in self.errors]
         return {"toolName": self.tool_name, "errors": errors, "receivedInput": self.received_input}
 
 
 class ToolNotFoundError(RemoteError):
-    """A model called a tool that the request did not offer. `offered`: the names of the tools that it
+    """A model called a tool that the request did not offer. `offered` are the names of the tools that it
     offered."""
 
     NOT_FOUND = "bridge.tools.not_found"
@@ -127,14 +127,14 @@ class CancellationToken:
         self._callbacks: list[Callable[[], object]] = []
 
     def cancel(self) -> None:
-        """Call every callback once, in the order in which they came."""
+        """Call every callback once, in the order in which they were added."""
         self.is_cancellation_requested = True
         while self._callbacks:
             self._callbacks.pop(0)()
 
     def on_cancellation_requested(self, callback: Callable[[], object]) -> Callable[[], None]:
-        """Add a callback for cancellation; it is called at once when the token is cancelled already. Returns
-        a function that removes it."""
+        """Add a callback for cancellation; it is called at once if the token is already cancelled. Returns a
+        function that removes it."""
         if self.is_cancellation_requested:
             callback()
         else:
@@ -147,6 +147,6 @@ class CancellationToken:
         return dispose
 
     def check(self) -> None:
-        """Raises ToolCallCancelledError when cancelled."""
+        """Raises ToolCallCancelledError if the token is cancelled."""
         if self.is_cancellation_requested:
             raise ToolCallCancelledError

@@ -1,4 +1,4 @@
-"""Tools as each kind of endpoint declares them in a request."""
+"""The declaration of tools in a request, for each kind of endpoint."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from openresponses_agent.tools.registry import Tool
 class ToolForm(Enum):
     """The form in which a request declares tools, by API."""
 
-    FUNCTIONS = "functions"  # Chat Completions as it was
-    TOOLS = "tools"  # Chat Completions as it is
+    FUNCTIONS = "functions"  # the older form of Chat Completions
+    TOOLS = "tools"  # the present form of Chat Completions
     ANTHROPIC = "anthropic"
     VSCODE = "vscode"
     RESPONSES = "responses"
@@ -29,7 +29,7 @@ def to_openai_tool(tool: Tool) -> dict[str, Any]:
 
 
 def to_anthropic_tool(tool: Tool) -> dict[str, Any]:
-    """Anthropic's form of a tool. Its schema always has a `type`, which this API requires."""
+    """Return a tool in Anthropic's form. Its schema always has a `type`, which this API requires."""
     schema = {"type": "object"} | tool.input_schema
     return {"name": tool.name, "description": tool.description, "input_schema": schema}
 
@@ -89,9 +89,9 @@ _FORMS: Final = {
 
 
 def tools_in_body(tools: Iterable[Tool], form: ToolForm, choice: str | None = "auto") -> dict[str, Any]:
-    """The fields of a request body that offer these tools. There are none when there are no tools: endpoints
+    """Return the fields of a request body that offer these tools; none if there are no tools, since endpoints
     refuse an empty list. `choice` is auto, none, required or the name of a tool; None leaves its field out.
-    VS Code can't express `none` or one of several tools: then no tool, or this one alone, is offered."""
+    VS Code can't express `none` or one of several tools: then no tool, or only this one, is offered."""
     offered, spelling = list(tools), _FORMS[form]
     if form is ToolForm.VSCODE and choice not in (None, "auto", "required"):
         offered = [tool for tool in offered if tool.name == choice]
@@ -106,7 +106,7 @@ def tools_in_body(tools: Iterable[Tool], form: ToolForm, choice: str | None = "a
 
 @dataclass(frozen=True)
 class ModelCapabilities:
-    """The capabilities of a model with tools. `max_tools`: how many one request may have, None for no
+    """The capabilities of a model with tools. `max_tools` is the most tools of one request, None for no
     limit."""
 
     supports_tool_calling: bool = True
@@ -117,13 +117,13 @@ class ModelCapabilities:
 class ToolCallMode(Enum):
     """The way to send a request so that the model can call tools."""
 
-    NONE = "none"  # it can't: a request offers no tools
+    NONE = "none"  # it can't: requests offer no tools
     STREAMING = "streaming"
-    WHOLE = "whole"  # it calls tools in answers that are not streamed: ask with `stream: false`
+    WHOLE = "whole"  # it calls tools only in answers that are not streamed: requests have `stream: false`
 
 
 def tool_call_mode(capabilities: ModelCapabilities) -> ToolCallMode:
-    """The mode for a request that offers tools."""
+    """Return the mode for a request that offers tools."""
     if not capabilities.supports_tool_calling:
         return ToolCallMode.NONE
     return ToolCallMode.STREAMING if capabilities.supports_streaming_tool_calls else ToolCallMode.WHOLE
@@ -134,9 +134,9 @@ def get_agent_tools(
     capabilities: ModelCapabilities,
     disabled: Collection[str] = (),
 ) -> list[Tool]:
-    """The tools of a registry to offer, in its order, at most as many as the model accepts. `disabled` are
-    names and tags of tools that are not offered. Give `ToolsService` a registry of just these tools: then a
-    call of any other is answered as a call of an unknown tool."""
+    """Return the tools of a registry to offer, in its order, at most as many as the model accepts. `disabled`
+    are names and tags of tools that are not offered. Give `ToolsService` a registry of only these tools, so
+    that a call of any other is answered as one of an unknown tool."""
     if not capabilities.supports_tool_calling:
         return []
     chosen = [tool for tool in tools if tool.name not in disabled and tool.tags.isdisjoint(disabled)]

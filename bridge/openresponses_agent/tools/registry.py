@@ -54,8 +54,8 @@ class TypedHandler(NamedTuple):
 
 
 def typed_handler(function: Callable[..., Any]) -> TypedHandler:
-    """The tool that a function with annotations is. Raises ToolError when a parameter has no type, is
-    variadic or positional only, or has a type that JSON can't be converted to."""
+    """Return a function with annotations as a tool. Raises ToolError if a parameter has no type, is variadic
+    or positional only, or has a type that JSON can't be converted to."""
     name = function.__name__
     try:
         hints = get_type_hints(function, include_extras=True)
@@ -111,7 +111,7 @@ def _handler(function: Callable[..., Any], struct: type[Any], contexts: list[str
 
 
 def _described(hint: Any) -> Any:
-    """`Annotated[str, "words"]` in the form that msgspec reads."""
+    """Return `Annotated[str, "words"]` in the form that msgspec reads."""
     if get_origin(hint) is not Annotated:
         return hint
     plain, *notes = get_args(hint)
@@ -149,10 +149,9 @@ class Tool:
     `parallel` declares that its calls may overlap with others. `timeout` is in seconds; None leaves it to the
     service. Hooks, sync or async: `resolve_input(input, context)` returns the input that is validated instead
     of the model's; `provide_input(missing, input, context)` returns the user's values for required properties
-    that the model left out; `filter_edits(result, context)` returns the result that is kept.
-    `confirm(input)` returns the question to ask the user before a call, None to ask nothing.
-    Raises ToolError for a name that providers refuse, a schema that is not an object's, and a handler that
-    can't be called in either way.
+    that the model left out; `filter_edits(result, context)` returns the result that is kept. `confirm(input)`
+    returns the question to ask the user before a call, None to ask nothing. Raises ToolError for a name that
+    providers refuse, a schema that is not of type object, and a handler that can't be called in either way.
     """
 
     name: str
@@ -184,8 +183,8 @@ class Tool:
 
     @property
     def judge(self) -> ToolSchema:
-        """The schema that input is validated against, built when the tool is registered or first called.
-        Raises ToolError when it can't be used, LocalError when jsonschema-rs is missing."""
+        """The schema against which input is validated, built when the tool is registered or first called.
+        Raises ToolError if it can't be used, LocalError if jsonschema-rs is missing."""
         if not self._compiled:
             from openresponses_agent.tools.validation import ToolSchema  # jsonschema-rs is an extra
 
@@ -194,7 +193,7 @@ class Tool:
 
 
 class ToolOptions(TypedDict, total=False):
-    """The fields of `Tool` that a function's signature does not give."""
+    """The fields of `Tool` that a function's signature does not have."""
 
     parallel: bool
     timeout: float | None
@@ -213,28 +212,28 @@ class ToolRegistry:
             self.register(tool)
 
     def register(self, tool: Tool) -> Tool:
-        """Raises ToolError: `bridge.tools.name_collision` when the name is in use,
-        `bridge.tools.invalid_schema` for a schema that can't be used. When jsonschema-rs (the extra `tools`)
-        is missing, the first call reports such a schema instead."""
+        """Register a tool. Raises ToolError: `bridge.tools.name_collision` if the name is in use,
+        `bridge.tools.invalid_schema` for a schema that can't be used. If jsonschema-rs (the extra `tools`) is
+        missing, the first call reports such a schema instead."""
         if tool.name in self._tools:
             raise ToolError(ToolError.NAME_COLLISION, f"a tool named {tool.name!r} is registered already")
         try:
             _ = tool.judge
         except LocalError as error:
             if isinstance(error, ToolError):
-                raise  # any other: jsonschema-rs is missing
+                raise  # any other error: jsonschema-rs is missing
         self._tools[tool.name] = tool
         return tool
 
     def unregister(self, name: str) -> None:
-        """Remove a tool. Does nothing when there is none of this name."""
+        """Remove a tool. Does nothing if there is none of this name."""
         self._tools.pop(name, None)
 
     def get(self, name: str) -> Tool | None:
         return self._tools.get(name)
 
     def get_tools(self, tags: Collection[str] | None = None) -> list[Tool]:
-        """All tools, or those that have one of these tags."""
+        """Return all tools, or those that have one of these tags."""
         return [tool for tool in self if tags is None or not tool.tags.isdisjoint(tags)]
 
     @overload
@@ -302,7 +301,7 @@ def _takes_context(name: str, handler: Handler) -> bool:
     try:
         signature = inspect.signature(handler)
     except (TypeError, ValueError):
-        return False  # a built-in function: it takes the input alone
+        return False  # a built-in function accepts only the input
     for arguments, takes in ((({}, {}), True), (({},), False)):
         try:
             signature.bind(*arguments)
@@ -313,12 +312,12 @@ def _takes_context(name: str, handler: Handler) -> bool:
 
 
 ConfirmCall = Callable[[str, str], Awaitable[bool]]
-"""`(tool_name, question)` → whether the user allows it."""
+"""Asks `(tool_name, question)` and returns whether the user allows it."""
 
 
 @dataclass(frozen=True)
 class TokenizationOptions:
-    """The limit of a result in the prompt: `token_budget` tokens, as `count_tokens` counts a text."""
+    """The limit of a result in the prompt: `token_budget` tokens, as `count_tokens` counts them."""
 
     token_budget: int
     count_tokens: Callable[[str], int]
@@ -352,7 +351,7 @@ class ToolInvocationContext:
         self.on_progress(text)
 
     async def confirm(self, question: str) -> None:
-        """Ask the user. Raises ToolDeclinedError when the user declines, or when there is no way to ask."""
+        """Ask the user. Raises ToolDeclinedError if the user declines, or if nobody can be asked."""
         self.token.check()
         if self.ask is None:
             raise ToolDeclinedError("it needs confirmation, and no user can be asked")
@@ -378,8 +377,8 @@ class DidInvokeTool(NamedTuple):
 
 
 class ToolCallOutcome(NamedTuple):
-    """The result that the model gets. `failure`: why the call did not run to its end. `notes`: what was
-    changed in its arguments."""
+    """The result for the model. `failure` says why the call did not run to its end; `notes` are the changes
+    of its arguments."""
 
     result: LanguageModelToolResult
     failure: ToolFailureEncountered | None = None

@@ -1,7 +1,7 @@
-"""The result of a tool: parts that are text, data (images too) or a rendered tree. The legacy form is a
+"""The result of a tool: parts that are text, data (such as images) or a rendered tree. The legacy form is a
 string.
 
-The JSON is `{"content": [{"type": "text", "value": "…"}]}`, as language-model hosts keep it.
+The JSON is `{"content": [{"type": "text", "value": "…"}]}`, as in language-model hosts.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class ToolResultDataPart(Struct, frozen=True, tag="data", tag_field="type", rena
 
 
 class ToolResultPromptTsxPart(Struct, frozen=True, tag="prompt-tsx", tag_field="type"):
-    """A rendered tree of a prompt component, passed on as it is."""
+    """A rendered tree of a prompt component, passed on unchanged."""
 
     value: Any
 
@@ -41,16 +41,17 @@ _PARTS: Final = (ToolResultTextPart, ToolResultDataPart, ToolResultPromptTsxPart
 
 
 class LanguageModelToolResult(Struct, frozen=True, omit_defaults=True, rename="camel"):
-    """The parts in order; `is_error` says that they report a failure."""
+    """The parts in order; `is_error` is True if they report a failure."""
 
     content: list[ToolResultPart]
     is_error: bool = False
 
     @classmethod
     def of(cls, value: Any) -> LanguageModelToolResult:
-        """The result for a handler's return value: a result is returned as it is; None gives an empty result,
-        a string text, bytes data; a part or a list of parts are the content, anything else becomes its JSON.
-        The legacy `{"content": "…"}` is accepted too. Raises TypeError for what JSON can't hold."""
+        """Return the result for a handler's return value: a result is returned unchanged; None gives an empty
+        result, a string text, bytes data; a part or a list of parts are the content; anything else becomes
+        its JSON. The legacy `{"content": "…"}` is accepted too. Raises TypeError for a value that JSON can't
+        represent."""
         if isinstance(value, LanguageModelToolResult):
             return value
         if value is None:
@@ -63,7 +64,7 @@ class LanguageModelToolResult(Struct, frozen=True, omit_defaults=True, rename="c
 
     @classmethod
     def failure(cls, text: str) -> LanguageModelToolResult:
-        """A result that reports a failure, as text for the model."""
+        """Return a result that reports a failure, with a text for the model."""
         return cls([ToolResultTextPart(text)], is_error=True)
 
     @property
@@ -73,9 +74,9 @@ class LanguageModelToolResult(Struct, frozen=True, omit_defaults=True, rename="c
         return "\n\n".join(filter(None, map(_text, self.content)))
 
     def fitted(self, most_tokens: int, count_tokens: Callable[[str], int]) -> LanguageModelToolResult:
-        """The result with at most `budget` tokens of text, as `count_tokens` counts them. The text that
-        exceeds the budget is cut and ends with a note. Data is not counted. A budget below the note's length
-        leaves only the note."""
+        """Return the result with at most `most_tokens` tokens of text, as `count_tokens` counts them. A text
+        that exceeds the limit is cut and ends with a note. Data is not counted. A limit below the note's
+        length leaves only the note."""
         left, content = most_tokens, list[ToolResultPart]()
         for part in self.content:
             if isinstance(part, ToolResultTextPart):
@@ -106,7 +107,7 @@ def _text(part: ToolResultPart) -> str:
 
 
 def _beginning(text: str, most_tokens: int, count_tokens: Callable[[str], int]) -> str:
-    """The longest beginning of the text that leaves room for the note, to the character."""
+    """Return the longest beginning of the text that leaves room for the note, to the character."""
     room = most_tokens - count_tokens(_CUT)
     low, high = 0, len(text)
     while low < high:

@@ -1,4 +1,4 @@
-"""Tool calls, from validation to result. Sans-IO: the `ToolCaller` that it is given runs the handlers."""
+"""Tool calls, from validation to result. Sans-IO: a `ToolCaller` runs the handlers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from openresponses_agent.tools.validation import NOT_AN_OBJECT, parsed_arguments
 from openresponses_bridge.errors import BridgeError
 
 _LONGEST: Final = 2_000  # characters of a failure for the model
-# error → the beginning of its text for the model; the first that matches
+# error → the beginning of its text for the model; the first match counts
 _BEGINNINGS: Final[tuple[tuple[type[BridgeError], str], ...]] = (
     (ToolValidationError, "Error: Invalid input - "),
     (ToolNotFoundError, "Error: Tool not found - "),
@@ -42,7 +42,7 @@ _BEGINNINGS: Final[tuple[tuple[type[BridgeError], str], ...]] = (
     (ToolTimeoutError, "Error: Tool timed out - "),
     (BridgeError, "Error: Tool failed - "),
 )
-# these pass unchanged when a handler or hook raises them
+# these are passed unchanged if a handler or hook raises them
 _REPORTED: Final = (ToolCallCancelledError, ToolDeclinedError, ToolInvocationError, ToolValidationError)
 T = TypeVar("T")
 
@@ -50,8 +50,8 @@ T = TypeVar("T")
 async def call_directly(
     tool: Tool, run: Callable[[], Any], timeout: float | None, token: CancellationToken
 ) -> Any:
-    """The ToolCaller for programs without an event loop. It can't end a handler: a timeout or a cancellation
-    ends only a handler that checks its token."""
+    """Run a handler: a ToolCaller for programs without an event loop. It can't end a handler: a timeout or a
+    cancellation ends only a handler that checks its token."""
     value = run()
     return await value if inspect.isawaitable(value) else value
 
@@ -60,10 +60,10 @@ class ToolsService:
     """Validates and invokes the tools of a registry.
 
     `call` runs handlers. `confirm` asks the user; without it a call that needs confirmation is declined.
-    `timeout` (seconds) is for tools that have none of their own. `repair`: whether malformed arguments
-    are repaired, by default where json-repair is installed. `describe` gives the text for the model about an
-    exception of a handler or hook that is not one of `tools.errors`; by default that is its type and its
-    message.
+    `timeout` (seconds) is for tools without a timeout of their own. `repair` says whether malformed arguments
+    are repaired; by default they are if json-repair is installed. `describe` returns the text for the model
+    about an exception of a handler or hook that is not one of `tools.errors`; by default that is its type and
+    its message.
     """
 
     def __init__(
@@ -106,17 +106,17 @@ class ToolsService:
     def validate_tool_input(
         self, name: str, arguments: str | bytes | dict[str, Any], notes: list[str] | None = None
     ) -> dict[str, Any]:
-        """`tools.validation.validate_tool_input` with the schema of the tool of this name. Raises
-        ToolNotFoundError too."""
+        """Validate input as `tools.validation.validate_tool_input` does, with the schema of the tool of this
+        name. Also raises ToolNotFoundError."""
         tool = self._tool(name)
         return validate_tool_input(name, arguments, tool.judge, repair=self._repair, notes=notes)
 
     async def invoke_tool(
         self, name: str, options: ToolInvocationOptions, token: CancellationToken | None = None
     ) -> LanguageModelToolResult:
-        """Resolve, validate, confirm, call, filter. Raises ToolNotFoundError, ToolValidationError,
-        ToolDeclinedError, ToolCallCancelledError, ToolTimeoutError, and ToolInvocationError for what the
-        handler raised."""
+        """Resolve, validate, confirm, call and filter. Raises ToolNotFoundError, ToolValidationError,
+        ToolDeclinedError, ToolCallCancelledError, ToolTimeoutError, and ToolInvocationError for an exception
+        of the handler."""
         return await self._invoke(self._tool(name), options.input, options, token or CancellationToken(), [])
 
     async def run_call(
@@ -130,9 +130,9 @@ class ToolsService:
         tokenization_options: TokenizationOptions | None = None,
         retry_attempt: int = 0,
     ) -> ToolCallOutcome:
-        """Run a model's call and return what goes back to the model. A call that does not run to its end
-        gives a text that says why, and a ToolFailureEncountered. Raises ToolCallCancelledError, and
-        BridgeError for what a model can't correct: a schema that can't be used, an extra that is missing."""
+        """Run a model's call and return the outcome for the model. A call that does not run to its end has a
+        text with the reason, and a ToolFailureEncountered. Raises ToolCallCancelledError, and BridgeError for
+        errors that a model can't correct: a schema that can't be used, a missing extra."""
         notes: list[str] = []
         options = ToolInvocationOptions({}, tool_invocation_token, tokenization_options, call_id)
         try:
@@ -180,7 +180,7 @@ class ToolsService:
         context: ToolInvocationContext,
         notes: list[str],
     ) -> dict[str, Any]:
-        """The validated input, after the hooks `resolve_input` and `provide_input`."""
+        """Return the validated input, after the hooks `resolve_input` and `provide_input`."""
         if tool.resolve_input is not None:
             if not isinstance(arguments, dict):
                 arguments = _object(tool.name, parsed_arguments(tool.name, arguments, self._repair, notes))
@@ -218,7 +218,7 @@ class ToolsService:
         return result if budget is None else result.fitted(budget.token_budget, budget.count_tokens)
 
     async def _hooked(self, hook: Callable[..., Any], *arguments: Any) -> Any:
-        """The value that a tool's hook returns; an exception in it is a failure of the tool."""
+        """Return what a tool's hook returns; an exception in it is a failure of the tool."""
         try:
             value = hook(*arguments)
             return await value if inspect.isawaitable(value) else value
@@ -253,7 +253,7 @@ class ToolsService:
 
 
 def failure_text(error: BridgeError) -> str:
-    """The text for the model about a call that did not run to its end, at most 2,000 characters."""
+    """Return the text for the model about a call that did not run to its end, at most 2,000 characters."""
     beginning = next(words for kind, words in _BEGINNINGS if isinstance(error, kind))
     return beginning + error.message[:_LONGEST]
 

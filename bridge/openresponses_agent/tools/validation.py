@@ -1,7 +1,7 @@
 """Validates the input of a call against the tool's schema, with errors that a model can act on.
 
-Models send numbers, booleans and JSON as texts, and JSON that is malformed. If the input does not fit as it
-is, texts are read as the types in the schema, and malformed JSON is repaired. Both are recorded.
+Models send numbers, booleans and JSON as texts, and JSON that is malformed. If the input does not fit, texts
+are read as the types in the schema, and malformed JSON is repaired. Both are recorded.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from openresponses_bridge.protocol.codec import decode_json
 from openresponses_bridge.schemas.checking import check_schema, dialect_of, engine, validator
 from openresponses_bridge.schemas.cost import LARGEST_PATTERN, Estimator, TooCostlyError
 
-# Errors are worded as by the JSON Schema validators that models know.
+# Errors have the words of the JSON Schema validators that models know.
 
 _LONGEST: Final = 200  # characters of a value in a message
 
-# keyword → (name of its value in the engine's error, name in `params`, message)
+# keyword → (name of its value in the validator's error, name in `params`, message)
 _FACTS: Final[dict[str, tuple[str, str, str]]] = {
     "additionalProperties": ("unexpected", "additionalProperties", "must NOT have additional properties: {}"),
     "const": ("expected_value", "allowedValue", "must be equal to {}"),
@@ -67,8 +67,8 @@ _PLAIN: Final = {
 
 
 def described(error: Any) -> ToolInputError:
-    """The ToolInputError for one error of the engine. `keyword` is the last step of the schema's path that is
-    a keyword."""
+    """Return the ToolInputError for one error of the validator. `keyword` is the last step of the schema's
+    path that is a keyword."""
     steps = list(error.schema_path)
     keyword = next((step for step in reversed(steps) if step in _FACTS or step in _PLAIN), "false schema")
     facts = error.kind.as_dict()
@@ -87,7 +87,7 @@ def described(error: Any) -> ToolInputError:
 
 
 def _alternatives(context: Any) -> str:
-    """The first error of each alternative of `anyOf` or `oneOf`."""
+    """Return the first error of each alternative of `anyOf` or `oneOf`."""
     wanted = dict.fromkeys(described(errors[0]).message for errors in context or () if errors)
     return f" ({_cut('; or '.join(wanted))})" if wanted else ""
 
@@ -125,8 +125,8 @@ INVALID_SCHEMA: Final = "bridge.tools.invalid_schema"
 _MOST_BYTES: Final = 200_000  # of a schema
 _MOST_NODES: Final = 20_000
 _MOST_CHARACTERS: Final = 1_000_000  # of arguments
-_MOST_UNITS: Final = 4_000_000  # of judging: at most a few seconds
-_ALL_ERRORS: Final = 20_000  # units up to which all errors are reported; beyond them only the first
+_MOST_UNITS: Final = 4_000_000  # of validation: at most a few seconds
+_ALL_ERRORS: Final = 20_000  # up to this number of units all errors are reported, above it only the first
 _MOST_ERRORS: Final = 20
 
 
@@ -156,7 +156,7 @@ class ToolSchema:
             raise _unusable(tool_name, "it is nested too deeply.") from None
 
     def errors(self, value: Any) -> list[ToolInputError]:
-        """The violations in a JSON value, at most 20; empty when it is valid."""
+        """Return the violations in a JSON value, at most 20; none if it is valid."""
         if _deeper(value, _DEEPEST):
             return [_too_deep()]
         try:
@@ -184,12 +184,12 @@ def validate_tool_input(
     repair: bool | None = None,
     notes: list[str] | None = None,
 ) -> dict[str, Any]:
-    """The arguments of a call as an object that fits the tool's schema. `arguments` is JSON text, or an
-    object that was parsed before; empty text is `{}`.
+    """Return the arguments of a call as an object that fits the tool's schema. `arguments` is JSON text, or
+    an object that was parsed before; empty text is `{}`.
 
-    Input that does not fit is validated once more with texts read as the numbers, booleans, objects and
-    arrays that the schema has in their places (`coerced_input`). Text that is not JSON is repaired first by
-    json-repair (the extra `repair`): by default where that is installed, with `repair` always, with False
+    Input that does not fit is validated once more, with texts read as the numbers, booleans, objects and
+    arrays that the schema requires in their places (`coerced_input`). Text that is not JSON is repaired first
+    by json-repair (the extra `repair`): by default where that is installed, with `repair` always, with False
     never. Both are recorded in `notes`. Raises ToolValidationError; ToolError for a schema that can't be
     used; LocalError when an extra is missing.
     """
@@ -209,8 +209,9 @@ def validate_tool_input(
 
 
 def deep_parse_nested_json(value: Any) -> Any:
-    """The value with each string in it that is a JSON object or array parsed, recursively to eight levels.
-    Other strings stay: text that happens to be a number is text. Each level takes time linear in the value.
+    """Return the value with each string in it that is a JSON object or array parsed, recursively to eight
+    levels. Other strings are kept: a text that could be a number is a text. Each level takes time linear in
+    the value.
     """
     return _deep_parsed(value, 8)
 
@@ -232,14 +233,14 @@ def _deep_parsed(value: Any, levels: int) -> Any:
 
 
 def _judged(judge: ToolSchema, value: Any) -> list[ToolInputError]:
-    """The violations in a call's input. It must be an object, whatever the schema says."""
+    """Return the violations in a call's input. It must be an object, whatever the schema says."""
     if not isinstance(value, dict):
         return [NOT_AN_OBJECT]
     return judge.errors(value)
 
 
 def parsed_arguments(tool_name: str, arguments: str | bytes, repair: bool | None, notes: list[str]) -> Any:
-    """The JSON value of a call's arguments. Raises ToolValidationError."""
+    """Return the JSON value of a call's arguments. Raises ToolValidationError."""
     if len(arguments) > _MOST_CHARACTERS:
         what = f"is longer than {_MOST_CHARACTERS} characters"
         raise ToolValidationError(tool_name, [_not_json({"limit": _MOST_CHARACTERS}, what)], None)
