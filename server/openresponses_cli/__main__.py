@@ -1,7 +1,7 @@
 """The program `openresponses-bridge`, also as `python -m openresponses_server`.
 
-The program is installed with the library alone too, and then says what else to install: modules that may be
-missing are imported in `main` only.
+The program is also installed with the library alone, and then says what else to install; so modules that may
+be missing are imported only in `main`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import os
 import sys
 
 _OUR_OWN = {"openresponses_agent", "openresponses_bridge", "openresponses_cli", "openresponses_server"}
-_USAGE = 2  # the exit code of every wrong use
+_USAGE = 2  # the exit code for wrong usage
 
 
 def main() -> None:

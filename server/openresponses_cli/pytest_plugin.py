@@ -51,11 +51,12 @@ class Conform(Protocol):
 
 
 class StreamToDecode:
-    """The type of the fixture `openresponses_streams`: a stream, and the check of what was made of it."""
+    """The type of the fixture `openresponses_streams`: a stream, and the check of what was decoded from
+    it."""
 
     def __init__(self, case: Case) -> None:
         self.case = case
-        """Its id, events, bytes and all that is expected: `openresponses_bridge.corpus.Case`."""
+        """Its id, events, bytes and everything that is expected: `openresponses_bridge.corpus.Case`."""
 
     @property
     def body(self) -> bytes:
@@ -64,7 +65,7 @@ class StreamToDecode:
 
     @property
     def pieces(self) -> list[bytes]:
-        """The bytes of the stream in the pieces in which a reader is to get them."""
+        """The bytes of the stream, in the pieces in which a reader gets them."""
         return list(self.case.pieces)
 
     @property
@@ -73,7 +74,7 @@ class StreamToDecode:
         return self.case.events
 
     def check(self, **facts: Any) -> None:
-        """Fail the test unless these facts are what the stream says: `status`, `text`, `calls` (`call_id`,
+        """Fail the test unless these facts are those of the stream: `status`, `text`, `calls` (`call_id`,
         `name`, `arguments`), `refusal`, `reasoning`, `summary`, `citations`, `usage`, `error`,
         `incomplete_reason`, or a whole `response`. TypeError for other facts."""
         __tracebackhide__ = True
@@ -84,11 +85,11 @@ class StreamToDecode:
 
 class StreamToBridge:
     """The type of the fixture `openresponses_foreign_streams`: another API's stream, and the check of the
-    response that was made of it."""
+    response made from it."""
 
     def __init__(self, case: ForeignCase) -> None:
         self.case = case
-        """Its id, dialect (chat, anthropic or gemini), frames and all that is expected."""
+        """Its id, dialect (chat, anthropic or gemini), frames and everything that is expected."""
 
     @property
     def dialect(self) -> str:
@@ -104,8 +105,8 @@ class StreamToBridge:
         stream: bytes | str | Iterable[bytes | str | Event | Mapping[str, Any]],
         wire: WireName = "auto",
     ) -> dict[str, Any]:
-        """Fail the test unless the bridge's stream keeps the protocol, and its response says what this stream
-        says. Returns the response."""
+        """Fail the test unless the bridge's stream keeps the protocol and its response is that of this
+        stream. Returns the response."""
         __tracebackhide__ = True
         from openresponses_bridge.corpus import report_of
 
@@ -226,7 +227,7 @@ def openresponses_conform() -> Conform:
 
 
 def _checked(stream: Any, wire: WireName) -> dict[str, Any]:
-    """The response that a stream ends with. AssertionError if it breaks the protocol."""
+    """Return the response that a stream ends with. Raises AssertionError if it breaks the protocol."""
     __tracebackhide__ = True
     from openresponses_bridge.conformance.judging import validate_capture
 
@@ -241,7 +242,7 @@ def _checked(stream: Any, wire: WireName) -> dict[str, Any]:
 
 
 def _report(id: str, facts: Mapping[str, Any]) -> Report:
-    """The facts as a report. TypeError for what is not one."""
+    """Return the facts as a report. Raises TypeError for anything else."""
     from msgspec import ValidationError, convert
 
     from openresponses_bridge.corpus import Report
@@ -265,7 +266,7 @@ def _names(given: Collection[str]) -> Collection[str]:
 
 
 def _run(begin: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
-    """Run the coroutine on a thread, because the test may run in an event loop itself; returns its result."""
+    """Run the coroutine on a thread, because the test may itself run in an event loop. Returns its result."""
     import asyncio
     from concurrent.futures import ThreadPoolExecutor
 

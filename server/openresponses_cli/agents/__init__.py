@@ -1,1 +1,1 @@
-"""An agent in the terminal: tools with real effects in one folder, and what runs them."""
+"""An agent in the terminal: tools with real effects in one folder, and the code that runs them."""

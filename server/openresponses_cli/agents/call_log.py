@@ -25,9 +25,10 @@ class CallLog:
     """A context manager that opens the file and appends to it. A new file is readable by its user alone.
     Raises OSError if the file can't be used.
 
-    The lines: `{"event": "begun", "time", "tool", "call", "input"}` before a call is made, then `ended` with
-    `seconds` and `error` (null when there is none), and `failed`, with its `code`, for each call that was
-    refused or did not end."""
+    Each call has a line `{"event": "begun", "time", "tool", "call", "input"}` before it is made, then one
+    with `ended`, `seconds` and `error` (null if there is none). A call that was refused or did not end has
+    one with `failed` and its `code`.
+    """
 
     def __init__(self, path: Path, clock: Callable[[], float] = time.monotonic) -> None:
         self._path = path
@@ -46,7 +47,7 @@ class CallLog:
         os.close(self._file)
 
     def fileno(self) -> int:
-        """The descriptor of the open file."""
+        """Return the descriptor of the open file."""
         return self._file
 
     def subscribe(self, tools: ToolsService) -> None:
@@ -78,7 +79,7 @@ class CallLog:
 
 
 def _shortened(given: dict[str, Any]) -> Any:
-    """The input, or the beginning of its JSON if that is long."""
+    """Return the input, or the beginning of its JSON if that is long."""
     text = msgspec.json.encode(given).decode()
     return given if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 

@@ -40,10 +40,10 @@ class LoopModel(Protocol):
 
 
 class LoopDriver:
-    """Performs the actions of a loop. `ask_user` answers its questions, `approve` decides on calls that the
-    model's server asks about; without them all are declined. At most
-    `max_concurrency` calls run at once. Cancelling the loop's token, or the task, ends the current request or
-    tools; the loop can be resumed from its entries."""
+    """Performs the actions of a loop. `ask_user` answers its questions, `approve` decides on calls for which
+    the model's server needs approval; without them all are declined. At most `max_concurrency` calls run at
+    once. Cancelling the loop's token, or the task, ends the current request or tools; the loop can be resumed
+    from its entries."""
 
     def __init__(
         self,
@@ -108,7 +108,7 @@ class LoopDriver:
                     retry_attempt=self._loop.retry_attempt(call),
                 )
             except ToolCallCancelledError:
-                return  # the loop counts what is not reported as cancelled
+                return  # the loop counts calls that are not reported as cancelled
         self._loop.call_ended(call.id, outcome)
 
 

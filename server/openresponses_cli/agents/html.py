@@ -1,7 +1,6 @@
 """A loop's view as HTML: a fragment for a page, without scripts or styles of its own.
 
-Everything that models and tools wrote is escaped. Thinking, inputs and results are `<details>`, closed at
-first.
+All text of models and tools is escaped. Thinking, inputs and results are `<details>`, closed at first.
 """
 
 from __future__ import annotations
@@ -16,9 +15,9 @@ from openresponses_agent.loop import Citation, LoopView, RoundView, ToolResultEl
 from openresponses_cli.agents.screen import CALLING, SIGNS, input_text, name_of
 
 _LINKS: Final = ("https://", "http://")
-_OPEN: Final = frozenset({ToolStatus.FAILED, ToolStatus.DECLINED})  # statuses whose text is shown at once
+_OPEN: Final = frozenset({ToolStatus.FAILED, ToolStatus.DECLINED})  # their text is shown at once
 _RANGES: Final = (
-    (0, 8),  # control characters, tab and line feed aside
+    (0, 8),  # control characters except tab and line feed
     (0x0B, 0x1F),
     (0x7F, 0x9F),
     (0x202A, 0x202E),  # directions
@@ -29,7 +28,7 @@ _REMOVED: Final = dict.fromkeys(code for first, last in _RANGES for code in rang
 
 
 def html_of(view: LoopView) -> str:
-    """The whole view as an `<article class="run">`."""
+    """Return the whole view as an `<article class="run">`."""
     query = f'<p class="query">{_text(view.query)}</p>' if view.query else ""
     message = f'<p class="message">{_text(view.message)}</p>' if view.message else ""
     rounds = "".join(map(_round, view.rounds))
@@ -37,7 +36,7 @@ def html_of(view: LoopView) -> str:
 
 
 def element_html(element: ToolResultElement) -> str:
-    """One call: a `<section class="tool">` with its status as `data-status`."""
+    """Return one call as a `<section class="tool">` with its status as `data-status`."""
     sign, words, _ = SIGNS[element.status]
     took = "" if element.seconds is None else f" in {element.seconds:.1f} s"
     parts = [
@@ -68,7 +67,7 @@ def _round(made: RoundView) -> str:
 
 
 def _citations(citations: Sequence[Citation]) -> str:
-    """The cited pages as a list; those of the web are links."""
+    """Return the cited pages as a list; addresses of the web are links."""
     shown = "".join(f"<li>{_cited(each)}</li>" for each in citations)
     return f'<ol class="citations">{shown}</ol>' if shown else ""
 
@@ -100,6 +99,6 @@ def _folded(name: str, title: str, text: str, is_open: bool = False) -> str:
 
 
 def _text(text: str) -> str:
-    """The text escaped, without control characters and surrogates, which HTML does not allow, and without
-    characters that change the direction of text."""
+    """Return the text escaped, without control characters and surrogates, which HTML does not allow, and
+    without characters that change the direction of text."""
     return escape(text.translate(_REMOVED))

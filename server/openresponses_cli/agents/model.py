@@ -28,8 +28,8 @@ _PREVIOUS = "previous_response_id"
 
 
 class ServiceModel:
-    """Sends a loop's requests to `model`. With `stateful` each round's response is stored, and the next
-    request continues it (its id is the stateful marker) with the new results alone; otherwise nothing is
+    """Sends a loop's requests to `model`. With `stateful`, each round's response is stored, and the next
+    request continues it (its id is the stateful marker) with only the new results; otherwise nothing is
     stored.
 
     `options` are further fields of each request, such as `max_output_tokens`. `diagnostics` are the parts of
@@ -76,7 +76,7 @@ class ServiceModel:
                 return await self._generate(self._continuation(action.prompt, marker), deliver)
             except BridgeError as error:
                 if error.param != _PREVIOUS:
-                    raise  # else it is no longer stored: send the whole prompt
+                    raise  # else the response is no longer stored: send the whole prompt
         await self._generate(self._request(action.prompt), deliver)
 
     async def _generate(self, request: CreateResponse, deliver: Deliver) -> None:
@@ -90,7 +90,7 @@ class ServiceModel:
             raise
 
     def _continuation(self, prompt: BuildPromptResult, marker: str) -> CreateResponse:
-        """A request with what follows the model's last message: the results of its calls."""
+        """Return a request with what follows the model's last message: the results of its calls."""
         last = max(at for at, message in enumerate(prompt.messages) if message.role == "assistant")
         rest = replace(prompt, messages=prompt.messages[last + 1 :])
         return self._request(rest, previous_response_id=marker)

@@ -46,11 +46,11 @@ from openresponses_server.requests.service import Service
 from openresponses_server.settings import Settings, SettingsError
 from openresponses_server.upstreams.listing import first_choice
 
-# The journal holds a loop's entries in a file. Each is durable before the loop continues; all are read when
-# the run is resumed.
+# The journal: a file with a loop's entries. Each is durable before the loop continues; all are read when the
+# run is resumed.
 
 _MOST_BYTES: Final = 1 << 30
-_FIRST_BYTES: Final = encode_entry(LoopBegun(""))[:15]  # of any journal
+_FIRST_BYTES: Final = encode_entry(LoopBegun(""))[:15]  # the first bytes of any journal
 
 
 class JournalFile:
@@ -80,7 +80,7 @@ class JournalFile:
         os.close(self._file)
 
     def fileno(self) -> int:
-        """The descriptor of the open file."""
+        """Return the descriptor of the open file."""
         return self._file
 
     def record(self, entry: LoopEntry) -> None:
@@ -98,7 +98,7 @@ class JournalFile:
         self._set_last_round(entry)
 
     def _set_last_round(self, entry: LoopEntry) -> None:
-        """Keep the last round: the line of the next one is encoded relative to it."""
+        """Keep the last round, relative to which the line of the next one is encoded."""
         if isinstance(entry, RoundMade):
             self._last_round = entry
 
@@ -127,7 +127,7 @@ class JournalFile:
             raise JournalError(JournalError.INVALID, f"{self._path} is not a journal of a run")
         os.ftruncate(
             self._file, data.rfind(LINE_END) + 1
-        )  # the rest is half a line: the process stopped while it was writing
+        )  # the rest is a part of a line: the process stopped while it was writing
 
 
 SYSTEM: Final = (
@@ -139,12 +139,12 @@ SYSTEM: Final = (
 
 
 class Task(NamedTuple):
-    """A task, and how it is done."""
+    """A task, and the options for doing it."""
 
     query: str
-    """What to do; "" continues the journal's last question."""
+    """The question; "" to continue the journal's last one."""
     model: str | None
-    """None: the default model, else the first that calls tools."""
+    """The model; None for the default model, else the first that calls tools."""
     tools: ToolRegistry
     workspace: str
     """The path of the folder as the model sees it."""
@@ -152,7 +152,7 @@ class Task(NamedTuple):
     yes: bool = False
     """Allow every call without asking."""
     limit: int = 25
-    """Rounds."""
+    """The limit of rounds."""
     limit_behavior: ToolCallLimitBehavior = ToolCallLimitBehavior.CONFIRM
     max_prompt_tokens: int | None = None
     stateful: bool = False
@@ -160,20 +160,20 @@ class Task(NamedTuple):
     disabled: tuple[str, ...] = ()
     """Names and tags of tools that are neither offered nor run."""
     system: str | None = None
-    """The system text before what names the workspace; None: `SYSTEM`."""
+    """The system text before the part about the workspace; None for `SYSTEM`."""
     repair: bool = True
     """Repair arguments that are not JSON."""
     model_summaries: bool = True
     """Have the model summarise a conversation that exceeds its limits."""
     attachments: TaskAttachments = TaskAttachments([], [])
     global_context: GlobalContext | None = None
-    """The description of the workspace; None: only its path is sent."""
+    """The description of the workspace; None to send only its path."""
     call_log: CallLog | None = None
-    """Logs each call."""
+    """Logs each call; None to log none."""
     hosted_tools: tuple[dict[str, Any], ...] = ()
     """The tools that the model's server runs, as a request declares them."""
     max_tool_calls: int | None = None
-    """How many calls the model's server runs for one answer."""
+    """The most calls that the model's server runs for one answer."""
 
 
 class TaskResult(NamedTuple):
@@ -183,7 +183,7 @@ class TaskResult(NamedTuple):
     notes: list[Diagnostic]
 
     def as_json(self) -> dict[str, Any]:
-        """The result's JSON, with `notes` if there are any."""
+        """Return the result's JSON, with `notes` if there are any."""
         return self.result.as_json() | ({"notes": [str(each) for each in self.notes]} if self.notes else {})
 
 
@@ -302,8 +302,8 @@ async def _cancel_by_signal(token: CancellationToken) -> None:
 
 
 def load_registry(name: str) -> ToolRegistry:
-    """The registry that `MODULE:REGISTRY` names, or that the function of that name returns. Raises ValueError
-    with the reason if there is none."""
+    """Return the registry named by `MODULE:REGISTRY`, or returned by the function of that name. Raises
+    ValueError with the reason if there is none."""
     from importlib import import_module
 
     module_name, _, attribute = name.partition(":")

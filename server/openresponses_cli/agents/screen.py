@@ -46,7 +46,7 @@ _MOST_LINES: Final = 12
 _MOST_COLUMNS: Final = 400
 _MOST_THINKING: Final = 60  # characters that are shown
 _MOST_LABEL: Final = 100
-_MOST_ARGUMENTS: Final = 8_000  # of a call that is to be approved
+_MOST_ARGUMENTS: Final = 8_000  # of a call that needs approval
 _MOST_CITATIONS: Final = 50
 _MOST_TITLE: Final = 200
 _MOST_URL: Final = 2_000
@@ -66,8 +66,8 @@ NOT_RUN: Final = ("○", "Not run", "cyan")
 
 
 def panel_of(element: ToolResultElement, *, is_run: bool = True) -> Panel:
-    """A call: its name, input, status, progress, result or error. Long texts are shortened with a note.
-    `is_run`: it is run here."""
+    """Return a panel of a call: its name, input, status, progress, result or error. Long texts are shortened
+    with a note. `is_run` is True if it is run here."""
     sign, words, colour = SIGNS[element.status] if is_run else NOT_RUN
     if element.seconds is not None:
         words += f" in {element.seconds:.1f} s"
@@ -87,7 +87,7 @@ def panel_of(element: ToolResultElement, *, is_run: bool = True) -> Panel:
 
 
 def name_of(element: ToolResultElement) -> str:
-    """The name of a call, and who runs it where that is not this process."""
+    """Return the name of a call, and who runs it if that is not this process."""
     name = on_one_line(element.name, _MOST_COLUMNS)
     if element.runner is None:
         return name
@@ -96,8 +96,8 @@ def name_of(element: ToolResultElement) -> str:
 
 
 def approval_panel(request: ApprovalRequest) -> Panel:
-    """Return a panel of what the user is asked to approve, each on one line of its own, so that no text can
-    pass for another."""
+    """Return a panel of what the user is asked to approve, each text on a line of its own, so that none can
+    be mistaken for another."""
     arguments = on_one_line(request.arguments, _MOST_ARGUMENTS)
     fields = [
         ("MCP server", on_one_line(request.server_label, _MOST_COLUMNS)),
@@ -113,7 +113,7 @@ def approval_panel(request: ApprovalRequest) -> Panel:
 
 
 def citation_lines(citations: Sequence[Citation]) -> list[Text]:
-    """The pages that an answer cites, numbered. Only addresses of the web are shown as such."""
+    """Return the pages that an answer cites, numbered. Only addresses of the web are shown as addresses."""
     lines = []
     for number, each in enumerate(citations[:_MOST_CITATIONS], 1):
         title = on_one_line(each.title.strip(), _MOST_TITLE)
@@ -139,7 +139,7 @@ def notes_of(made: RoundView) -> list[RenderableType]:
 
 
 def thinking_line(thinking: str) -> Text:
-    """Thinking in one line: its length and its beginning."""
+    """Return thinking in one line: its length and its beginning."""
     words = shown(" ".join(thinking.split()))
     beginning = words if len(words) <= _MOST_THINKING else f"{words[:_MOST_THINKING]}…"
     return Text(f"▸ Thinking ({counted(len(words.split()), 'word')}): {beginning}", "dim italic")
@@ -153,7 +153,7 @@ class AnswerLines:
         self._console = console
         self._thinking: list[str] = []
         self.mid_line = False
-        """Whether the cursor is not at the beginning of a line."""
+        """True if the cursor is not at the beginning of a line."""
 
     @property
     def has_thinking(self) -> bool:
@@ -188,20 +188,20 @@ class AnswerLines:
         self._console.print(panel_of(element, is_run=is_run))
 
     def end_line(self) -> None:
-        """Go to the beginning of a line, unless the cursor is there."""
+        """Move to the beginning of a line, unless the cursor is there."""
         if self.mid_line:
             self._console.print()
             self.mid_line = False
 
 
 def usage_line(usage: Usage | None, rounds: int, calls: int) -> Text:
-    """The line with rounds, tool calls and tokens."""
+    """Return the line with rounds, tool calls and tokens."""
     counts = f"{counted(rounds, 'round')}, {counted(calls, 'tool call')}"
     return Text(counts if usage is None else f"{counts} · {tokens_of(usage)}", "dim")
 
 
 def tokens_of(usage: Usage) -> str:
-    """The tokens in words, with those that came from a cache."""
+    """Return the tokens in words, with those that came from a cache."""
     about = "about " if usage.estimated is True else ""
     cached = usage.input_tokens_details.cached_tokens
     counts = f"{about}{usage.input_tokens} input + {usage.output_tokens} output tokens"
@@ -219,7 +219,7 @@ def render(view: LoopView) -> Group:
 
 
 def input_text(element: ToolResultElement) -> str:
-    """A call's input on one line: incomplete input as text, else JSON."""
+    """Return a call's input on one line: incomplete input as text, else JSON."""
     given: Any = element.input
     if given is None:
         return ""
@@ -242,12 +242,12 @@ def _cut(text: str) -> str:
     return cut(text.rstrip("\n"), _MOST_LINES, _MOST_COLUMNS)
 
 
-_LONGEST_ANSWER: Final = 1_000  # bytes of an answer that is typed
+_LONGEST_ANSWER: Final = 1_000  # bytes of a typed answer
 _GOES_ON: Final = "↪ "
 
 
 class OutputStream(Console):
-    """Standard output or standard error. When its reader has closed it, nothing more is printed and
+    """Standard output or standard error. When its reader has closed it, nothing more is printed, and
     `reader_gone` is called, which must not raise."""
 
     reader_gone: Callable[[], object] | None = None
@@ -313,7 +313,7 @@ class Screen:
             self._show_status(f"Running {name_of(element)}…")
 
     async def decline(self, request: ApprovalRequest) -> bool:
-        """Decline a call that nobody can be asked about, and say so."""
+        """Decline a call for which nobody can be asked, and report that."""
         self.show_approval(request)
         self._console.print(
             Text("Declined, since there is no terminal to ask at; --yes allows every call.", "yellow")
@@ -321,7 +321,7 @@ class Screen:
         return False
 
     def show_approval(self, request: ApprovalRequest) -> None:
-        """Show what is to be approved."""
+        """Show what needs approval."""
         self._hide_status()
         self._lines.end_line()
         self._console.print(approval_panel(request))
@@ -366,12 +366,12 @@ class Screen:
         )
 
     def confirmation_prompt(self, token: CancellationToken) -> ConfirmationPrompt | None:
-        """A prompt at this terminal; None if standard input is not a terminal."""
+        """Return a prompt at this terminal; None if standard input is not a terminal."""
         return ConfirmationPrompt(self, token) if sys.stdin.isatty() else None
 
     def show_question(self, question: str) -> None:
-        """Show a question, which is answered on the same line. A line that is wider than the screen goes on
-        behind a sign: its rest could else pass for a line of its own."""
+        """Show a question, which is answered on the same line. A line that is wider than the screen is
+        continued after a sign; otherwise its rest could be mistaken for a line of its own."""
         self._hide_status()
         self._lines.end_line()
         lines = shown(f"{question} [y/N] ").split("\n")
@@ -410,7 +410,7 @@ class Screen:
 
 
 def _wrapped(line: str, width: int) -> list[str]:
-    """The pieces of a line that fit the width, each but the first one behind a sign."""
+    """Return the pieces of a line that fit the width, each but the first one after a sign."""
     line = line.expandtabs()
     if cell_len(line) <= width:
         return [line]

@@ -36,8 +36,8 @@ class TaskAttachments(NamedTuple):
 
 
 def attachments_of(task: str, folder: Folder, files: Iterable[Path] = ()) -> TaskAttachments:
-    """The attached files, then those that the task names. Raises ToolInvocationError for a file that can't be
-    read or is neither text nor an image, and for more than 50."""
+    """Return the attached files, then those that the task names. Raises ToolInvocationError for a file that
+    can't be read or is neither text nor an image, and for more than 50."""
     attachments = [_attachment(path.name, _content(path)) for path in files]
     references = list[Reference]()
     for said in _named(task):
@@ -57,7 +57,7 @@ def _named(task: str) -> Iterator[str]:
 
 
 def _read(folder: Folder, said: str) -> tuple[str, bytes]:
-    """Read a file by the text after `#file:`, which may end with the punctuation of a sentence."""
+    """Read a file named by the text after `#file:`, which may end with the punctuation of a sentence."""
     try:
         return said, folder.read(said)
     except ToolInvocationError as error:
@@ -95,7 +95,7 @@ def global_context(
     modified_files: Iterable[str] = (),
     notes: Iterable[str] = (),
 ) -> GlobalContext:
-    """The workspace as the system text describes it; `notes` are added unchanged."""
+    """Return the workspace as the system text describes it; `notes` are added unchanged."""
     return GlobalContext(
         workspace_root=workspace,
         folders=[
@@ -117,7 +117,8 @@ def _branch(folder: Folder) -> str:
 
 
 def _repository(folder: Folder) -> str:
-    """`owner/name` of the remote named origin, and not its address, which may have a password in it."""
+    """Return `owner/name` of the remote named origin, and not its address, which may have a password in
+    it."""
     section = ""
     for line in _git_file(folder, ".git/config", _MOST_CONFIG).splitlines():
         plain = line.strip()

@@ -203,7 +203,7 @@ def _run(
     from openresponses_cli.agents.screen import OutputStream, Screen
     from openresponses_cli.agents.task_context import attachments_of, global_context
 
-    # failures are shown as the run's end; a log line would break the display
+    # failures are shown as the run's end, and a log line would break the display
     structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
     task = Task(
         query,
@@ -246,7 +246,7 @@ def _settings(
     stateful: bool,
     **_others: Any,
 ) -> tuple[Settings, dict[str, Any]]:
-    """The settings, with those that flags gave. Nothing is stored unless `stateful`."""
+    """Return the settings, with those from flags. Nothing is stored unless `stateful`."""
     from openresponses_cli.commands.startup import check_upstreams
     from openresponses_server.settings import load_settings
 
@@ -280,7 +280,7 @@ def _tools(tools: str | None, inside: Folder) -> ToolRegistry:
     except ValueError as error:
         raise click.UsageError(f"--tools: {error}") from error
     finally:
-        sys.path.remove(here)  # the model can write there
+        sys.path.remove(here)  # the model can write to the folder
 
 
 def _check_names(registry: ToolRegistry, disabled: tuple[str, ...]) -> None:
@@ -299,7 +299,8 @@ def _check_servers(settings: Settings, names: tuple[str, ...]) -> None:
 
 
 def _hosted_tools(web_search: bool, mcp_servers: tuple[str, ...]) -> tuple[dict[str, Any], ...]:
-    """The declarations. An MCP server's say nothing of approvals, so that all calls need one."""
+    """Return the declarations. That of an MCP server has nothing about approvals, so that all calls need
+    one."""
     found: list[dict[str, Any]] = [{"type": "web_search"}] if web_search else []
     found += [{"type": "mcp", "server_label": name} for name in dict.fromkeys(mcp_servers)]
     return tuple(found)

@@ -118,7 +118,7 @@ def _talk(
 
 
 def _piped() -> str:
-    """The message on standard input."""
+    """Return the message on standard input."""
     try:
         return sys.stdin.buffer.read(_MOST_BYTES).decode()
     except UnicodeDecodeError as error:
@@ -152,12 +152,12 @@ class _Chat:
         await self._client.close()
 
     def once(self, runner: asyncio.Runner, text: str) -> int:
-        """Send one message and show the answer; returns the exit code."""
+        """Send one message and show the answer. Returns the exit code."""
         response = self._ask(runner, text)
         return _ANSWERED if response is not None and response.status == "completed" else _NOT_ANSWERED
 
     def run_interactive(self, runner: asyncio.Runner) -> int:
-        """Send messages as they are typed, until the end of input; returns the exit code."""
+        """Send messages as they are typed, until the end of input. Returns the exit code."""
         import readline  # noqa: F401 - editing and history at the prompt
 
         self._print(f"{_shown(self._model)} at {self._server.base}. /help lists the commands.")
@@ -249,7 +249,7 @@ _COMMANDS: Final[dict[str, Callable[[_Chat, str], None]]] = {
 
 
 def _lines() -> Iterator[str]:
-    """The messages that are typed: a line that ends in a backslash is continued by the next."""
+    """Yield the messages that are typed: a line that ends with a backslash is continued by the next."""
     begun: list[str] = []
     while True:
         try:

@@ -101,7 +101,8 @@ class AttachmentError(ValueError):
 
 
 def attachment_part(path: Path) -> dict[str, Any]:
-    """A file as a part of a message: an image, a PDF or a text, by its content. Raises AttachmentError."""
+    """Return a file as a part of a message: an image, a PDF or a text, by its content. Raises
+    AttachmentError."""
     data = _read(path)
     kind = next((kind for magic, kind in _IMAGES if data.startswith(magic)), None)
     if kind is None and data[:4] == b"RIFF" and data[8:12] == b"WEBP":
@@ -124,7 +125,7 @@ def attachment_part(path: Path) -> dict[str, Any]:
 
 
 def _read(path: Path) -> bytes:
-    """Read a regular file; reading a pipe or a device may never end."""
+    """Read a regular file, since reading a pipe or a device may never end."""
     try:
         with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as opened:
             if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
@@ -160,7 +161,7 @@ class ChatSession:
         return len(self._items)
 
     def request(self, model: str, text: str) -> dict[str, Any]:
-        """The request for this message."""
+        """Return the request for this message."""
         parts = [*self.attachments, {"type": "input_text", "text": text}]
         self._asked = {"type": "message", "role": "user", "content": parts}
         request: dict[str, Any] = {
@@ -187,8 +188,8 @@ class ChatSession:
 
 
 def _items_to_send(response: Response) -> list[Item]:
-    """The items of an answer that the next request may contain. A server refuses calls without their outputs,
-    the reasoning before them, and reasoning that only it could have kept."""
+    """Return the items of an answer that the next request may contain. A server refuses calls without their
+    outputs, the reasoning before them, and reasoning that only the server itself could have kept."""
     calls = any(not isinstance(item, Message | ReasoningItem) for item in response.output)
     kept: list[Item] = []
     for item in response.output:

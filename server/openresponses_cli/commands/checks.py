@@ -50,8 +50,8 @@ State = Literal["ok", "note", "missing"]
 
 
 class CheckResult(Struct, frozen=True):
-    """The result of a check. `note` is not an error. `missing` is what is missing, where that is not the
-    checked thing itself: settings that are there, and can't be used."""
+    """The result of a check. `note` is not an error. `missing` is what is missing, if that is not the checked
+    thing itself: settings may exist that can't be used."""
 
     what: str
     state: State
@@ -92,7 +92,7 @@ async def _port(settings: Settings) -> CheckResult:
     except UnusableServer as error:
         if error.is_ours:
             return CheckResult(what, "note", f"a server that asks for a key runs at {address}: {_TAKEN}")
-        usual = settings.port == Settings().port  # which `run` does without
+        usual = settings.port == Settings().port  # `run` does without this port
         other = f"something else listens at {address}; `--port 0` takes a free port"
         return CheckResult(what, "note" if usual else "missing", other, _PORT)
     running = f"a server runs at {address}, with {count} models: {_TAKEN}"
@@ -136,7 +136,7 @@ def _one_key(asked: KeyCheck) -> CheckResult:
 
 
 async def _engine(asked: UpstreamCheck) -> list[CheckResult]:
-    """Return the engine's name and what it lacks; nothing for a provider, whose profile names a key."""
+    """Return the engine's name and what it lacks; none for a provider, whose profile names a key."""
     upstream, known = asked.upstream, asked.profile
     while isinstance(upstream, UpstreamWrapper):
         upstream = upstream.inner
@@ -201,7 +201,7 @@ async def _check_storage(settings: Settings) -> list[CheckResult]:
 
 
 async def _probe_store(store: ResponseStore) -> None:
-    await store.get(NO_ID)  # makes missing tables, however long that takes
+    await store.get(NO_ID)  # makes missing tables, which may take long
     async with asyncio.timeout(_TIMEOUT):
         await store.probe()
 

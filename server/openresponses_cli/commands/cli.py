@@ -13,7 +13,7 @@ import click
 from openresponses_bridge.text import printable
 from openresponses_cli.commands.terminal import drop_output, is_coloured
 
-# name → its module, with the name of the command there if that has several, and its help text
+# name → its module, with the name of the command there if the module has several, and its help text
 _COMMANDS: Final = {
     "serve": (
         "openresponses_cli.commands.serve",
@@ -100,8 +100,8 @@ class _Commands(click.Group):
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command. It ends where nothing more can be written: in silence if the reader of standard
-        output has left, as any tool before `head`, else with a message and exit code 1."""
+        """Run the command. It ends when nothing more can be written: silently if the reader of standard
+        output has left, like other programs before `head`; else with a message and exit code 1."""
         ctx.color = is_coloured(sys.stdout)  # of what `click.style` has styled
         try:
             return super().invoke(ctx)
@@ -125,7 +125,7 @@ def _print_version(ctx: click.Context, _param: click.Parameter, asked: bool) -> 
 
         from openresponses_cli.commands.commit import commit_of
 
-        # the second is what pip writes where it is given the repository as a whole
+        # the second is what pip writes if it is given the whole repository
         commit = commit_of("openresponses-server") or commit_of("openresponses-workspace")
         made_of = f" ({commit[:12]})" if commit else ""
         click.echo(f"openresponses-bridge {metadata.version('openresponses-bridge')}{made_of}")

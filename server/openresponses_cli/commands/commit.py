@@ -1,6 +1,6 @@
-"""The commit that a program was made of, for `--version`.
+"""The commit from which a program was built, for `--version`.
 
-Only files are read, and only when somebody asks: no program is started, and no start of a server pays for it.
+Only files are read, and only on demand: no program is started, and the start of a server does not read them.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Final
 
 STAMP: Final = Path(__file__).parents[2] / "openresponses_server" / "commit.txt"
-"""What a build writes that has no repository beside it, such as that of an image."""
+"""The file that a build without a repository writes, such as that of an image."""
 _COMMIT: Final = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _LONGEST: Final = 1 << 20  # bytes of a file that is read
 
 
 def commit_of(distribution: str, stamp: Path = STAMP) -> str | None:
-    """Return the commit: of the build's stamp, else of the repository that pip installed from, else of the
-    checkout that the program is run from. None for a release from an index, whose tag says it."""
+    """Return the commit: from the build's stamp, else from the repository that pip installed from, else from
+    the checkout that the program is run from. None for a release from an index, whose tag names it."""
     return _checked(_read(stamp)) or _installed(distribution) or _checked_out(Path(__file__).resolve())
 
 
@@ -32,12 +32,12 @@ def _installed(distribution: str) -> str | None:
 
 
 def _checked_out(file: Path) -> str | None:
-    """Return what HEAD leads to in the repository of this file; None where there is none, or no commit."""
+    """Return the commit of HEAD in the repository of this file; None without a repository or a commit."""
     root = next((each for each in file.parents if (each / ".git").exists()), None)
     if root is None or not (root / "server" / "openresponses_cli").is_dir():
         return None
     folder = root / ".git"
-    if folder.is_file():  # of a worktree: a line that names its folder
+    if folder.is_file():  # of a worktree: a line with the path of its folder
         folder = root / _read(folder).removeprefix("gitdir:").strip()
     head = _read(folder / "HEAD").strip()
     if not head.startswith("ref:"):
@@ -56,7 +56,7 @@ def _checked(text: str) -> str | None:
 
 
 def _read(path: Path) -> str:
-    """Return the text of a file; an empty one where there is none, or it can't be read."""
+    """Return the text of a file; "" if it does not exist or can't be read."""
     try:
         with path.open("rb") as opened:
             return opened.read(_LONGEST).decode("utf-8", "replace")

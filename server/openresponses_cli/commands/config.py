@@ -76,7 +76,7 @@ def schema(kind: Any) -> None:
 
 
 def _flags(context: click.Context) -> dict[str, str]:
-    """Parameter → the flag or variable that gave it."""
+    """Return parameter → the flag or variable that gave it."""
     found = {}
     for option in serve.params:
         source = context.get_parameter_source(str(option.name))

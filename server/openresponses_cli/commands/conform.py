@@ -131,7 +131,8 @@ def _show_json(verdict: ScenarioResult) -> None:
 
 
 def _badge(verdicts: list[ScenarioResult], level: Level) -> bytes:
-    """An endpoint badge of shields.io: how many passed of those that the server offers."""
+    """Return an endpoint badge of shields.io: how many scenarios passed, of those for features that the
+    server offers."""
     passed, failed = (sum(each.outcome == said for each in verdicts) for said in ("passed", "failed"))
     shown = {
         "schemaVersion": 1,
@@ -176,7 +177,7 @@ def _sum_up(verdicts: list[ScenarioResult]) -> None:
 
 
 def _version() -> str:
-    # loads more than all else that `--help` needs
+    # loading it takes longer than all else that `--help` needs
     from importlib import metadata
 
     return metadata.version(_PACKAGE)

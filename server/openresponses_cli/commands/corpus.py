@@ -35,7 +35,8 @@ _json_flag = click.option("--json", "as_json", is_flag=True, help="One JSON obje
 
 
 def _chosen(names: Sequence[str], wire: str) -> list[str]:
-    """The ids of the cases with these names. Ends the command with exit code 2 for a name of none."""
+    """Return the ids of the cases with these names. Ends the command with exit code 2 for a name that no case
+    has."""
     from openresponses_bridge.corpus import chosen_ids
     from openresponses_bridge.errors import LocalError
 

@@ -23,7 +23,7 @@ from openresponses_cli.commands.flags import (
 from openresponses_cli.commands.reports import JUnitCase, junit_report
 
 _LONGEST_LINE: Final = 4 * 1024 * 1024  # bytes
-_SHOWN: Final = 3  # cases that are listed for a fault
+_SHOWN: Final = 3  # cases that are listed for one fault
 
 
 def check_reports(file: str, asked: Sequence[str], *, as_json: bool, junit: str | None) -> int:

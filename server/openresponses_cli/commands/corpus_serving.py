@@ -1,7 +1,7 @@
 """The work of `corpus serve`: streams each case by the name of its model, over HTTP and WebSocket.
 
-The server is for tests on the machine it runs on. A request is bounded in its size and its time, and the
-connections in their number; nothing is kept.
+The server is for tests on the same machine. The size and time of a request and the number of connections are
+limited; nothing is kept.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from openresponses_bridge.protocol.codec import decode_json
 from openresponses_server.errors import HttpError
 
 MAX_BODY: Final = 1024 * 1024
-"""Bytes of a request or a message."""
+"""The most bytes of a request or a message."""
 BODY_SECONDS: Final = 30.0
 """Seconds for a request to arrive, and for a WebSocket's client to send its next message."""
 MAX_CONNECTIONS: Final = 64
@@ -34,7 +34,7 @@ _REQUEST: Final = "response.create"
 
 
 def serve_cases(host: str, port: int) -> None:
-    """Serve until interrupted; prints the address first. Raises OSError if it can't be used."""
+    """Serve until interrupted, after printing the address. Raises OSError if the address can't be used."""
     from uvicorn import Config, Server
 
     with socket.create_server((host, port), family=_family(host)) as listener:
@@ -46,9 +46,9 @@ def serve_cases(host: str, port: int) -> None:
             Config(
                 cases_app(),
                 limit_concurrency=MAX_CONNECTIONS,
-                log_level="critical",  # a client may leave at any time
+                log_level="critical",  # a client may disconnect at any time
                 loop="asyncio",
-                http="h11",  # which has a limit for headers
+                http="h11",  # it has a limit for headers
                 ws="websockets-sansio",
                 lifespan="off",
                 timeout_graceful_shutdown=1,
@@ -59,7 +59,7 @@ def serve_cases(host: str, port: int) -> None:
 
 
 def cases_app() -> Starlette:
-    """The application, for other servers and tests."""
+    """Return the application, for other servers and tests."""
     return Starlette(
         routes=[
             Route("/v1/responses", _respond, methods=["POST"]),
@@ -116,7 +116,7 @@ async def _converse(socket: WebSocket) -> None:
                 return
     except WebSocketDisconnect:
         return
-    except KeyError:  # a message of bytes has no text
+    except KeyError:  # a binary message has no text
         await socket.close(1003)
     except TimeoutError:
         await socket.close(1001)

@@ -26,7 +26,7 @@ _path = click.Path(dir_okay=False, path_type=Path)
 
 
 def _store_of(context: click.Context, option: click.Parameter, given: str) -> str:
-    """The store that was given; else that of the config, if there is one."""
+    """Return the given store; else that of the config, if there is one."""
     config: Path | None = context.meta.get(_CONFIG)
     if config is None or context.get_parameter_source(str(option.name)) is not ParameterSource.DEFAULT:
         return given
@@ -197,7 +197,7 @@ def existing(store: str) -> URL:
 
 
 def _size(file: str) -> int | None:
-    """The size of a file in bytes; None for a pipe."""
+    """Return the size of a file in bytes; None for a pipe."""
     path = Path(file)
     return path.stat().st_size if file != "-" and path.is_file() else None
 
@@ -207,7 +207,7 @@ def _name_line(number: int, why: str) -> None:
 
 
 def outage_text(outage: Outage, store: str | None) -> str:
-    """What does not work; where it is the store, with its address."""
+    """Return the text of an outage; if it is the store's, with its address."""
     from openresponses_server.store.base import StoreError
     from openresponses_server.store.stores import shown_store
 

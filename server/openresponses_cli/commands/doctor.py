@@ -16,7 +16,7 @@ from openresponses_cli.commands.serve import command as serve
 
 _MARKS: Final = {"ok": "ok", "note": "note", "missing": "MISSING"}
 _USABLE: Final = "settings that can be used"
-# without those that say how `serve` shuts down and which clients it accepts
+# without the flags for `serve`'s shutdown and for the clients that it accepts
 _FLAGS: Final = (
     "host",
     "port",

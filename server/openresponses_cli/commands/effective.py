@@ -19,7 +19,7 @@ from openresponses_server.upstreams.profiles import profile
 
 _DEFAULT: Final = "default"
 _MASKED: Final = "***"
-# their values may be secret
+# these values may be secret
 _SECRET: Final = frozenset({"api_key", "api_keys", "api_key_command", "args", "env", "headers", "query"})
 _KEYS: Final = frozenset(
     {
@@ -53,8 +53,8 @@ class ValueSources:
 
 
 def shown(settings: Settings, places: ValueSources, *, everything: bool) -> Iterator[str]:
-    """The lines of TOML: settings, then tables, then lists of tables, upstreams last. With `everything`
-    defaults too."""
+    """Yield the lines of TOML: settings, then tables, then lists of tables, upstreams last. With
+    `everything`, defaults too."""
     fields = {name: getattr(settings, name) for name in settings.__struct_fields__}
     upstreams = fields.pop("upstreams")
     lists = {name: fields.pop(name) for name, value in list(fields.items()) if _is_list_of_tables(value)}
@@ -76,7 +76,7 @@ def shown(settings: Settings, places: ValueSources, *, everything: bool) -> Iter
 
 
 def _of_profile(settings: Settings, given: dict[str, Any], name: str) -> Iterator[str]:
-    """The values that come from a profile."""
+    """Yield the values that come from a profile."""
     known = profile(name, None if settings.profiles is None else Path(settings.profiles))
     spoken = given["dialect"] or known.dialect
     at = known.dialects.get(spoken)
@@ -103,7 +103,7 @@ def _lines(fields: Mapping[str, Any], path: str, places: ValueSources, everythin
 
 
 def _leaves(fields: Mapping[str, Any], path: str, key: str) -> Iterator[tuple[str, str, Any]]:
-    """Yield (path, dotted key, value) of each setting, also of those in tables."""
+    """Yield (path, dotted key, value) of each setting, including those in tables."""
     for name, value in fields.items():
         where, dotted = f"{path}.{name}", f"{key}.{toml_key(name)}".removeprefix(".")
         if _is_table(value) and (inner := _as_dict(value)):
@@ -127,7 +127,7 @@ def _as_dict(value: Any) -> dict[str, Any]:
 
 
 def _toml(value: Any, path: str) -> str:
-    """The value as TOML, with secrets masked."""
+    """Return the value as TOML, with secrets masked."""
     names = path.removeprefix("$.").replace("[", ".").split(".")
     if path in _KEYS:
         value = [_MASKED] * len(value)

@@ -1,7 +1,7 @@
-"""Which engine is behind an address, by its own answers, and what its users should set.
+"""Finds out which engine is at an address, by its own answers, and what its users should set.
 
-Only its own host is asked, a few times and for a bounded answer each. All that it says is untrusted: values
-of other types are ignored, and names and versions are cut.
+Only its own host is asked, a few times, for answers of limited size. Nothing in them is trusted: values of
+wrong types are ignored, and names and versions are cut.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Engine(Struct, frozen=True):
     title: str
     version: str = ""
     context: int | None = None
-    """Tokens of one conversation, as it is set now."""
+    """The tokens of one conversation, as configured now."""
     advice: tuple[str, ...] = ()
 
     @property
@@ -48,14 +48,14 @@ class Engine(Struct, frozen=True):
 
 
 class _Said(Struct, frozen=True):
-    """An answer: its status, its headers by names in lower case, and its body where that is a JSON object."""
+    """An answer: its status, its headers by names in lower case, and its body if that is a JSON object."""
 
     status: int
     headers: Mapping[str, str]
     value: Mapping[str, Any]
 
     def at(self, *path: str) -> Any:
-        """The value at this path, None where there is none."""
+        """Return the value at this path; None if there is none."""
         value: Any = self.value
         for name in path:
             value = value.get(name) if isinstance(value, Mapping) else None
@@ -74,8 +74,8 @@ Ask = Callable[..., Awaitable[_Said]]
 
 
 async def recognised(upstream: HttpUpstream, model: str | None) -> Engine | None:
-    """The engine at this address; None if it is not known, or does not answer in time. `model` is the one
-    that requests name, None for the first that it lists."""
+    """Return the engine at this address; None if it is not known, or does not answer in time. `model` is the
+    name in requests, None for the first model that the engine lists."""
 
     async def ask(path: str, body: Mapping[str, Any] | None = None) -> _Said:
         status, headers, answer = await upstream.look(path, body)
@@ -88,7 +88,7 @@ async def recognised(upstream: HttpUpstream, model: str | None) -> Engine | None
     try:
         async with asyncio.timeout(_SECONDS):
             return await _recognised(ask, model)
-    except OSError:  # a TimeoutError is one
+    except OSError:  # includes TimeoutError
         return None
 
 
@@ -121,7 +121,7 @@ async def _recognised(ask: Ask, model: str | None) -> Engine | None:
 
 
 def _objects(value: Any) -> Iterator[Mapping[str, Any]]:
-    """The objects of a list, none of anything else."""
+    """Yield the objects in a list; none for anything else."""
     return (each for each in (value if isinstance(value, list) else ()) if isinstance(each, Mapping))
 
 
@@ -134,7 +134,7 @@ def _small(window: int | None, setting: str) -> tuple[str, ...]:
 
 
 async def _refuses_tools(ask: Ask, model: Any, word: str) -> bool:
-    """Return True if a request with a tool is refused with this word; it asks for one token."""
+    """Return True if a request with a tool is refused with this word. The request asks for one token."""
     messages = [{"role": "user", "content": "Hi"}]
     body = {"model": model, "messages": messages, "tools": [_TOOL], "max_tokens": 1}
     said = await ask("/v1/chat/completions", body)

@@ -17,7 +17,7 @@ from openresponses_bridge.dialects.table import TABLE
 from openresponses_bridge.text import printable, shown_json
 from openresponses_cli.commands.terminal import drop_output
 
-# field of an upstream → the parameter that sets it, if that has another name
+# field of an upstream → the parameter that sets it, if its name differs
 _OF_UPSTREAM: Final = {
     "url": "upstream",
     "profile": "upstream",
@@ -90,11 +90,11 @@ server_key_flag = click.option(
 
 
 class Form(click.ParamType[_Value]):
-    """A type of values whose name is the form in which they are given: words in small letters are given as
-    they are, those in capitals stand for something."""
+    """A type of values whose name is the form of the values: words in small letters are literal, those in
+    capitals are placeholders."""
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
-        """The form, as help shows it."""
+        """Return the form, as help shows it."""
         return self.name
 
 
@@ -116,7 +116,8 @@ class Duration(Form[str]):
 
 
 def parameter_of(path: str) -> str:
-    """The parameter of `serve` for the setting at this path (`$.upstreams[0].url`); None if there is none."""
+    """Return the parameter of `serve` for the setting at this path (`$.upstreams[0].url`); None if there is
+    none."""
     names = path.removeprefix("$.").replace("[", ".").split(".")
     if names[0] != "upstreams":
         return {"trace.folder": "trace"}.get(".".join(names), names[0] if names[0] != "trace" else "")
@@ -148,15 +149,15 @@ def naming_flags(config: Path | None, fields: Mapping[str, Any]) -> Iterator[Non
 
 
 def usage_error(error: Exception) -> click.UsageError:
-    """The error of a wrong use, which ends the command with exit code 2: settings have a line for each
-    mistake."""
+    """Return the error for wrong usage, which ends the command with exit code 2; settings have a line for
+    each mistake."""
     from openresponses_server.settings.files import ConfigError
 
     return click.UsageError(str(error) if isinstance(error, ConfigError) else printable(str(error)))
 
 
 def print_deprecated(config: Path | None) -> None:
-    """Write a line to stderr for each deprecated setting of the file. For options click does so."""
+    """Write a line to stderr for each deprecated setting in the file. For options click does that."""
     from openresponses_server.settings import deprecated_settings
 
     for line in deprecated_settings(config):
@@ -164,7 +165,7 @@ def print_deprecated(config: Path | None) -> None:
 
 
 def with_flags(*options: Callable[[Any], Any]) -> Callable[[_Decorated], _Decorated]:
-    """A decorator that adds these options, in the order of the help."""
+    """Return a decorator that adds these options, in the order of the help."""
 
     def add(function: _Decorated) -> _Decorated:
         for option in reversed(options):
@@ -175,8 +176,8 @@ def with_flags(*options: Callable[[Any], Any]) -> Callable[[_Decorated], _Decora
 
 
 def upstream_flags(what: str, model: str = "The model to ask.") -> Callable[[_Decorated], _Decorated]:
-    """The options of an upstream and its model; `what` is the help of `--upstream`, `model` that of
-    `--model`."""
+    """Return a decorator with the options of an upstream and its model; `what` is the help of `--upstream`,
+    `model` that of `--model`."""
     return with_flags(
         click.option("--upstream", metavar="URL|NAME", help=what),
         dialect_flag,
@@ -240,8 +241,8 @@ def opened_input(file: str) -> Iterator[BinaryIO]:
 
 @contextmanager
 def input_file(file: str) -> Iterator[BinaryIO]:
-    """Open the capture. One that can't be read ends the command with exit code 2 and an error that says
-    where."""
+    """Open the capture. If it can't be read, the command ends with exit code 2 and an error with the
+    place."""
     try:
         with opened_input(file) as opened:
             yield opened
@@ -254,9 +255,9 @@ force_flag = click.option("--force", is_flag=True, help="Replace FILE if it alre
 
 @contextmanager
 def output_file(file: Path | None, *, replace: bool) -> Iterator[Callable[[bytes], object]]:
-    """Open the output file, or standard output, and give what writes to it. The file gets its name when
-    everything is written. An existing file ends the command with exit code 2 unless `replace`; what is not a
-    regular file is never replaced."""
+    """Open the output file, or standard output, and yield a function that writes to it. The file gets its
+    name when everything is written. An existing file ends the command with exit code 2 unless `replace`;
+    anything but a regular file is never replaced."""
     if file is None:
         yield lambda data: sys.stdout.buffer.write(_for_stdout(data))
         sys.stdout.buffer.flush()
@@ -287,9 +288,10 @@ def write_report(path: str, report: bytes) -> None:
 
 
 def write(data: bytes) -> None:
-    """Write text to stdout and flush: a pipe or file gets the bytes as they are, a terminal JSON with escapes
-    for what it would obey, hide or turn. Raises BrokenPipeError if its reader has left, which ends the
-    command without an error, as any tool before `head`; a command with a verdict ends with that."""
+    """Write text to stdout and flush. A pipe or file gets the bytes unchanged; a terminal gets JSON with
+    escapes for characters that it would interpret, hide or reorder. Raises BrokenPipeError if the reader has
+    left, which ends the command without an error, like other programs before `head`; a command with a verdict
+    ends with that."""
     if not data:
         return
     try:
@@ -302,8 +304,8 @@ def write(data: bytes) -> None:
 
 
 def write_json(value: Any) -> None:
-    """Write a value to stdout as a line of JSON, as `write` does, in UTF-8 whatever the encoding is. What has
-    no reader is dropped."""
+    """Write a value to stdout as a line of JSON, as `write` does, in UTF-8 whatever the encoding is. It is
+    dropped if the reader has left."""
     from openresponses_bridge.protocol.codec import encode
 
     sys.stdout.flush()

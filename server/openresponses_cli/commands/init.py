@@ -67,7 +67,7 @@ def command(file: Path, force: bool, **given: Any) -> None:
 def _given(
     file: Path, force: bool, flags: _Flags, upstream: str
 ) -> tuple[list[dict[str, Any]], str, int, str]:
-    """The arguments of `_write`, from the flags alone. Raises UsageError."""
+    """Return the arguments of `_write`, from the flags only. Raises UsageError."""
     from openresponses_server.settings.hosts import is_loopback
     from openresponses_server.upstreams.dialects import DEFAULT, DIALECTS, HttpDialect
     from openresponses_server.upstreams.profiles import names
@@ -126,8 +126,8 @@ def _write(file: Path, upstreams: list[dict[str, Any]], host: str, port: int, ke
 
 
 def _write_schema(file: Path) -> bool:
-    """Write the schema of the config beside it, which the config names for editors; return False, and leave
-    the file as it is, if another one has its name."""
+    """Write the schema of the config beside it, which the config names for editors. Returns False, without a
+    change, if another file has that name."""
     from openresponses_cli.commands.schemas import is_printed, printed
 
     if os.path.lexists(file) and not (file.is_file() and is_printed("config", file)):
@@ -138,7 +138,7 @@ def _write_schema(file: Path) -> bool:
 
 
 def _upstream(taken: set[str]) -> dict[str, Any]:
-    """Ask for one upstream; its fields in the config."""
+    """Ask for one upstream. Returns its fields in the config."""
     from openresponses_server.upstreams.dialects import DEFAULT, DIALECTS, HttpDialect
     from openresponses_server.upstreams.profiles import names, profile
 

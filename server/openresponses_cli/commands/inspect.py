@@ -79,7 +79,7 @@ def command(what: str, full: bool, as_json: bool, **flags: Any) -> None:
 def _inspect(
     what: str, console: Any, quiet: bool, flags: dict[str, Any]
 ) -> tuple[list[Inspection], int | str]:
-    """Inspect the source; returns the inspection, and the exit code or the error that ended it early."""
+    """Inspect the source. Returns the inspections, and the exit code or the error that ended it early."""
     import asyncio
 
     from openresponses_cli.commands.inspecting import Inspection, LiveView
@@ -108,8 +108,8 @@ def _inspect(
 def _asked(
     what: str, ask: str | None, request: str | None, server: str | None, **_others: Any
 ) -> tuple[str | None, str | None] | None:
-    """The server's address (None: the default one) and the id of a response (None: a new request); None for a
-    file. Raises UsageError."""
+    """Return the server's address (None for the default one) and the id of a response (None for a new
+    request); None for a file. Raises UsageError."""
     sends = ask is not None or request is not None
     if ask is not None and request is not None:
         raise click.UsageError("--ask and --request can't be combined")
@@ -148,7 +148,7 @@ def _read(file: str, speed: float | str | None, begin: Any, live: LiveView) -> i
             try:
                 _feed(inspection, answer.lines, live)
             except UnreadableCapture as error:
-                if answer.exchange is None:  # everything before it is shown nevertheless
+                if answer.exchange is None:  # earlier answers are shown nevertheless
                     return printable(f"{'stdin' if file == '-' else file}: {error}")
                 click.echo(printable(f"exchange {answer.exchange.asked.exchange}: {error}"), err=True)
                 code = UNREADABLE
@@ -221,7 +221,7 @@ async def _body(server: Any, flags: dict[str, Any]) -> Any:
 
 
 async def _payloads(reply: Any) -> Any:
-    """The payloads of an answer as they arrive: the frames of a stream, or one JSON response."""
+    """Yield the payloads of an answer as they arrive: the frames of a stream, or one JSON response."""
     from openresponses_bridge.sse import SSEDecoder
     from openresponses_server.observation.recordings.captures import payload_of
 

@@ -1,4 +1,4 @@
-"""Payloads of any dialect to watched responses, and the live view of them."""
+"""Converts payloads of any dialect to watched responses, and draws the live view of them."""
 
 from __future__ import annotations
 
@@ -87,8 +87,8 @@ class Inspection:
 
 # The live view is redrawn in place on a terminal, and not shown elsewhere.
 
-_PAUSE: Final = 0.1  # seconds between redraws
-_SHARE: Final = 0.1  # of the time that may be spent drawing
+_PAUSE: Final = 0.1  # seconds between two redraws
+_SHARE: Final = 0.1  # of the time that drawing may take
 
 
 class LiveView:
@@ -117,7 +117,7 @@ class LiveView:
             self._live.stop()
 
     def tick(self) -> None:
-        """Redraw if it is time: something has changed."""
+        """Redraw if it is time, since something has changed."""
         if self._live is None:
             return
         begun = time.monotonic()

@@ -25,9 +25,9 @@ from openresponses_server.observation.recordings.dialects import (
 
 
 class CaptureJudge:
-    """Judges the steps of what one client was sent. Each response starts afresh, its events counted from 0.
-    On a WebSocket an error may end the turn (specification, "WebSocket"); what the client itself sent is
-    passed over."""
+    """Judges the steps of what one client was sent. Each response is judged by itself, with its events
+    counted from 0. On a WebSocket an error may end the turn (specification, "WebSocket"); the client's own
+    messages are skipped."""
 
     def __init__(self, wire: WireName = "auto") -> None:
         self._wire: WireName = wire
@@ -35,7 +35,8 @@ class CaptureJudge:
         self._begun = False
 
     def feed(self, step: CaptureStep) -> list[Violation]:
-        """The violations at the next step. Raises UnreadableCapture for a capture of something else."""
+        """Return the violations at the next step. Raises UnreadableCapture for a capture of something
+        else."""
         payload = step.payload
         if payload is None:
             return self._end(step.kind)
@@ -70,7 +71,7 @@ def _refuse_others(first: Payload, value: dict[str, Any]) -> None:
         what = str(value["error"].get("message"))[:200]
         raise UnreadableCapture(first.line, f"this is the body of an HTTP error, not a response: {what}")
     name = dialect_of(first)
-    # what calls itself an event of a response is judged as one, however little it is
+    # what calls itself an event of a response is judged as one, even if little else is right
     if name is None or name == responses.DIALECT.name or type_of(value).startswith("response."):
         return
     other = DIALECTS[name]

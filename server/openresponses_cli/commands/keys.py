@@ -201,7 +201,7 @@ def limit(store: str, key_ids: tuple[str, ...], all_models: bool, **flags: Any) 
 
 
 def _change_of(key: ManagedKey, flags: dict[str, Any]) -> KeyChange:
-    """The change to the limits, models and expiry that the flags name."""
+    """Return the change to the limits, models and expiry that the flags name."""
     from msgspec.structs import replace
 
     from openresponses_server.http.managed_keys import KeyChange
@@ -219,7 +219,7 @@ def _change_of(key: ManagedKey, flags: dict[str, Any]) -> KeyChange:
 async def _change(
     keys: KeyStore, key_ids: Iterable[str], change: Callable[[ManagedKey], KeyChange]
 ) -> list[ManagedKey]:
-    """Change all of these keys, or none if one is not there; returns them as they are then."""
+    """Change all of these keys, or none if one does not exist. Returns the keys after the change."""
     there = {key.id: key for key in await keys.all()}
     wanted = list(dict.fromkeys(key_ids))
     if missing := [key_id for key_id in wanted if key_id not in there]:
@@ -243,7 +243,7 @@ def _columns(key: ManagedKey, now: float) -> Iterable[str]:
     if key.models is not None:
         yield f"models={','.join(key.models)}"
     if key.expires_at is not None:
-        at = datetime.fromtimestamp(min(key.expires_at, _LATEST), UTC)  # one that was imported may be later
+        at = datetime.fromtimestamp(min(key.expires_at, _LATEST), UTC)  # an imported one may be later
         yield f"expires={at:%Y-%m-%dT%H:%MZ}"
 
 
@@ -254,7 +254,7 @@ def _state(key: ManagedKey, now: float) -> str:
 
 
 def _run(store: str, work: Callable[[KeyStore], Awaitable[T]], *, create: bool = False) -> T:
-    """Return the result of the work on the keys of a store, which has to exist unless `create`."""
+    """Return the result of the work on the keys of a store, which must exist unless `create`."""
     import asyncio
 
     from openresponses_server.settings import SettingsError

@@ -73,8 +73,8 @@ class StoredResponses:
                 self._ids[found] = None
 
     async def delete_all(self) -> None:
-        """Delete all responses, also those in progress. One that no longer exists is not an error. Stops when
-        the server becomes unreachable."""
+        """Delete all responses, including those in progress. One that no longer exists is not an error. Stops
+        when the server becomes unreachable."""
         pending = list(self._ids)
         self._ids.clear()
         while pending:
@@ -127,7 +127,7 @@ class TooLong(RemoteProtocolError):
 
 
 class WebSocket(ClientConnection):
-    """A WebSocket whose connection may be lost before it was made: TLS can fail behind a proxy."""
+    """A WebSocket whose connection may be lost before it is made: TLS can fail after a proxy."""
 
     def connection_lost(self, exc: Exception | None) -> None:
         if hasattr(self, "transport"):
@@ -163,7 +163,7 @@ class Player:
         await self._http.close()
 
     async def first_model(self) -> str:
-        """The first model that the server lists. Raises Unreachable when it lists none."""
+        """Return the first model that the server lists. Raises Unreachable if it lists none."""
         answer = await self._first_request(HttpRequest(path="/models", method="GET"))
         listed = answer.json if isinstance(answer.json, dict) else {}
         for model in listed.get("data") or []:
@@ -307,8 +307,8 @@ async def play_all(
     timeout: float,
     show: Callable[[ScenarioResult], None] = lambda verdict: None,
 ) -> tuple[list[ScenarioResult], list[str]]:
-    """Play all scenarios; the verdicts, for each of which `show` is called at once, and the ids of stored
-    responses that could not be deleted.
+    """Play all scenarios. Returns the verdicts, for each of which `show` is called at once, and the ids of
+    stored responses that could not be deleted.
 
     `base` is the base URL of the API; without a `model` the first that the server lists is used; `timeout` is
     the limit of one step, in seconds. Raises Unreachable.
@@ -327,7 +327,7 @@ async def play_all(
 
 
 def api_base(url: str) -> str:
-    """The base URL of the API: `/v1` is appended to an address without a path. Raises ValueError."""
+    """Return the base URL of the API: `/v1` is appended to an address without a path. Raises ValueError."""
     address = urlsplit(url if "://" in url else f"http://{url}")
     if address.scheme not in ("http", "https") or not address.hostname:
         raise ValueError(f"URL is not an http address: {url}")
@@ -351,7 +351,7 @@ def _type(data: bytes) -> Any:
 
 
 def failures_by_cause(verdicts: Sequence[ScenarioResult]) -> str:
-    """Each cause with the scenarios that it fails, the most frequent first; "" without failures."""
+    """Return each cause with the scenarios that it fails, the most frequent first; "" without failures."""
     causes: dict[str, list[str]] = {}
     for verdict in verdicts:
         for cause in verdict.causes:
@@ -364,7 +364,7 @@ def failures_by_cause(verdicts: Sequence[ScenarioResult]) -> str:
 
 
 def junit_cases(verdicts: Iterable[ScenarioResult]) -> Iterator[JUnitCase]:
-    """The verdicts as cases of a JUnit report, each with its area as the class."""
+    """Yield the verdicts as cases of a JUnit report, each with its area as the class."""
     outcomes: dict[str, JUnitOutcome] = {"passed": "passed", "failed": "failure", "skipped": "skipped"}
     for each in verdicts:
         area, _, _ = each.id.partition(".")

@@ -37,7 +37,7 @@ def progress(what: str, total: int | None = None, unit: Unit = "") -> Iterator[A
     counted = [BarColumn()] if total is not None else [SpinnerColumn("line")]
     columns = [TextColumn("{task.description}", markup=False), *counted, done, TimeElapsedColumn()]
     console = Console(**console_options(stderr=True))
-    # what is printed meanwhile appears above the bar; piped output is not touched
+    # other output appears above the bar; piped output is not changed
     with Progress(
         *columns,
         console=console,

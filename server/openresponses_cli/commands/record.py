@@ -78,7 +78,7 @@ def command(
 
 
 def _settings(config: Path | None, model: str | None, flags: dict[str, Any]) -> tuple[Settings, str | None]:
-    """The settings and the model; None: each request names its own."""
+    """Return the settings and the model; None if each request names its own."""
     from openresponses_cli.commands.startup import example_model
     from openresponses_server.settings import SettingsError, load_settings
 
@@ -121,7 +121,7 @@ def _body(path: Path) -> _Body:
 async def _record(
     settings: Settings, model: str | None, prompts: Iterable[str], bodies: Iterable[_Body], output: Path
 ) -> bool:
-    """Send all requests, one after the other; whether every answer was complete."""
+    """Send all requests, one after the other. Returns whether every answer was complete."""
     from openresponses_bridge.errors import BridgeError
     from openresponses_server.observation.recordings.writer import RecordingFile
     from openresponses_server.settings import SettingsError
@@ -162,7 +162,7 @@ def _of_prompt(target: Target, prompt: str) -> tuple[Target, bytes]:
 
 
 async def _ask(target: Target, body: bytes) -> bool:
-    """Send one request and read its answer; whether it was complete."""
+    """Send one request and read its answer. Returns whether it was complete."""
     from secrets import token_hex
 
     from openresponses_server.errors import UpstreamError

@@ -55,7 +55,7 @@ def replayed(
 
 
 def _translate(answer: CapturedAnswer, source_name: str, writer: CaptureWriter) -> bool:
-    """Translate an answer; returns False if it is a refusal."""
+    """Translate an answer. Returns False if it is a refusal."""
     about = "" if answer.exchange is None else f"exchange {answer.exchange.asked.exchange}"
     if answer.exchange is not None and answer.refusal:
         body = f": {answer.beginning(_REFUSAL).strip()}" if answer.exchange.status else ""

@@ -15,7 +15,7 @@ _COUNTED: dict[str, str] = {"failure": "failures", "error": "errors", "skipped":
 
 
 class JUnitCase(NamedTuple):
-    """One case of a report. `message` says why it did not pass, `details` says more."""
+    """One case of a report. `message` says why it did not pass; `details` has more."""
 
     area: str
     name: str
@@ -26,8 +26,8 @@ class JUnitCase(NamedTuple):
 
 
 def junit_report(name: str, cases: Iterable[JUnitCase], properties: Mapping[str, str] = _NONE) -> bytes:
-    """A JUnit report: one suite of this name, with these properties. Control characters, which XML does not
-    allow, are escaped."""
+    """Return a JUnit report: one suite of this name, with these properties. Control characters, which XML
+    does not allow, are escaped."""
     cases = list(cases)
     counts = {word: str(sum(case.outcome == kind for case in cases)) for kind, word in _COUNTED.items()}
     seconds = f"{sum(case.seconds for case in cases):.3f}"

@@ -32,7 +32,7 @@ _PAGE: Final = 100
 _UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _FORMATS: Final = ("%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S")
 _LONGEST_QUESTION: Final = 200  # characters
-_LEAST_QUESTION: Final = 20  # columns of a terminal, or it gets a line of its own
+_LEAST_QUESTION: Final = 20  # columns of a terminal; with fewer the question gets a line of its own
 _HEADINGS: Final = ("id", "made (UTC)", "status", "model", "asked")
 _COLOURS: Final = {"completed": "green", "failed": "red", "incomplete": "yellow", "cancelled": "yellow"}
 
@@ -185,7 +185,7 @@ def _print_list(
 
 
 def _table(rows: list[dict[str, Any]]) -> None:
-    """Print a line for each row, or two where the terminal is narrow: ids and statuses are never cut."""
+    """Print a line for each row, or two if the terminal is narrow: ids and statuses are never cut."""
     from rich.cells import cell_len
     from rich.console import Console
     from rich.text import Text
@@ -223,7 +223,7 @@ def _columns(row: dict[str, Any]) -> tuple[str, ...]:
 async def _rows(
     at: ServerClient, text: str, after: str | None, status: str | None, failed: bool, **wanted: Any
 ) -> AsyncIterator[dict[str, Any]]:
-    """The rows of all pages after this id."""
+    """Yield the rows of all pages after this id."""
     asked = {"status": "failed" if failed else status, "search": text, **wanted}
     query = {name: str(value) for name, value in asked.items() if value not in (None, "")}
     while True:
@@ -244,7 +244,7 @@ async def _rows(
 
 
 async def _input(at: ServerClient, path: str) -> list[Any]:
-    """The input items of a request, in order."""
+    """Return the input items of a request, in order."""
     items: list[Any] = []
     query = {"order": "asc", "limit": str(_PAGE)}
     while True:
@@ -266,7 +266,7 @@ def _path(response_id: str) -> str:
 
 
 def _run(server: str | None, variable: str | None, work: Callable[[ServerClient], Awaitable[T]]) -> T:
-    """The result of `work`. Exits with code 2 if the server can't be reached, 1 if it refuses."""
+    """Return the result of `work`. Exits with code 2 if the server can't be reached, 1 if it refuses."""
     import asyncio
 
     from openresponses_cli.commands.server_client import ServerClient, key_from

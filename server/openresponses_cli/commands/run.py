@@ -35,7 +35,7 @@ _PROGRAM: Final = "openresponses-bridge"
 _NO_CONVERSATION: Final = frozenset(
     {"--help", "-h", "--version", "-V", "-v", "mcp", "login", "logout", "auth", "models", "doctor", "update"}
 )
-"""First arguments with which an agent has no conversation to go on with."""
+"""The first arguments with which an agent has no conversation to continue."""
 _INTERRUPTED, _NOT_STARTED, _NOT_FOUND = 130, 126, 127  # as in shells
 
 
@@ -126,7 +126,7 @@ def _run(
 
 
 def _shown(value: Any) -> str:
-    """The value of a flag, an address without its password: what is printed may be kept."""
+    """Return the value of a flag, an address without its password, since what is printed may be kept."""
     from openresponses_server.upstreams.dialects import without_password
 
     text = str(value)
@@ -141,8 +141,8 @@ def _report(line: str) -> None:
 def server_to_use(
     server: str | None, key_env: str | None, **flags: Any
 ) -> Iterator[tuple[ReachableServer, frozenset[str]]]:
-    """The server to use, and the variables that no agent must see. A running server is used if it is named,
-    or if no upstream is given and one runs at the default address; otherwise one is started."""
+    """The server to use, and the variables that the agent must not see. A running server is used if it is
+    named, or if no upstream is given and one runs at the default address; otherwise one is started."""
     from openresponses_cli.agents.coding.running import private_server, secret_variables, server_at
     from openresponses_cli.commands.startup import check_upstreams, example_model
 
@@ -170,8 +170,8 @@ def server_to_use(
 
 
 def _find_running(key: str | None) -> ReachableServer | None:
-    """The server at the default port, if it belongs to this user or to root. Raises UnusableServer if it
-    refuses the key; other programs that listen there are ignored."""
+    """Return the server at the default port, if it belongs to this user or to root. Raises UnusableServer if
+    it refuses the key; other programs that listen there are ignored."""
     from openresponses_cli.agents.coding.discovery import UnusableServer, is_listening, is_of_this_user
     from openresponses_cli.agents.coding.running import server_at
 

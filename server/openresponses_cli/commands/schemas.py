@@ -21,7 +21,7 @@ Schema = dict[str, Any]
 Kind = Literal["config", "profile", "models"]
 """A configuration of `serve`, a file in the folder `profiles`, or the file `models_file`."""
 
-# what Taplo and Even Better TOML understand
+# the keys that Taplo and Even Better TOML read
 _DRAFT: Final = "http://json-schema.org/draft-07/schema#"
 _MOST_BYTES: Final = 4 * 1024 * 1024  # of a schema that is read
 _VARIABLE: Final[Schema] = {"type": "string", "pattern": r"\$\{"}
@@ -35,7 +35,7 @@ _ADDRESSES: Final[dict[tuple[type[Struct], str], str]] = {
     (Settings, "store"): r"^(memory:|sqlite|postgres)",
     (Settings, "event_log"): r"^(memory:|file:|redis)",
 }
-"""What the text of addresses has, which is checked when they are used. None of these patterns backtracks."""
+"""The patterns of addresses, which are checked when they are used. None of these patterns backtracks."""
 
 
 def schema_of(kind: Kind) -> Schema:
@@ -50,7 +50,7 @@ def printed(kind: Kind) -> bytes:
 
 
 def is_printed(kind: Kind, file: Path) -> bool:
-    """Return True if the file has a schema of this kind, of whatever version."""
+    """Return True if the file has a schema of this kind, of any version."""
     try:
         with file.open("rb") as opened:
             found = json.loads(opened.read(_MOST_BYTES))
@@ -109,7 +109,7 @@ _KINDS: Final[dict[Kind, tuple[str, Callable[[], Schema]]]] = {
 
 
 def _options(dialect: str) -> dict[str, Schema]:
-    """The schemas of a dialect's options, by the fields that have them."""
+    """Return the schemas of a dialect's options, by the fields with the options."""
     of_dialect = {"$ref": f"#/definitions/{dialect}"}
     return {"options": of_dialect, "model_options": {"additionalProperties": of_dialect}}
 
@@ -119,7 +119,7 @@ def _dialects(writer: _Writer) -> dict[str, Schema]:
 
 
 class _Writer:
-    """Writes schemas of structs. With `variables` a text may be a variable wherever its values are
+    """Writes schemas of structs. With `variables`, a text may be a variable even if its values are
     limited."""
 
     def __init__(self, *, variables: bool = False) -> None:
@@ -133,7 +133,7 @@ class _Writer:
         return self._written(components[found["$ref"]], msgspec.inspect.type_info(kind))
 
     def _written(self, schema: Schema, info: Any) -> Schema:
-        """Return the schema of a struct or value in full: with explanations, and without null, which TOML
+        """Return the schema of a struct or value in full: with descriptions, and without null, which TOML
         does not have."""
         if "$ref" in schema:
             written = self._written(self._components[schema["$ref"]], info)
@@ -141,7 +141,7 @@ class _Writer:
         if (among := schema.get("anyOf")) is not None:
             return self._among(schema, [each for each in among if each != {"type": "null"}], info)
         written = {name: each for name, each in schema.items() if name != "title"}
-        if "pattern" in written:  # Python's $ also stands before a last newline
+        if "pattern" in written:  # Python's $ also matches before a last newline
             written["pattern"] = written["pattern"].replace("\\Z", "$")
         kind = _bare(info)
         if isinstance(kind, StructType):
@@ -153,7 +153,7 @@ class _Writer:
                 )
             if isinstance(key := _bare(kind.key_type), LiteralType):
                 written["propertyNames"] = {"enum": list(key.values)}
-        elif "prefixItems" in schema:  # as later drafts say it
+        elif "prefixItems" in schema:  # the form of later drafts
             pairs = zip(written.pop("prefixItems"), kind.item_types, strict=True)
             written["items"] = [self._written(*pair) for pair in pairs]
             written["additionalItems"] = False
@@ -184,7 +184,7 @@ class _Writer:
         written: list[Schema] = []
         for each, kind in zip(among, kinds, strict=True):
             found = self._written(each, kind)
-            # a value with a variable is itself one of several
+            # a value with a variable already has alternatives
             written += found.get("anyOf", [found])
         return {**rest, "anyOf": [each for at, each in enumerate(written) if each not in written[:at]]}
 
@@ -214,7 +214,7 @@ def _one_of_dialects(schema: Schema) -> Schema:
 _KNOWN: Final[dict[tuple[type[Struct], str], Callable[[Schema], Schema]]] = {
     (UpstreamSettings, "dialect"): _one_of_dialects,
     (Profile, "dialect"): _one_of_dialects,
-    # completed, but the user's folder may have others
+    # suggested by editors, but the user's folder may have others
     (UpstreamSettings, "profile"): lambda schema: {
         **schema,
         "anyOf": [{"enum": names()}, {"type": "string"}],

@@ -36,7 +36,7 @@ _OWN_COUNTS = (
 )
 
 _MAY_FOLLOW = ("$.host", "$.default_model")
-"""The paths of mistakes that may follow from others: keys or upstreams that are left out."""
+"""The paths of mistakes that may follow from others, since keys or upstreams are missing then."""
 
 
 def _variable(name: str) -> str:
@@ -44,7 +44,8 @@ def _variable(name: str) -> str:
 
 
 def _split_names(given: Iterable[str]) -> list[str] | None:
-    """Names given by repeated flags, or in an environment variable separated by commas or spaces."""
+    """Return the names given by repeated flags, or in an environment variable separated by commas or
+    spaces."""
     return [name for each in given for name in each.replace(",", " ").split()] or None
 
 
@@ -165,7 +166,7 @@ def fields_of(
     trace: str | None = None,
     **flags: Any,
 ) -> dict[str, Any]:
-    """The settings from flags and their environment variables. Raises SettingsError."""
+    """Return the settings from flags and their environment variables. Raises SettingsError."""
     from openresponses_server.settings import SettingsError, is_address, recording_path
 
     playback = {name: value for name, value in (("speed", speed), ("loop", loop)) if value is not None}
@@ -199,8 +200,8 @@ def _is_process(dialect: str) -> bool:
 
 
 def checked_settings(config: Path | None, fields: dict[str, Any]) -> Settings:
-    """The settings of a file and of flags. Raises SettingsError with all that is wrong in them; if something
-    is, with what would be wrong at the start too."""
+    """Return the settings from a file and from flags. Raises SettingsError with everything that is wrong in
+    them, and then also with what would be wrong at the start."""
     from openresponses_server.settings import SettingsError, load_settings
     from openresponses_server.settings.files import Mistakes
 
@@ -221,7 +222,7 @@ def checked_settings(config: Path | None, fields: dict[str, Any]) -> Settings:
 
 
 def check_settings(settings: Settings) -> Any:
-    """The application with these settings. Raises SettingsError if they can't be used."""
+    """Return the application with these settings. Raises SettingsError if they can't be used."""
     from openresponses_server.api.app import create_app
     from openresponses_server.settings.files import Mistakes
 
@@ -254,7 +255,7 @@ def _serve(settings: Settings) -> None:
         from openresponses_server.serving.memory import fix_malloc_thresholds
 
         fix_malloc_thresholds()
-        with held_signals() as release_signals:  # whoever reads the address may send one
+        with held_signals() as release_signals:  # a reader of the address may send one
             _print_startup(settings, listener.socket)
             server = Server(app, settings, shared=listener.shared, release_signals=release_signals)
             server.run(sockets=[listener.socket])
@@ -285,7 +286,7 @@ def _check_bind(settings: Settings) -> None:
 
 def _check_foundations(settings: Settings) -> None:
     """Check the folders that are written to, the store and the log. A permanent failure ends the command with
-    exit code 1; one that may pass is reported."""
+    exit code 1; one that may be temporary is reported."""
     import asyncio
 
     from openresponses_cli.commands.db import outage_text

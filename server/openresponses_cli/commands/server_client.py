@@ -35,7 +35,7 @@ class MissingKey(ValueError):
 
 
 def key_from(variable: str | None) -> str | None:
-    """The key in this environment variable; None without a variable. Raises MissingKey."""
+    """Return the key in this environment variable; None without a variable. Raises MissingKey."""
     if variable is None:
         return None
     key = os.environ.get(variable, "").strip()
@@ -45,7 +45,7 @@ def key_from(variable: str | None) -> str | None:
 
 
 class ServerResponse:
-    """A response whose head has arrived. `is_stream`: its body is an event stream."""
+    """A response whose head has arrived. `is_stream` is True if its body is an event stream."""
 
     def __init__(self, reply: Http1Response, address: str) -> None:
         self._reader = BodyReader(reply.content)
@@ -54,7 +54,7 @@ class ServerResponse:
         self.is_stream = kind.strip().lower() == "text/event-stream"
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        """The body as it arrives. Raises OpenResponsesError if it is interrupted or too long."""
+        """Yield the body as it arrives. Raises OpenResponsesError if it is interrupted or too long."""
         received = 0
         try:
             while piece := await _next(self._reader):
@@ -79,8 +79,8 @@ class ServerClient:
     The key is sent to an address that the user named. To the default address it is sent only if the server
     there belongs to this user or to root: any user of the machine could listen there.
 
-    It is reached as an upstream is, through a proxy of the environment where that names one. Raises
-    ValueError for an invalid address. Redirects are not followed.
+    It is reached like an upstream, through a proxy if the environment names one. Raises ValueError for an
+    invalid address. Redirects are not followed.
     """
 
     def __init__(self, address: str | None = None, key: str | None = None) -> None:
@@ -101,7 +101,7 @@ class ServerClient:
         await self._http.close()
 
     def url_outside_api(self, path: str) -> str:
-        """The URL of a path of this server outside the API's `/v1`."""
+        """Return the URL of a path of this server outside the API's `/v1`."""
         return f"{urlsplit(self.base)._replace(path='').geturl()}{path}"
 
     @asynccontextmanager
@@ -143,7 +143,7 @@ class ServerClient:
             raise _failed(f"{self.base}{path} answered without valid JSON: {error.message}") from error
 
     async def first_model(self) -> str:
-        """The first model that the server lists. Raises OpenResponsesError."""
+        """Return the first model that the server lists. Raises OpenResponsesError."""
         listed = await self.json("GET", "/models")
         for model in listed.get("data") or [] if isinstance(listed, dict) else []:
             if isinstance(model, dict) and isinstance(model.get("id"), str):

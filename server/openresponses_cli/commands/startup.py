@@ -1,8 +1,8 @@
-"""The lines that `serve` prints when it starts: its address, a command to try, its stores and keys, and which
-upstreams answer.
+"""The lines that `serve` prints when it starts: its address, a command to try, its stores and keys, and the
+upstreams that answer.
 
-The models of upstreams are listed on a separate thread, so the server does not wait for them. The requests go
-to the addresses that clients' requests go to.
+The models of upstreams are listed on a separate thread, so that the server does not wait for them. The
+requests go to the same addresses as clients' requests.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from openresponses_server.upstreams.profiles import Profile, profile
 from openresponses_server.upstreams.routing.models import Router, build_router
 
 TIMEOUT: Final = 3.0
-"""Seconds for an upstream to list its models."""
+"""Seconds in which an upstream must list its models."""
 _SHOWN: Final = 5  # models of an upstream
 _LONGEST: Final = 60  # characters of a model's name
 _JOIN_SECONDS: Final = 1.0  # seconds that the process waits for the thread at exit
@@ -57,7 +57,7 @@ class UpstreamCheck(NamedTuple):
 
 def print_startup(settings: Settings, host: str, port: int) -> threading.Thread | None:
     """Print the lines; those about upstreams follow when these have answered. Returns the thread that asks
-    them, None if there is none."""
+    them; None if there is none."""
     address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
     click.echo(f"openresponses-bridge is listening on {address}")
     model = example_model(settings)
@@ -75,7 +75,7 @@ def print_startup(settings: Settings, host: str, port: int) -> threading.Thread 
 
 
 def example_model(settings: Settings) -> str | None:
-    """A model that requests can name; None if the settings name none."""
+    """Return a model that requests can name; None if the settings name none."""
     first = settings.upstreams[0] if settings.upstreams else None
     if first is None:
         return settings.default_model or "demo"
@@ -84,14 +84,14 @@ def example_model(settings: Settings) -> str | None:
 
 
 def curl_line(address: str, model: str, *, keys: bool) -> str:
-    """A shell command for a request, quoted for any model name."""
+    """Return a shell command for a request, quoted for any model name."""
     body = json.dumps({"model": model, "input": "Hello", "stream": True})
     key = " -H 'authorization: Bearer YOUR_KEY'" if keys else ""
     return f"  curl -N {address}/v1/responses -H 'content-type: application/json'{key} -d {shlex.quote(body)}"
 
 
 def settings_lines(settings: Settings) -> list[str]:
-    """The lines about the store, the folders that are written to, and the keys."""
+    """Return the lines about the store, the folders that are written to, and the keys."""
     lines = [
         f"  store: {shown_store(settings.store)}, responses are kept {_retention_text(settings.retention)}"
     ]
@@ -145,8 +145,8 @@ class _UpstreamChecks:
         atexit.unregister(self._stop)
 
     def _stop(self) -> None:
-        """Stop at exit: the interpreter could not end while a thread prints."""
-        with suppress(RuntimeError):  # the loop has just been closed
+        """Stop at exit: the interpreter can't end while a thread prints."""
+        with suppress(RuntimeError):  # the loop may just have been closed
             self._loop.call_soon_threadsafe(lambda: self._task and self._task.cancel())
         self._thread.join(_JOIN_SECONDS)
 
@@ -164,7 +164,7 @@ class _UpstreamChecks:
 
 
 async def check_all(router: Router, settings: Settings) -> list[UpstreamCheck]:
-    """Check all upstreams concurrently; the results are in the order of the settings."""
+    """Check all upstreams concurrently. The results are in the order of the settings."""
     upstreams = list(router.upstreams())
     folder = None if settings.profiles is None else Path(settings.profiles)
     answers = await asyncio.gather(*map(_list_models, upstreams))
@@ -249,8 +249,8 @@ def _is_unusable(asked: UpstreamCheck) -> bool:
 
 
 def found_model(router: Router, asked: Sequence[UpstreamCheck], settings: Settings) -> str | None:
-    """A model that an upstream lists and that requests are routed to. One with known capabilities is
-    preferred, because lists contain models that do not generate text too."""
+    """Return a model that an upstream lists and that requests are routed to. One with known capabilities is
+    preferred, because lists also contain models that do not generate text."""
     served = [
         name
         for each in asked
@@ -263,8 +263,8 @@ def found_model(router: Router, asked: Sequence[UpstreamCheck], settings: Settin
 
 
 def upstream_line(asked: UpstreamCheck, own: str, unnamed: str | None = None) -> str:
-    """The state of an upstream for the operator, and what to do about it. The line begins with the title of
-    its profile; without a profile with `unnamed`, or its name if that is None."""
+    """Return the state of an upstream for the operator, and what to do about it. The line begins with the
+    title of its profile; without a profile with `unnamed`, or with its name if that is None."""
     unchecked = "" if asked.settings.verify else "; its certificate is not checked (verify = false)"
     return f"{_state_line(asked, own, unnamed)}{unchecked}"
 
@@ -306,8 +306,8 @@ def _models(listed: Sequence[str]) -> str:
 
 
 def missing_models(settings: UpstreamSettings, listed: Sequence[str]) -> str:
-    """The end of a line with the configured models that it does not list; "" if it lists all. Ollama accepts
-    `name` for `name:latest`."""
+    """Return the end of a line with the configured models that the upstream does not list; "" if it lists
+    all. Ollama accepts `name` for `name:latest`."""
     wanted = (
         [settings.model] if settings.model else [name for name in settings.models if not is_pattern(name)]
     )

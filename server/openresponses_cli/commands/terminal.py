@@ -1,5 +1,5 @@
-"""Standard output and error as commands write to them: any character in any encoding, colours where they may
-be, and a reader that may leave."""
+"""Standard output and error as commands write to them: any character in any encoding, colours if they are
+allowed, and a reader that may leave."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ SPELLINGS: Final = {
     "·": "-",
     "🔧": "*",
 }
-"""The characters that commands print beyond ASCII, as they are printed where the encoding lacks them."""
+"""The characters beyond ASCII that commands print, and their replacements if the encoding lacks them."""
 _HANDLER: Final = "openresponses_bridge.spelled"
 
 
 def _spelled(error: UnicodeError) -> tuple[str, int]:
-    """An error handler of codecs: our own characters are spelled, others are escaped as in JSON."""
+    """Replace our own characters, and escape others as in JSON: an error handler of codecs."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
     lacking = error.object[error.start : error.end]
@@ -49,8 +49,8 @@ codecs.register_error(_HANDLER, _spelled)
 
 
 class PreparedStream(io.TextIOWrapper):
-    """A text stream of the process that goes on without its reader: what is written after that is dropped,
-    unless `ends` is set, with which it raises BrokenPipeError."""
+    """A text stream of the process that continues without its reader: later text is dropped or, with `ends`,
+    raises BrokenPipeError."""
 
     ends = False
 
@@ -88,19 +88,19 @@ def is_coloured(stream: TextIO) -> bool:
 
 
 def console_options(*, stderr: bool = False) -> ConsoleOptions:
-    """Return the arguments that each console of rich's is made with, which has colours where they may be."""
+    """Return the arguments for each console of rich, which has colours if they are allowed."""
     may_be = is_coloured(sys.stderr if stderr else sys.stdout)
     return {"stderr": stderr, "highlight": False, "color_system": "auto" if may_be else None}
 
 
 def end_with_reader() -> None:
-    """Let this command end when the reader of its output leaves, since what it does costs money."""
+    """Let this command end when the reader of its output leaves, since its work costs money."""
     if isinstance(sys.stdout, PreparedStream):
         sys.stdout.ends = True
 
 
 def drop_output(stream: io.TextIOWrapper | None = None) -> None:
-    """Drop what is still written to this stream, by default standard output: its reader has left."""
+    """Drop further text for this stream, by default standard output, since its reader has left."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, (stream or sys.stdout).fileno())
     os.close(nowhere)
@@ -108,7 +108,7 @@ def drop_output(stream: io.TextIOWrapper | None = None) -> None:
 
 def prepare_output() -> None:
     """Replace the process's standard output and error with streams that print every character and outlive
-    their reader. Streams that were closed before its start lead nowhere."""
+    their reader. Streams that were closed before the start discard everything."""
     sys.stdin = sys.stdin or _nowhere("r")
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name) or _nowhere("w")
@@ -118,6 +118,6 @@ def prepare_output() -> None:
 
 
 def _nowhere(mode: str) -> io.TextIOWrapper:
-    # not to be closed, as the interpreter's own streams are not: else a warning at its end is of them
+    # never closed, like the interpreter's own streams: otherwise it would warn of them at its end
     file = os.open(os.devnull, os.O_RDONLY if mode == "r" else os.O_WRONLY)
     return io.TextIOWrapper(open(file, f"{mode}b", closefd=False), "utf-8")

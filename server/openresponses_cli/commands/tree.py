@@ -26,11 +26,11 @@ from openresponses_bridge.protocol.response import Response
 from openresponses_bridge.protocol.unknown import enc_hook
 from openresponses_bridge.text import counted, cut, latest, on_one_line
 
-# A watched response is the response so far, its violations, and its rate.
+# A watched response: the response so far, its violations, and its rate.
 
 _OPENING = (ResponseCreated, ResponseQueued, ResponseInProgress)
 _MOST_PINNED: Final = 1_000
-_SHORTEST: Final = 0.1  # seconds: a shorter stream came at once, so that its rate is meaningless
+_SHORTEST: Final = 0.1  # seconds; a shorter stream arrived at once, so that its rate is meaningless
 
 
 class PinnedDiagnostic(NamedTuple):
@@ -59,7 +59,7 @@ class WatchedResponse:
         self.violations: list[Violation] = []
         self.pinned: list[PinnedDiagnostic] = []
         self.not_shown = 0
-        """How many violations and diagnostics exceed the limit and were not kept."""
+        """The number of violations and diagnostics that exceed the limit and were not kept."""
         self.ended = False
         self._now = now
         self._fold = ResponseAccumulator()
@@ -178,7 +178,7 @@ _MOST_LINES: Final = 20  # of violations and diagnostics
 
 
 class Space(NamedTuple):
-    """The length at which texts are cut. `growing`: the end is shown instead of the beginning."""
+    """The length at which texts are cut. If `growing`, the end is shown instead of the beginning."""
 
     lines: int
     columns: int
@@ -190,7 +190,7 @@ WHOLE: Final = Space(1_000_000, 1_000_000)
 
 
 def tree(watched: WatchedResponse, space: Space = FINAL, *, judged: bool = True) -> RenderableType:
-    """The tree of a response; `judged`: it was checked against the rules."""
+    """Return the tree of a response; `judged` is True if it was checked against the rules."""
     response = watched.response
     if response is None:
         return Group(
@@ -207,7 +207,7 @@ def tree(watched: WatchedResponse, space: Space = FINAL, *, judged: bool = True)
 
 
 class NewestLines:
-    """The last lines of a renderable that is higher than the terminal."""
+    """The last lines of a renderable that is taller than the terminal."""
 
     def __init__(self, build: Callable[[Space], RenderableType]) -> None:
         self._build = build

@@ -36,7 +36,7 @@ from openresponses_server.observation.recordings.playing import CaptureReader, o
 from openresponses_server.observation.recordings.reader import Clock
 
 _MOST_KEPT: Final = 1_000  # violations of a rule that a report has from one file
-_STEPS: Final = 1_000  # between two looks at how far the file is read
+_STEPS: Final = 1_000  # between two updates of the progress
 _SARIF: Final = "https://json.schemastore.org/sarif-2.1.0.json"
 _DOCUMENT: Final = "docs/rules.md"
 
@@ -47,9 +47,9 @@ class FileVerdict:
     def __init__(self, name: str) -> None:
         self.name = name
         self.counts: dict[str, int] = {}
-        """Rule → how many violations."""
+        """Rule → the number of its violations."""
         self.kept: list[tuple[int, Violation]] = []
-        """The first of each rule, with the lines of the file where they are; 0 for its end."""
+        """The first violations of each rule, with their lines in the file; 0 for its end."""
         self.unreadable = ""
 
     def add(self, line: int, violation: Violation) -> None:
@@ -74,7 +74,7 @@ def validate(
     sarif: str | None,
 ) -> int:
     """Judge the files and report; the arguments are the flags of `validate`. Returns the exit code: that of a
-    file that can't be read is first among several, then that of violations."""
+    file that can't be read takes precedence, then that of violations."""
     verdicts: list[FileVerdict] = []
     several = len(files) > 1
     with progress("validating", _total(files), "bytes") as advance:
@@ -89,7 +89,7 @@ def validate(
                             continue
                         try:
                             _print(violation, verdict.name if several else "", as_json)
-                        except BrokenPipeError:  # nobody reads on, but reports are of everything
+                        except BrokenPipeError:  # nobody reads on, but reports need all violations
                             drop_output()
                             if junit is None and sarif is None:
                                 return VIOLATIONS
@@ -106,8 +106,8 @@ def validate(
 
 
 def _violations(opened: BinaryIO, wire: WireName, advance: Advance) -> Iterator[tuple[int, Violation]]:
-    """The violations in a file, each with the line that it is at. In a recording the exchanges with servers
-    of the Responses API are judged."""
+    """Yield the violations in a file, each with its line. In a recording the exchanges with servers of the
+    Responses API are judged."""
     judge, name = CaptureJudge(wire), responses.DIALECT.name
     position = opened.tell if opened.seekable() else None
     reached = position() if position is not None else 0
@@ -136,7 +136,7 @@ def _violations(opened: BinaryIO, wire: WireName, advance: Advance) -> Iterator[
 
 
 def _total(files: Sequence[str]) -> int | None:
-    """The size of all files in bytes; None if one is not a regular file."""
+    """Return the size of all files in bytes; None if one is not a regular file."""
     if all(os.path.isfile(file) for file in files):
         return sum(os.path.getsize(file) for file in files)
     return None
@@ -182,7 +182,7 @@ def _case(verdict: FileVerdict) -> JUnitCase:
 
 
 def _sarif(verdicts: Sequence[FileVerdict]) -> dict[str, Any]:
-    """The verdicts in SARIF 2.1.0, which code hosts show beside the lines."""
+    """Return the verdicts in SARIF 2.1.0, which code hosts show beside the lines."""
     rules = sorted({rule for verdict in verdicts for rule in verdict.counts})
     index = {rule: number for number, rule in enumerate(rules)}
     notes = [_unreadable(verdict) for verdict in verdicts if verdict.unreadable]

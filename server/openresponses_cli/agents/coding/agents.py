@@ -23,10 +23,10 @@ KEY_VARIABLE: Final = "OPENRESPONSES_BRIDGE_KEY"
 
 
 class AgentTarget(Struct, frozen=True, kw_only=True):
-    """The server, model and folders that an agent is configured with. `base` is the server's address without
-    `/v1`, `key` is None if it asks for none; `catalog` are all models in Codex's format; `searches`: the
-    server searches the web itself. `home` is the agent's folder, which is kept; `scratch` is removed when the
-    agent ends."""
+    """The server, model and folders with which an agent is configured. `base` is the server's address without
+    `/v1`; `key` is None if the server requires none; `catalog` has all models in Codex's format; `searches`
+    is True if the server searches the web itself. `home` is the agent's folder, which is kept; `scratch` is
+    removed when the agent ends."""
 
     base: str
     key: str | None
@@ -48,10 +48,10 @@ class CodingAgent(Struct, frozen=True, kw_only=True):
     """A coding agent that `run` can start."""
 
     name: str
-    """Its name on the command line."""
+    """The agent's name on the command line."""
     title: str
     program: str
-    """Its command."""
+    """The agent's command."""
     package: str
     """The npm package that installs the command."""
     minimum: tuple[int, int]
@@ -59,26 +59,26 @@ class CodingAgent(Struct, frozen=True, kw_only=True):
     tested: tuple[int, int]
     """The version, (major, minor), that the tests run."""
     own_prefixes: tuple[str, ...]
-    """Environment variables with these prefixes configure it, and are not passed on."""
+    """Environment variables with these prefixes configure the agent, and are not passed on."""
     resume: tuple[str, ...]
-    """Its arguments that go on with the latest conversation."""
+    """The agent's arguments for continuing the latest conversation."""
     configure: Callable[[AgentTarget], LaunchOptions]
-    """Writes its configuration."""
+    """Writes the agent's configuration."""
     config_text: Callable[[str, str, bool, bool], str]
     """Returns text for the user's own configuration, given the address of a server, a model, whether a key is
     needed, and whether the server searches the web."""
 
     @property
     def install(self) -> str:
-        """The shell command that installs it."""
+        """The shell command that installs the agent."""
         return f"npm install -g {self.package}"
 
     def environment(
         self, given: Mapping[str, str], secrets: frozenset[str], options: LaunchOptions
     ) -> dict[str, str]:
-        """The environment of its process: `given` without variables that would configure it and without
-        `secrets`, the variables with keys of upstreams; then those of `options`. Its requests to this machine
-        bypass any proxy."""
+        """Return the environment of the agent's process: `given` without variables that would configure it
+        and without `secrets`, the variables with keys of upstreams; and the variables of `options`. Its
+        requests to this machine bypass any proxy."""
         kept = {
             name: value
             for name, value in given.items()
@@ -92,9 +92,9 @@ class CodingAgent(Struct, frozen=True, kw_only=True):
 
 _PROVIDER: Final = "openresponses-bridge"
 _CATALOG: Final = "models.json"
-_SEARCHING: Final = {"web_search": "live"}  # else no page is opened for what Codex asks in its sandbox
+_SEARCHING: Final = {"web_search": "live"}  # else Codex's sandbox opens no pages
 _ALWAYS: Final[dict[str, str | bool]] = {
-    # requests to OpenAI and GitHub, none of which work without an account
+    # requests to OpenAI and GitHub, which need an account
     "check_for_update_on_startup": False,
     "analytics.enabled": False,
     "feedback.enabled": False,
@@ -127,7 +127,7 @@ def _codex_config_text(base: str, model: str, keys: bool, searches: bool) -> str
     provider = "\n".join(f"{name} = {as_toml(value)}" for name, value in _provider(base, keys).items())
     more = "".join(f"{name} = {as_toml(value)}\n" for name, value in _SEARCHING.items()) if searches else ""
     key, shown = "", ""
-    if keys:  # passed to curl on its input, because other users can read command lines
+    if keys:  # passed to curl on its input, since other users can read command lines
         key = f"export {KEY_VARIABLE}=YOUR_KEY\nprintf 'authorization: Bearer %s' \"${KEY_VARIABLE}\" |\n  "
         shown = " -H @-"
     return f"""\
@@ -180,7 +180,7 @@ _MODELS: Final = (
 _QUIET: Final = {
     "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",  # telemetry, updates, error reports
     "CLAUDE_CODE_ATTRIBUTION_HEADER": "0",  # a line for Anthropic's billing at the beginning of each prompt
-    # how many tokens are left, after each tool's result: another prefix for prompt caches in each request
+    # the number of tokens left, after each tool's result, gives each request another prefix for prompt caches
     "CLAUDE_CODE_TOTAL_TOKENS_REMINDER": "off",
 }
 
@@ -231,14 +231,14 @@ CLAUDE: Final = CodingAgent(
 )
 
 
-# Gemini CLI is configured by environment variables and by settings in a folder that replaces the home. What
-# it keeps there itself stays.
+# Gemini CLI is configured by environment variables and by settings in a folder that replaces the home. Its
+# own files there are kept.
 
 _GEMINI_SETTINGS: Final = Path(".gemini", "settings.json")
 
 
 def _gemini_settings(model: str) -> dict[str, Any]:
-    # every configuration of a model there extends `base`: small tasks and sub-agents ask for this model too
+    # every configuration of a model extends `base`, so that small tasks and sub-agents use this model too
     override = {"match": {"model": "base"}, "modelConfig": {"model": model}}
     return {
         "security": {"auth": {"selectedType": "gemini-api-key"}},
@@ -267,7 +267,7 @@ def _configure_gemini(target: AgentTarget) -> LaunchOptions:
 
 
 def _settings_in(path: Path) -> dict[str, Any]:
-    """The settings in a file; none if it can't be read."""
+    """Return the settings in a file; none if it can't be read."""
     try:
         found = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError, RecursionError):
@@ -373,8 +373,8 @@ _READ: Final = 1000  # characters of its output that are read
 
 
 class InstalledAgent(NamedTuple):
-    """A program that was found. `version` is (major, minor) and `version_text` all of it; None and "" if it
-    prints none."""
+    """A program that was found. `version` is (major, minor) and `version_text` the whole text; None and "" if
+    it prints none."""
 
     path: str
     version: tuple[int, int] | None
@@ -382,14 +382,14 @@ class InstalledAgent(NamedTuple):
 
 
 def agent_named(name: str) -> CodingAgent:
-    """The agent of this name. Raises ValueError, with a suggestion, for an unknown name."""
+    """Return the agent of this name. Raises ValueError, with a suggestion, for an unknown name."""
     if name not in AGENTS:
         raise ValueError(f"{name[:40]!r} is not one of: {', '.join(AGENTS)}{did_you_mean(name, AGENTS)}")
     return AGENTS[name]
 
 
 def program_of(agent: CodingAgent, given: str | None = None) -> str | None:
-    """The path of the agent's program, `given` or found in PATH; None if there is none."""
+    """Return the path of the agent's program, `given` or found in PATH; None if there is none."""
     return shutil.which(given or agent.program)
 
 

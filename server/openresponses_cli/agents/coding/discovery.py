@@ -1,4 +1,4 @@
-"""Finds the server for an agent: whether it is one of ours, whose it is, and which models it has."""
+"""Finds the server for an agent: whether it is one of ours, to whom it belongs, and which models it has."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ _LISTENING: Final = "0A"  # /proc/net/tcp
 
 
 class UnusableServer(Exception):
-    """A server that can't be used, with the reason. `is_ours`: it is one of ours that refuses the key."""
+    """A server that can't be used, with the reason. `is_ours` is True if it is one of ours and refuses the
+    key."""
 
     def __init__(self, message: str, *, is_ours: bool = False) -> None:
         super().__init__(message)
@@ -53,8 +54,8 @@ class ServerModels(Struct, frozen=True):
 
 
 async def models_of(base: str, key: str | None) -> ServerModels:
-    """The models of the server at this address. Raises UnusableServer if it does not answer, refuses the key,
-    or is not one of ours."""
+    """Return the models of the server at this address. Raises UnusableServer if it does not answer, refuses
+    the key, or is not one of ours."""
     status, body = await _get(base, "/v1/models?client_version=1", key)
     try:
         decoded = json.loads(body)
@@ -79,8 +80,8 @@ async def models_of(base: str, key: str | None) -> ServerModels:
 
 
 async def routes_left_out(base: str) -> list[str]:
-    """The routes that the server at this address leaves out now, each with the cause; none where it is for
-    operators alone to know."""
+    """Return the routes that the server at this address does not use now, each with the cause; none if only
+    operators may know them."""
     try:
         status, body = await _get(base, "/v1/routes", None)
         rows = json.loads(body)["data"] if status == 200 else []
@@ -94,9 +95,9 @@ async def routes_left_out(base: str) -> list[str]:
 
 
 async def refusal_of(base: str, key: str | None, model: str) -> HttpError | None:
-    """Ask the server at this address for an answer of the model and hang up where its output begins; returns
-    the refusal or the failure, None if there is none. What is asked is not stored, and costs a few tokens.
-    One that is slow is a failure of its own."""
+    """Ask the server at this address for an answer of the model, and disconnect when its output begins.
+    Returns the refusal or the failure; None if there is none. The response is not stored, and costs a few
+    tokens. A slow answer is a failure of its own."""
     seconds = _PROBE_SECONDS
     times = Timeouts(connect=seconds, first_byte=seconds, idle=seconds, total=seconds)
     asked = {"model": model, "input": "Hi", "max_output_tokens": _LEAST_OUTPUT, "store": False}

@@ -71,7 +71,7 @@ def for_one_agent(settings: Settings, key: str) -> Settings:
 
 @contextmanager
 def hosted(settings: Settings) -> Iterator[str]:
-    """Serve with these settings while the context lasts; gives the address. Raises SettingsError if the
+    """Serve with these settings while the context lasts; yields the address. Raises SettingsError if the
     server can't be started."""
     app = create_app(settings)
     listener, settings = listen(settings)
@@ -105,12 +105,12 @@ _TERMINAL_SIGNALS: Final = (signal.SIGINT, signal.SIGQUIT)
 """A terminal sends these to its whole foreground process group, so the agent receives them itself."""
 _FORWARDED: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 _SIGNAL_EXIT_BASE: Final = (
-    128  # plus the signal's number: a shell's exit code for a process that a signal ended
+    128  # plus the signal's number: a shell's exit code for a process that was ended by a signal
 )
 
 
 def run_agent(command: Sequence[str], environment: Mapping[str, str]) -> int:
-    """Run the command in this process's terminal; returns the exit code as a shell has it. Raises OSError if
+    """Run the command in this process's terminal. Returns the exit code as a shell would. Raises OSError if
     it can't be started."""
     with _forward_signals() as children, subprocess.Popen(command, env=environment) as child:
         children.append(child)
@@ -120,7 +120,7 @@ def run_agent(command: Sequence[str], environment: Mapping[str, str]) -> int:
 
 @contextmanager
 def _forward_signals() -> Iterator[list[subprocess.Popen[bytes]]]:
-    """Forward signals to the processes in the list that this gives, also to those added later."""
+    """Forward signals to the processes in the yielded list, including those that are added later."""
     children: list[subprocess.Popen[bytes]] = []
 
     def forward(number: int, _frame: FrameType | None) -> None:
@@ -169,7 +169,7 @@ _VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)")
 
 class ReachableServer(Struct, frozen=True):
     """A server that answers: its address, the key to send, its models, the path of its log ("" if it was not
-    started here), the model that its settings name, if any, and whether it is known to search the web."""
+    started here), the model in its settings, if any, and whether it is known to search the web."""
 
     base: str
     key: str | None
@@ -190,10 +190,10 @@ def run(
     probe: bool,
     report: Callable[[str], None],
 ) -> int:
-    """Run the agent; returns its exit code. `hidden` are variables that it must not see; `report` is called
-    with a line for the user before the start. `probe`: ask the model for the beginning of an answer first.
-    Raises OSError if it can't be started, UnusableServer if there is no model or the probe shows that it
-    can't be asked."""
+    """Run the agent. Returns its exit code. `hidden` are variables that it must not see; `report` is called
+    with a line for the user before the start. With `probe`, the model is asked for the beginning of an answer
+    first. Raises OSError if it can't be started, UnusableServer if there is no model or the probe shows that
+    it can't be asked."""
     entry = _choose_model(server, model)
     home = folder_of(agent.name)
     with tempfile.TemporaryDirectory(prefix="openresponses-bridge-") as scratch:
@@ -222,13 +222,13 @@ def run(
 
 def _probe(server: ReachableServer, model: EnrichedModelData, report: Callable[[str], None]) -> None:
     """Ask the model for the beginning of an answer. Raises UnusableServer if its upstream refuses the key or
-    the model or can't be reached; any other refusal may pass, and is reported."""
+    the model or can't be reached; any other refusal may be temporary, and is reported."""
     refused = asyncio.run(refusal_of(server.base, server.key, model.id))
     if refused is None:
         return
     what = f"the model {model.id!r} ({model.upstream}) does not answer through {server.base}: "
     what += refused.message.rstrip(".")
-    # no agent gets over these, however often it asks
+    # no agent can recover from these, however often it asks
     remedy = _REMEDY_OF_CODE.get(refused.code) or _REMEDY_OF_STATUS.get(refused.http_status)
     if remedy is None:
         report(f"warning: {what}")
@@ -238,20 +238,21 @@ def _probe(server: ReachableServer, model: EnrichedModelData, report: Callable[[
 
 
 def folder_of(agent: str) -> Path:
-    """The folder of this agent's configuration and conversations, created if it does not exist."""
+    """Return the folder of this agent's configuration and conversations, which is created if it does not
+    exist."""
     return make_private(data_folder() / _FOLDER / agent)
 
 
 def server_at(address: str, key: str | None) -> ReachableServer:
-    """The server at this address. Raises UnusableServer."""
+    """Return the server at this address. Raises UnusableServer."""
     base = address.rstrip("/").removesuffix("/v1")
     return ReachableServer(base, key, asyncio.run(models_of(base, key)))
 
 
 @contextmanager
 def private_server(settings: Settings, model: str | None = None) -> Iterator[ReachableServer]:
-    """A server that is started for one agent, while the context lasts; `model` is the one that its settings
-    name, if any. Raises SettingsError."""
+    """A server that is started for one agent, while the context lasts; `model` is the one in its settings, if
+    any. Raises SettingsError."""
     from openresponses_server.observation.logs import configure_logs
 
     key = secrets.token_urlsafe(32)
@@ -264,7 +265,8 @@ def private_server(settings: Settings, model: str | None = None) -> Iterator[Rea
 
 
 def secret_variables(settings: Settings) -> frozenset[str]:
-    """The environment variables with keys of upstreams, of the search, of MCP servers or of this server."""
+    """Return the environment variables with keys of upstreams, of the search, of MCP servers or of this
+    server."""
     found = set(KEYS_VARIABLES.values()) | {settings.sealing_key_env or ""}
     search = settings.web_search
     found.update(_VARIABLE.findall((search and search.api_key) or ""))
@@ -301,8 +303,8 @@ def _private(path: str, flags: int) -> int:
 
 
 def _choose_model(server: ReachableServer, wanted: str | None) -> EnrichedModelData:
-    """The wanted model, else the server's default, else the first that calls tools. Raises UnusableServer if
-    there is none."""
+    """Return the requested model, else the server's default, else the first that calls tools. Raises
+    UnusableServer if there is none."""
     listed = {each["id"]: each for each in server.models.listed if isinstance(each.get("id"), str)}
     name = wanted or server.default or first_choice(server.models.listed)
     if name is None:
@@ -322,7 +324,7 @@ def _choose_model(server: ReachableServer, wanted: str | None) -> EnrichedModelD
 
 
 def _capabilities_of_entry(entry: Mapping[str, Any]) -> Capabilities:
-    """The capabilities in an entry of `/v1/models`; values of wrong types are ignored."""
+    """Return the capabilities in an entry of `/v1/models`; values of wrong types are ignored."""
     known: dict[str, Any] = {
         name: value for name in _LIMITS if type(value := entry.get(name)) is int and value > 0
     }
@@ -337,7 +339,7 @@ def _capabilities(entry: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _catalog(catalog: list[dict[str, Any]], model: EnrichedModelData) -> list[dict[str, Any]]:
-    """The catalog including this model, which the server may accept without listing it."""
+    """Return the catalog with this model, which the server may accept without listing it."""
     if any(each.get("slug") == model.id for each in catalog):
         return catalog
     return [codex_model(model, 0), *catalog]

@@ -1,4 +1,4 @@
-"""The tools that an agent in the terminal has, all of them in one folder."""
+"""The tools of an agent in the terminal, all of them in one folder."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from openresponses_cli.agents.tools.usages import usages_tool
 
 
 def sample_tools(folder: Folder) -> ToolRegistry:
-    """read_file, list_dir, create_file, edit_file, apply_patch, grep_search, semantic_search,
+    """Return read_file, list_dir, create_file, edit_file, apply_patch, grep_search, semantic_search,
     list_code_usages and run_in_terminal."""
     searching = [search_tool(folder), semantic_tool(folder), usages_tool(folder)]
     return ToolRegistry([*file_tools(folder), *searching, terminal_tool(folder)])

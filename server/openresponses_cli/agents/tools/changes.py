@@ -15,14 +15,14 @@ _MOST_LINES: Final = 300  # of the diffs in a question
 _MOST_COLUMNS: Final = 500
 _MOST_FILES: Final = 50  # each is named in the question
 _COMPARED: Final = (
-    300  # lines for which a diff is computed; of more lines the first old and new ones are shown
+    300  # lines for which a diff is computed; of longer files the first old and new lines are shown
 )
 _SHOWN: Final = 100
 _NO_END: Final = "\n\\ No newline at end of file"
 _CONTEXT: Final = 3
-_GUTTER: Final = "| "  # before each line that is a file's: no line of a file is then one of the question
+_GUTTER: Final = "| "  # before each line of a file, so that it can't be mistaken for one of the question
 # New files that no tool runs, reads as configuration or takes for instructions: tables and logs, and prose
-# under names that people give to documents, in the folder itself or in one for documents.
+# with the usual names of documents, in the folder itself or in one for documents.
 _TABLE: Final = re.compile(r"[^.][^.]*\.(csv|tsv|log)", re.IGNORECASE)
 _DOCUMENT: Final = re.compile(
     r"(readme|summary|notes?|changelog|report|results?|output|findings|analysis|review|draft|letter|story"
@@ -54,9 +54,9 @@ class _ShownChange(NamedTuple):
 
 
 def question(folder: Folder, changes: list[FileChange]) -> str | None:
-    """The question before the changes are made: every file with its counts, what changes in each, and all of
-    it added up at the end. None if there is nothing to ask: every file is new, and each is one that no tool
-    runs or obeys by itself. Raises ToolInvocationError for more files than a question can name."""
+    """Return the question before the changes are made: every file with its counts and changes, and the sums
+    at the end. None if nothing need be asked: every file is new and of a kind that no tool runs or follows by
+    itself. Raises ToolInvocationError for more files than a question can name."""
     if all(each.before is None and _is_harmless(folder.steps(each.path)) for each in changes):
         return None
     if len(changes) > _MOST_FILES:
@@ -90,7 +90,7 @@ def apply(folder: Folder, changes: list[FileChange]) -> None:
 
 
 def read_existing(folder: Folder, path: str) -> bytes | None:
-    """A file's content; None if it does not exist. Raises ToolInvocationError if it can't be read."""
+    """Return a file's content; None if it does not exist. Raises ToolInvocationError if it can't be read."""
     try:
         return folder.read(path)
     except ToolInvocationError as error:
@@ -116,7 +116,7 @@ def _changed(path: str) -> bytes:
 
 
 def _is_harmless(steps: list[str]) -> bool:
-    """Return True if no tool runs or obeys a new file at this path by itself."""
+    """Return True if no tool runs or follows a new file at this path by itself."""
     *folders, name = steps
     if any(folder.casefold() not in _DOCUMENT_FOLDERS for folder in folders):
         return False
@@ -128,7 +128,7 @@ def _counts(added: int, removed: int) -> str:
 
 
 def _shares(wanted: list[int], most: int) -> list[int]:
-    """Return the share of `most` for each: those who want little get it, the others the same share of the
+    """Return the share of `most` for each: small requests are met, and the others get equal shares of the
     rest."""
     shares, left = [0] * len(wanted), most
     for rank, at in enumerate(sorted(range(len(wanted)), key=wanted.__getitem__)):
@@ -148,7 +148,8 @@ def _shown_change(change: FileChange) -> _ShownChange:
 
 
 def _diff(old: list[str], new: list[str]) -> tuple[list[str], int, int]:
-    """The change in the format of `diff -u`, computed in linear time, with the lines that come and go."""
+    """Return the change in the format of `diff -u`, computed in linear time, and the numbers of added and
+    removed lines."""
     first = _common_prefix(old, new)
     last = _common_prefix(old[first:][::-1], new[first:][::-1])
     start = max(0, first - _CONTEXT)
@@ -171,7 +172,7 @@ def _diff(old: list[str], new: list[str]) -> tuple[list[str], int, int]:
 
 
 def _lines(data: bytes | None) -> list[str] | None:
-    """The lines of a text; None for binary data."""
+    """Return the lines of a text; None for binary data."""
     try:
         text = (data or b"").decode()
     except UnicodeDecodeError:

@@ -1,7 +1,7 @@
 """The tools that read and write files, and patches in the two formats that models write.
 
-`*** Begin Patch` locates changes by the lines around them. A unified diff has line numbers too, which models
-get wrong: the lines decide, and the numbers only say where to look first.
+`*** Begin Patch` locates changes by the lines around them. A unified diff also has line numbers, which models
+get wrong: the lines decide, and the numbers are only where the search begins.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Hunk:
     new: list[str] = field(default_factory=list)
 
     def add_line(self, line: str) -> bool:
-        """Add a line of the patch; False if it does not belong to a hunk."""
+        """Add a line of the patch. Returns False if it does not belong to a hunk."""
         mark, text = line[:1], line[1:]
         if mark not in ("", " ", "+", "-"):
             return False
@@ -73,7 +73,7 @@ class FilePatch:
 
 
 def read_patch(text: str) -> list[FilePatch]:
-    """The changes of a patch. Raises ToolInvocationError that names the line."""
+    """Return the changes of a patch. Raises ToolInvocationError that names the line."""
     lines = text.replace("\r\n", "\n").strip("\n").split("\n")
     read = _parse_begin_patch if lines[0].strip() == "*** Begin Patch" else _parse_unified
     changes = list(read(lines))
@@ -85,7 +85,7 @@ def read_patch(text: str) -> list[FilePatch]:
 
 
 def patched(changes: list[FilePatch], texts: Mapping[str, str | None]) -> dict[str, str | None]:
-    """path → its new text, None for a file that is deleted. `texts` has the current texts, None for files
+    """Return path → new text, None for a file that is deleted. `texts` has the current texts, None for files
     that do not exist. Raises ToolInvocationError that names what does not match."""
     after: dict[str, str | None] = {}
     for change in changes:
@@ -169,11 +169,12 @@ def _file(line: str, prefix: str) -> str:
 
 
 def _changed(text: str, change: FilePatch) -> str:
-    """The text after all hunks; each is searched after the previous one, in time linear in the text."""
+    """Return the text after all hunks; each is searched for after the previous one, in time linear in the
+    text."""
     crlf = "\r\n" in text and text.count("\r\n") == text.count("\n")
     plain = text.replace("\r\n", "\n") if crlf else text
     ended = plain.endswith("\n") or not plain
-    # with a line end on both sides, so that a search finds whole lines only
+    # with a line end on both sides, so that only whole lines are found
     rest = f"\n{plain}" if ended else f"\n{plain}\n"
     done: list[str] = []
     passed = 0  # lines of the text before `rest`
@@ -192,7 +193,7 @@ def _changed(text: str, change: FilePatch) -> str:
 
 
 def _position(rest: str, hunk: Hunk, passed: int) -> int | None:
-    """The position in `rest` of the line end before the hunk's lines."""
+    """Return the position in `rest` of the line end before the hunk's lines."""
     start = 0
     if hunk.heading:
         start = rest.find(f"\n{hunk.heading}\n")
@@ -211,7 +212,7 @@ def _position(rest: str, hunk: Hunk, passed: int) -> int | None:
 
 
 def _line(rest: str, count: int) -> int:
-    """The position of the line end before the line of this number."""
+    """Return the position of the line end before the line with this number."""
     at = 0
     for _ in range(count):
         found = rest.find("\n", at + 1)
@@ -261,7 +262,7 @@ _LINE: Final = {"type": "integer", "minimum": 1}
 def _asking(
     folder: Folder, plan: Callable[[Folder, dict[str, Any]], Planned]
 ) -> Callable[[dict[str, Any], ToolInvocationContext], Awaitable[str]]:
-    """Return a handler that plans changes, asks the user where that is needed, and makes them."""
+    """Return a handler that plans changes, asks the user if necessary, and makes them."""
 
     async def handler(given: dict[str, Any], context: ToolInvocationContext) -> str:
         changes, said = await anyio.to_thread.run_sync(plan, folder, given)
@@ -275,8 +276,8 @@ def _asking(
 
 
 def file_tools(folder: Folder) -> list[Tool]:
-    """read_file, list_dir, create_file, edit_file and apply_patch in this folder. The user is asked before
-    existing files are changed and before files are created that a tool might run or obey by itself."""
+    """Return read_file, list_dir, create_file, edit_file and apply_patch for this folder. The user is asked
+    before existing files are changed and before files are created that a tool might run or obey by itself."""
     return [
         Tool(
             "read_file",
@@ -397,12 +398,12 @@ def _apply_patch(folder: Folder, given: dict[str, Any]) -> Planned:
 
 
 def image_type(data: bytes) -> str | None:
-    """The media type of an image that models accept; None for anything else."""
+    """Return the media type of an image that models accept; None for anything else."""
     return next((media_type for magic, media_type in _MAGIC if data.startswith(magic)), None)
 
 
 def decoded(data: bytes, path: str) -> str:
-    """A file's text. Raises ToolInvocationError if it is not UTF-8."""
+    """Return a file's text. Raises ToolInvocationError if it is not UTF-8."""
     try:
         text = data.decode()
     except UnicodeDecodeError:

@@ -28,7 +28,7 @@ _MOST_ENTRIES: Final = 100_000
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # opening a pipe must not block
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-# of version control: its configuration names programs that the next `git status` runs without asking
+# of version control: its configuration names programs, which the next `git status` runs without asking
 _VCS_FOLDERS: Final = frozenset({".git", ".hg", ".svn", ".jj", ".sl", ".bzr"})
 # the file by which git recognises a repository in a folder of any name; its `config` names programs too
 _HEAD: Final = "HEAD"
@@ -50,7 +50,7 @@ _MESSAGES: Final = {
 
 
 class FolderError(ToolInvocationError):
-    """A path that can't be used. The message is for the model and quotes the path as it was given."""
+    """A path that can't be used. The message is for the model and quotes the path unchanged."""
 
 
 class Folder:
@@ -81,7 +81,7 @@ class Folder:
         self._hidden.add((status.st_dev, status.st_ino))
 
     def steps(self, path: str) -> list[str]:
-        """The components of the path relative to the folder; none for the folder itself."""
+        """Return the components of the path relative to the folder; none for the folder itself."""
         inside = path
         if path.startswith("/"):
             if path.rstrip("/") != self.shown_as and not path.startswith(f"{self.shown_as}/"):
@@ -95,7 +95,7 @@ class Folder:
         return steps
 
     def read(self, path: str, most: int = MOST_BYTES) -> bytes:
-        """A regular file's content."""
+        """Return a regular file's content."""
         with self._parent(path) as (parent, name), _translated_errors(path):
             return self._read(parent, name, path, most)[0]
 
@@ -112,8 +112,8 @@ class Folder:
                 raise
 
     def change(self, path: str, change: Callable[[bytes | None], bytes]) -> None:
-        """Replace a file's content atomically by what `change` returns for it (for None if there is no such
-        file), with the same permissions. Changes are serialised, so that none is lost."""
+        """Replace a file's content atomically by what `change` returns for it (called with None if there is
+        no such file), with the same permissions. Changes are serialised, so that none is lost."""
         with self._write_lock, self._parent(path, make=True) as (parent, name), _translated_errors(path):
             try:
                 data, mode = self._read(parent, name, path, MOST_BYTES)
@@ -150,9 +150,9 @@ class Folder:
         most: int,
         go_on: Callable[[], object] = lambda: None,
     ) -> Iterator[str]:
-        """Paths, relative to this object's folder and in order, of the regular files below `path`, without
-        folders whose names are `skipped`. At most `most` files of at most `most` folders. `go_on` is called
-        before each folder and ends the walk by raising."""
+        """Yield the paths, relative to this object's folder and in order, of the regular files below `path`,
+        without folders whose names are `skipped`. At most `most` files of at most `most` folders. `go_on` is
+        called before each folder and ends the walk by raising."""
         rest, count, folders = [self.steps(path)], 0, 0
         while rest and folders <= most:
             go_on()
@@ -211,7 +211,7 @@ class Folder:
             yield parent, steps[-1]
 
     def _read(self, parent: int, name: str, path: str, most: int) -> tuple[bytes, int]:
-        """A file's content and permissions. Its kind is checked on the open descriptor."""
+        """Return a file's content and permissions. Its type is checked on the open descriptor."""
         descriptor = os.open(name, _READ, dir_fd=parent)
         with os.fdopen(descriptor, "rb") as file:
             status = os.fstat(descriptor)
@@ -240,7 +240,8 @@ class Folder:
 
 
 def _replace(parent: int, name: str, data: bytes, mode: int | None) -> None:
-    """Write a new file and rename it, so that nobody reads half of it and hard links keep the old content."""
+    """Write a new file and rename it, so that no reader gets half of it and hard links keep the old
+    content."""
     made = f".{secrets.token_hex(8)}.tmp"
     descriptor = os.open(made, _NEW, 0o666, dir_fd=parent)
     try:

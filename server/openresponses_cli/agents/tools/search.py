@@ -43,7 +43,7 @@ _SCHEMA: Final[dict[str, Any]] = {
 
 
 def search_tool(folder: Folder) -> Tool:
-    """grep_search over this folder."""
+    """Return grep_search over this folder."""
 
     def grep_search(given: dict[str, Any], context: ToolInvocationContext) -> str:
         return _Search(folder, given, context).run()
@@ -69,7 +69,7 @@ class _Search:
         self._too_long = 0
 
     def run(self) -> str:
-        """The lines that were found, `path:number: line`."""
+        """Return the lines that were found, as `path:number: line`."""
         found = list(islice(self._found(), self._most))
         lines = found or ["No matches."]
         if self._too_long:
@@ -88,7 +88,7 @@ class _Search:
                         yield f"{name}:{number}: {line.strip()[:_LONGEST_LINE]}"
 
     def _lines(self, name: str) -> list[str]:
-        """The lines of a file; none if it can't be read or is binary."""
+        """Return the lines of a file; none if it can't be read or is binary."""
         try:
             data = self._folder.read(name, _MOST_BYTES)
         except ToolInvocationError:

@@ -50,7 +50,7 @@ _SCHEMA: Final[dict[str, Any]] = {
 
 
 def semantic_tool(folder: Folder) -> Tool:
-    """semantic_search over this folder."""
+    """Return semantic_search over this folder."""
     index = WordIndex()
 
     def semantic_search(given: dict[str, Any], context: ToolInvocationContext) -> str:
@@ -86,7 +86,7 @@ class WordIndex:
         self._parts: dict[int, Part] = {}
 
     def search(self, query: str, texts: Texts, most: int) -> list[Part]:
-        """The best parts of these texts, best first. Texts that have changed since the last search are
+        """Return the best parts of these texts, best first. Texts that have changed since the last search are
         indexed again. Raises ToolTimeoutError if ranking takes too long."""
         with self._lock:
             self._update(texts)
@@ -136,7 +136,7 @@ class WordIndex:
 
 
 def _words(text: str) -> list[str]:
-    """The words of a query or a path, with names split into words."""
+    """Return the words of a query or a path, with names split into words."""
     plain = text.encode(errors="replace").decode()  # surrogates in a file's name
     return _WORD.findall(_HUMP.sub(" ", plain))
 

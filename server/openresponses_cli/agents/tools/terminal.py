@@ -23,7 +23,7 @@ from openresponses_server.processes import kill_group
 
 MOST_SECONDS: Final = 600
 _SECONDS: Final = 60
-_SHORT: Final = 400  # characters of a command that fills no screen
+_SHORT: Final = 400  # characters of a command that can't fill the screen
 _SHOWN: Final = 20_000  # bytes at the beginning, and as many at the end
 _MOST_OUTPUT: Final = 20_000_000
 _FILE_BLOCKS: Final = 2_097_152  # of 512 bytes: the largest file that a command may write
@@ -48,7 +48,7 @@ _SCHEMA: Final[dict[str, Any]] = {
 
 
 def terminal_tool(folder: Folder) -> Tool:
-    """run_in_terminal, whose commands start in this folder."""
+    """Return run_in_terminal, whose commands start in this folder."""
 
     async def run_in_terminal(given: dict[str, Any]) -> LanguageModelToolResult:
         command = str(given["command"])
@@ -68,8 +68,9 @@ def terminal_tool(folder: Folder) -> Tool:
 
 
 def question(given: dict[str, Any]) -> str:
-    """The question to the user: the whole command, with control characters escaped. Of one that may fill the
-    screen each line is marked, and its size is named behind it: else its end could pass for the question."""
+    """Return the question to the user: the whole command, with control characters escaped. If it may fill the
+    screen, each line is marked, and its size is given after it, so that its end can't be mistaken for the
+    question."""
     command = str(given["command"])
     lines = [printable(line) for line in command.split("\n")]
     if len(lines) == 1 and len(command) <= _SHORT:
@@ -105,7 +106,7 @@ async def _run(folder: Folder, command: str, seconds: float) -> LanguageModelToo
     if (status.st_dev, status.st_ino) != folder.identity:
         raise ToolInvocationError("the folder was replaced by another one")
     limits = [str(int(seconds) + 2), str(_FILE_BLOCKS)]
-    # a start that is cancelled halfway would leave a process that nobody waits for
+    # cancelling the start halfway would leave a process that nobody waits for
     with anyio.CancelScope(shield=True):
         process = await anyio.open_process(
             ["/bin/sh", "-c", _LIMITED, "sh", *limits, command],

@@ -38,8 +38,8 @@ class Text(NamedTuple):
 
 class Texts:
     """One pass over a folder. Files that are larger than `most_file_bytes`, binary or not readable are
-    skipped; `cut_short` is the reason why not all files were read, "" if all were. It runs in a thread, which
-    can't be stopped: between two files it checks its token and raises ToolCallCancelledError.
+    skipped; `cut_short` is the reason if not all files were read, else "". It runs in a thread, which can't
+    be stopped: between two files it checks its token and raises ToolCallCancelledError.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Texts:
         self._folders = 0
 
     def read(self, first: Iterable[str] = ()) -> Iterator[Text]:
-        """All texts, those at the paths `first` before the others."""
+        """Yield all texts, those at the paths `first` before the others."""
         names = list(dict.fromkeys("/".join(self._folder.steps(path)) for path in first))
         try:
             for name in names:
@@ -104,7 +104,7 @@ class Texts:
         raise _LimitReached
 
     def omission(self) -> str:
-        """A line for the result that says that files were not read; "" if all were."""
+        """Return a line for the result that says that files were not read; "" if all were."""
         return f"\n(Not all files were looked through: {self.cut_short}.)" if self.cut_short else ""
 
 

@@ -1,7 +1,7 @@
 """list_code_usages: finds a name in the files of a folder, in any language.
 
 Nothing is parsed: a usage is the name as a whole word, and lines that look like its definition come first. So
-names in comments and strings are found too; names that are composed at run time are not.
+names in comments and strings are found as well, but not names that are composed at run time.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from openresponses_cli.agents.tools.texts import Texts
 
 _MOST: Final = 200
 _SHOWN: Final = 200  # characters of a line
-_BEFORE: Final = 120  # characters before a name that say whether it is a definition
+_BEFORE: Final = 120  # characters before a name that show whether it is a definition
 _DEFINING: Final = frozenset(
     {
         "class",
@@ -90,7 +90,7 @@ _SCHEMA: Final[dict[str, Any]] = {
 
 
 def usages_tool(folder: Folder) -> Tool:
-    """list_code_usages over this folder."""
+    """Return list_code_usages over this folder."""
 
     def list_code_usages(given: dict[str, Any], context: ToolInvocationContext) -> str:
         return _listed(folder, given["symbolName"], given.get("filePaths", []), context)
@@ -130,7 +130,7 @@ def _part(title: str, lines: list[str]) -> str:
 
 
 def _found(line: str, name: str) -> int:
-    """The first position of the name as a whole word; -1 if there is none."""
+    """Return the first position of the name as a whole word; -1 if there is none."""
     at = line.find(name)
     while at >= 0:
         end = at + len(name)
