@@ -73,7 +73,7 @@ def tool(index: int, id: str, name: str, *pieces: str) -> list[bytes]:
 
 
 def stop(reason: str | None = "end_turn", **usage: int) -> list[bytes]:
-    """The end."""
+    """The events that end a message."""
     sent = {"stop_reason": reason, "stop_sequence": None}
     return [
         frame("message_delta", delta=sent, usage={"output_tokens": 9, **usage}),
@@ -136,7 +136,7 @@ class CheckedAnthropic:
 
 
 def run(*frames: bytes | Sequence[bytes], **options: Any) -> CheckedAnthropic:
-    """A whole stream of frames and lists of frames."""
+    """Feed a whole stream of frames and lists of frames, and return its inbound."""
     flat = [each for entry in frames for each in ([entry] if isinstance(entry, bytes) else entry)]
     return CheckedAnthropic(flat, **options).close()
 

@@ -37,7 +37,7 @@ def out(
     identities: ToolIdentityMap | None = None,
     **fields: Any,
 ) -> tuple[Json, list[str]]:
-    """(body, places of the losses), after the check of the API's rules."""
+    """Return (body, places of the losses), after the check of the API's rules."""
     body, noted = to_messages(
         request(input, **fields),
         history=history,

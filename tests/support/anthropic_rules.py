@@ -18,7 +18,7 @@ CLIENT_BLOCKS = {"text", "tool_use", "compaction", *THINKING}
 
 
 def violations(body: Json) -> list[str]:
-    """The reasons for which the API would refuse it; empty for a valid request."""
+    """Return the reasons for which the API would refuse a request; empty for a valid one."""
     checks = (_fields, _turns, _blocks, _pairing, _thinking, _tools, _cache)
     return [f"{check.__name__}: {problem}" for check in checks for problem in check(body)]
 

@@ -65,12 +65,12 @@ def client_of(base: str, **options: Any) -> Any:
 
 @cache
 def _loader() -> Any:
-    """What reads botocore's descriptions of services, a megabyte of JSON, which it keeps."""
+    """Return the reader of botocore's descriptions of services, a megabyte of JSON, which it caches."""
     return pytest.importorskip("botocore.loaders").create_loader()
 
 
 def with_header(client: Any, name: str, value: str) -> Any:
-    """The client, whose requests have this header too."""
+    """Return the client, after which each of its requests has this header too."""
 
     def add(request: Any, **_given: Any) -> None:
         request.headers[name] = value

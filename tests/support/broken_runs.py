@@ -14,7 +14,7 @@ LONG_AGO = Lease("dead", 1.0)
 
 
 class Left:
-    """A run that was broken off: `saved` is what reached the store, `logged` what reached the log alone."""
+    """A run that was broken off: `saved` is what reached the store, `logged` what reached only the log."""
 
     def __init__(self) -> None:
         self.machine = ResponseStreamStateMachine("m")

@@ -1,4 +1,4 @@
-"""How many calls of the project's own functions, in how many of its files, one thing costs."""
+"""Counts the calls of the project's own functions, and their files, that one operation takes."""
 
 import asyncio
 import sys
@@ -15,18 +15,18 @@ _OURS = tuple(f"{Path(__file__).parents[2]}/{half}/" for half in ("bridge", "ser
 
 
 def leave_out_spans(patch: Callable[[str, object], None]) -> None:
-    """Count as without the extra `otel`."""
+    """Count the calls as they are without the extra `otel`."""
     for where in ("requests.composition", "upstreams.routing.models", "upstreams.targets"):
         patch(f"openresponses_server.{where}.is_installed", lambda: False)
 
 
 class Count:
-    """Calls by the place of what was called."""
+    """Calls by the file and the name of the called function."""
 
     def __init__(self) -> None:
         self.calls: dict[str, int] = {}
         self.moves = 0
-        """From a file to the file of the next call."""
+        """The number of calls that went to another file than the call before."""
         self._file = ""
 
     def note(self, frame: FrameType, event: str, _argument: object) -> None:
@@ -45,7 +45,7 @@ class Count:
         return len({name.rpartition(":")[0] for name in self.calls})
 
     def check(self, calls: int, files: int, moves: int | None = None) -> None:
-        """At most so many of each; without `moves`, any number of them."""
+        """Assert that there are at most so many of each; without `moves`, any number of moves."""
         shown = [f"{times:4} {name.partition('/openresponses_')[2]}" for name, times in self.calls.items()]
         found = "\n".join((f"{self.total} calls in {self.files} files, {self.moves} moves:", *shown))
         assert self.total <= calls, found
@@ -54,7 +54,8 @@ class Count:
 
 
 def fewest(counts: list[Count]) -> Count:
-    """Of the same thing several times: on a busy machine one read becomes two, and timers run beside it."""
+    """Return the count with the fewest calls: on a busy machine one read becomes two, and timers run beside
+    it."""
     return min(counts, key=lambda each: each.total)
 
 
@@ -70,7 +71,8 @@ def counting() -> Iterator[Count]:
 
 
 async def plain_request() -> Count:
-    """The cheapest of several plain requests, after those that make what is made once."""
+    """Return the count of the cheapest of several plain requests, the first ones left out: they make what is
+    made once."""
     async with serving(store="memory://") as bench:
         bench.upstream.whole = chunk(content="Hello") + chunk("stop") + DONE
         for _ in range(3):

@@ -112,7 +112,7 @@ def through(body: Json) -> tuple[Json, list[str]]:
 
 
 OURS: Final = {"id", "object", "created", "model"}
-"""Of an answer: its own id and time, and the client's name of the model."""
+"""Fields of an answer that are ours: its id and time, and the client's name of the model."""
 _CUSTOM: Final = "a custom call"
 ANSWER_ROWS: Final[dict[str, str]] = {
     "obfuscation": "padding of the upstream's stream; the server's own is its own",

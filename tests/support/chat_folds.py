@@ -76,7 +76,7 @@ class Folded:
 
     @property
     def message(self) -> Json:
-        """The relevant parts: the text, the calls by index, the finish reason."""
+        """The relevant parts of the message: the text, the calls by index, the finish reason."""
         sent = {name: text for name, text in self.words.items() if text}
         calls = [tuple(self.calls[index]) for index in sorted(self.calls)]
         return {**sent, "calls": calls, "finish_reason": self.finish_reason}

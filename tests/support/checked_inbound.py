@@ -44,7 +44,8 @@ class CheckedInbound:
         return self._watch(self.inbound.feed(encoded(frame)))
 
     def close(self) -> list[str]:
-        """The same for the end. Nothing is left open after it."""
+        """Close the inbound, and return the types of the events from that. Asserts that nothing is left
+        open."""
         sent = self._watch(self.inbound.close())
         assert not (broken := self.run.validator.close()), [str(each) for each in broken]
         return sent

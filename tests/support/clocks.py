@@ -30,8 +30,8 @@ class ConnectionClock(Clock):
         self.checks = 0
 
     def passes(self, seconds: float) -> None:
-        """Let so many seconds go by, and return once the connections were checked after them: there has to be
-        one. The event loop has finished before what it had begun."""
+        """Let so many seconds go by, and return once the connections were checked after them; there has to be
+        one. The event loop has finished what it had begun before."""
         self._wait_for_check()
         self.now += seconds
         self._wait_for_check()

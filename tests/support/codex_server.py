@@ -21,7 +21,7 @@ _lock = threading.Lock()
 
 
 def note(**what: Any) -> None:
-    """A line of the log; a brief one has the starts only."""
+    """Write a line to the log; a brief log has only the starts."""
     if LOG and ("argv" in what or not os.environ.get("CODEX_BRIEF")):
         with open(LOG, "a", encoding="utf-8") as log:
             log.write(json.dumps({"pid": os.getpid(), **what}) + "\n")
@@ -123,7 +123,7 @@ def ask(turn: Turn, words: list[str]) -> None:
         questions[turn.id] = turn
         params = {"threadId": turn.thread, "turnId": turn.id, "itemId": item["id"], "command": "rm -r x"}
         request = {"method": "item/commandExecution/requestApproval", "params": params}
-        # at once: who has read one of them has read all
+        # who has read one of them has read all, as they are sent at once
         raw(b"".join(json.dumps({"id": each, **request}).encode() + b"\n" for each in asked))
         turn.decided.wait_for(lambda: len(turn.decisions) == times or turn.stopped.is_set())
     if turn.stopped.is_set():

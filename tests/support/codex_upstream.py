@@ -49,7 +49,7 @@ class Codex:
         return {"http": reply.status, "headers": reply.headers, **json.loads(reply.body)}
 
     def chat(self, *messages: tuple[str, str], **more: Any) -> Any:
-        """The same of the Chat Completions API."""
+        """The answer to a request of the Chat Completions API, as `ask` returns it."""
         said = [{"role": role, "content": content} for role, content in messages]
         reply = self.app.call("POST", "/v1/chat/completions", {"model": MODEL, "messages": said, **more})
         return {"http": reply.status, "headers": reply.headers, **json.loads(reply.body)}

@@ -44,6 +44,6 @@ def tool_names(upstream: ScriptedUpstream, request: int = -1) -> set[str]:
 
 
 def results(upstream: ScriptedUpstream, request: int = -1) -> dict[str, str]:
-    """call id → the tool's answer, as that request sent it to the upstream's model."""
+    """Return the output of each tool by its call id, as that request sent it to the upstream's model."""
     messages = upstream.received[request].body["messages"]
     return {each["tool_call_id"]: each["content"] for each in messages if each["role"] == "tool"}

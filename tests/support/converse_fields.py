@@ -51,7 +51,7 @@ def fields_in_list() -> Json:
 
 
 def fields_of_sdk() -> Json:
-    """The same from the botocore that is installed."""
+    """Return `requests` and `answers` anew, from the botocore that is installed."""
     return {"requests": dict(_requests()), "answers": dict(_answers())}
 
 
@@ -73,7 +73,8 @@ def _least(shape: Any, name: str = "") -> Any:
 
 
 def _each(shape: Any, name: str = "") -> Iterator[tuple[tuple[str, ...], Any]]:
-    """(path, value) for each field of a shape, of texts that are one of a few for each of these."""
+    """Yield (path, value) for each field of a shape; of a field with an enumeration, for each of its
+    values."""
     if shape.type_name == "structure" and not getattr(shape, "is_document_type", False):
         union = getattr(shape, "is_tagged_union", False)
         least = {} if union else _least(shape, name)
@@ -129,7 +130,7 @@ def _requests() -> Iterator[tuple[str, Json]]:
 
 
 def _apt(member: str, value: Any) -> Any:
-    """The value of a field with what has to stand beside it."""
+    """Return the value of a field with the fields that it requires beside it."""
     if member == "toolConfig":
         tools = value["tools"] if "toolChoice" not in value else [_SPEC]
         return {**value, "tools": [_SPEC, *tools] if "cachePoint" in tools[0] else tools}

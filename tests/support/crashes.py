@@ -45,7 +45,7 @@ def start_streams(base: str, count: int, words: int, **more: Any) -> list[Reader
 
 
 def saved(store: str, ids: list[str]) -> dict[str, Saved]:
-    """The stored response, read from the store itself."""
+    """Return the stored responses, read from the store itself."""
 
     async def look() -> dict[str, Saved]:
         opened = open_store(store)
@@ -77,7 +77,8 @@ def resume_all(base: str, readers: Sequence[Reader | SocketReader]) -> dict[str,
 def check_client(
     before: Reader | SocketReader, after: Reader, whole: Reader, had: Saved | None, final: dict[str, Any]
 ) -> None:
-    """Checks: no gap, no repeat, no change; a truthful terminal; everything that was saved is there."""
+    """Assert that nothing is missing, repeated or changed, that the terminal event is true, and that
+    everything that was saved is there."""
     seen, rest, kept = before.events, after.events, whole.events
     last = max(seen)
     assert sorted(seen) == list(range(last + 1)), "the first stream has a gap"
@@ -121,7 +122,7 @@ def wait_until_settled(base: str, ids: list[str]) -> dict[str, dict[str, Any]]:
 
 
 def follow_all(base: str, readers: list[Reader]) -> list[Reader]:
-    """Another client follows each of them at this worker."""
+    """Follow each response with another client at this worker."""
     followers = []
     for reader in readers:
         while reader.response_id is None:
@@ -131,7 +132,7 @@ def follow_all(base: str, readers: list[Reader]) -> list[Reader]:
 
 
 def check_one_end(reader: Reader) -> None:
-    """Checks for a whole stream with one terminal event, its last one, on one connection."""
+    """Assert that a whole stream has one terminal event, its last one, on one connection."""
     events = reader.events
     assert reader.done, "the stream did not come to its end"
     assert list(events) == list(range(len(events))), "the stream has a gap"
@@ -140,7 +141,7 @@ def check_one_end(reader: Reader) -> None:
 
 
 def forget_newest(url: str, response_id: str, count: int, *, rewound: bool) -> None:
-    """The event log in Redis loses its newest entries: as such, or as a Redis that is restarted from an
+    """Make the event log in Redis lose its newest entries: as such, or as a Redis that is restarted from an
     older state, which does not know that they were there."""
     with redis.Redis.from_url(url) as admin:
         (key,) = admin.keys(f"*:log:{response_id}")

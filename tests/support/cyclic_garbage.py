@@ -1,4 +1,4 @@
-"""What waits for the cyclic collector."""
+"""The objects that a test leaves to the cyclic garbage collector."""
 
 import gc
 from collections.abc import Iterator
@@ -8,9 +8,9 @@ from types import FrameType
 
 @contextmanager
 def garbage() -> Iterator[set[str]]:
-    """What the context leaves in cycles, known when it has ended: names of classes with their modules, and of
-    functions whose frames stay with their files. The collector is off meanwhile; what there was before is
-    neither looked through nor collected."""
+    """Yield a set that is filled when the context ends with the names of what it left in cycles: of classes
+    with their modules, and of functions with their files where frames stay. The collector is off meanwhile;
+    older objects are neither examined nor collected."""
     found: set[str] = set()
     enabled, flags = gc.isenabled(), gc.get_debug()
     gc.disable()

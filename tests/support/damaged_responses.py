@@ -102,7 +102,7 @@ def reasoning(*raw: str, summary: Iterable[str] = (), id: str = "rs_u", **fields
 
 
 def delta(kind: str, text: str, at: int = 0, id: str = "msg_u", **fields: Any) -> Json:
-    """`delta("output_text", …)`: the event's middle name."""
+    """Return a delta event; `kind` is the middle of its type: `delta("output_text", …)`."""
     where: Json = {"item_id": id, "output_index": at}
     if kind.startswith("reasoning_summary"):
         where["summary_index"] = 0
@@ -112,7 +112,7 @@ def delta(kind: str, text: str, at: int = 0, id: str = "msg_u", **fields: Any) -
 
 
 def whole(kind: str, field: str, text: str, at: int = 0, id: str = "msg_u", **fields: Any) -> Json:
-    """The done event of the same."""
+    """Return the done event that belongs to such a delta."""
     made = delta(kind, "", at, id, **fields)
     made["type"] = f"response.{kind}.done"
     del made["delta"]

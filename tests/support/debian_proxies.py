@@ -28,7 +28,7 @@ def program(name: str) -> str:
 
 
 def _changed(text: str, *changes: tuple[str, str]) -> str:
-    """The file with these changes; each has to change something."""
+    """Return the text with these changes; each has to change something."""
     for before, after in changes:
         assert before in text, before
         text = text.replace(before, after)
@@ -77,7 +77,8 @@ def _caddy(server: str, port: int, folder: Path) -> list[str]:
 
 
 def _haproxy(server: str, port: int, folder: Path) -> list[str]:
-    """With connections that all requests share, also where that is less careful than usual."""
+    """Return the arguments of HAProxy, with connections that all requests share, also where that is less
+    careful than usual."""
     site = _changed(
         (DEPLOY / "haproxy.cfg").read_text(),
         (_UPSTREAM, server),

@@ -1,4 +1,4 @@
-"""Warnings of asyncio's debug mode that a callback took long, which on a busy machine any may."""
+"""Drops the warnings of asyncio's debug mode about slow callbacks: on a busy machine any may be slow."""
 
 import logging
 import re
@@ -13,12 +13,12 @@ _LINES: dict[type, Any] = {
 
 
 def log_no_durations() -> None:
-    """Nothing of this process logs them."""
+    """Keep such warnings of this process out of its logs."""
     logging.getLogger("asyncio").addFilter(_is_no_duration)
 
 
 def without_durations(said: AnyStr) -> AnyStr:
-    """What another process has said, less those lines."""
+    """Return the output of another process without those lines."""
     found: AnyStr = _LINES[type(said)].sub(said[:0], said)
     return found
 

@@ -33,7 +33,7 @@ def piece(dialect: str) -> list[Step]:
 
 
 def refusal_body(dialect: str, kind: str, code: str | None, message: str) -> bytes:
-    """How a server of this dialect refuses."""
+    """Return the body with which a server of this dialect refuses a request."""
     error: dict[str, Any] = {"type": kind, "message": message}
     if dialect == "gemini":
         error = {"code": 400, "message": message, "status": code or kind}

@@ -14,8 +14,9 @@ from openresponses_server.http.websocket import WebSocketConnection
 
 
 class DirectWrites(Struct):
-    """`count` pieces went out at once, `refused` were for `send`; `held` is the most that a transport had in
-    its buffer behind one of them, in bytes, and `paused` how many went out though it wanted no more."""
+    """`count` pieces were written at once, and `refused` were left to `send`. `held` is the most bytes in the
+    buffer of a transport after such a piece; `paused` pieces were written though their transport had asked to
+    pause."""
 
     count: int = 0
     refused: int = 0
@@ -24,7 +25,7 @@ class DirectWrites(Struct):
     scopes: list[object] = field(default_factory=list)
 
     def note(self, went: bool, was_paused: bool, transport: Any) -> bool:
-        """Record the outcome of one piece; whether it was written."""
+        """Record the outcome of one piece, and return whether it was written."""
         if went:
             self.count += 1
             self.paused += was_paused

@@ -40,7 +40,7 @@ class Reader:
             (self.folder / name).write_text(self.placed(text))
 
     def placed(self, text: str) -> str:
-        """With this reader's own port."""
+        """Return the text with this reader's own port."""
         return re.sub(r"(127\.0\.0\.1:|--port )8[0-9]{3}\b", rf"\g<1>{self.port}", text)
 
     def run(self, command: str, *, code: int = 0, **variables: str) -> str:
@@ -57,7 +57,7 @@ class Reader:
         return done.stdout
 
     def python(self, file: str) -> str:
-        """A program in the folder to its end."""
+        """Run a program in the folder to its end."""
         return self.run(f"{shlex.quote(str(self._python))} {file}")
 
     @contextmanager

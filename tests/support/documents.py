@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 from tests.support.shared import REPOSITORY
 
 ADDRESS: Final = "http://127.0.0.1:8080"
-"""The server's in the pages."""
+"""The server's address in the pages."""
 
 _BLOCK = re.compile(r"^( *)```(\w+)[^\n]*\n(.*?)^\1```", re.MULTILINE | re.DOTALL)
 _HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
@@ -198,7 +198,7 @@ def pages() -> list[str]:
 
 
 def run_python(code: str, page: str, base: str = ADDRESS) -> None:
-    """Run what a page has, with the server at `base`, and close the client that it makes."""
+    """Run a page's code with the server at `base`, and close the client that it makes."""
     names: dict[str, Any] = {"__name__": "page"}
     exec(compile(code.replace(ADDRESS, base), page, "exec"), names)
     if (client := names.get("client")) is not None:

@@ -14,7 +14,7 @@ EXAMPLES = REPOSITORY / "docs" / "examples"
 
 @cache
 def example(name: str) -> ModuleType:
-    """The example of this name, executed once: Django keeps the views that it has found."""
+    """Return the example of this name, executed once: Django keeps the views that it has found."""
     spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None

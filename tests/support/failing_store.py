@@ -30,25 +30,25 @@ class FailingStore:
 
     @property
     def usage(self) -> UsageStore:
-        """Its calls fail and are recorded like the others."""
+        """The store's sums of usage, whose calls fail and are recorded like the others."""
         return cast(UsageStore, self)
 
     @property
     def listing(self) -> ListingStore:
-        """The same."""
+        """The store's lists, whose calls fail and are recorded like the others."""
         return cast(ListingStore, self)
 
     @property
     def keys(self) -> None:
-        """It has none, as a store in memory."""
+        """None: a store in memory keeps no keys."""
 
     @property
     def folder(self) -> None:
-        """Nor a folder."""
+        """None: a store in memory has no folder."""
 
     @property
     def conversations(self) -> ConversationStore:
-        """They never fail by themselves."""
+        """The store's conversations, whose calls do not fail."""
         return self.kept.conversations
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
@@ -72,12 +72,13 @@ class FailingStore:
 
 
 def as_store(store: FailingStore) -> ResponseStore:
-    """It has every method that a store has."""
+    """Return the store as a `ResponseStore`: it has all the methods of one."""
     return store
 
 
 def store_ends_within(patch: pytest.MonkeyPatch, seconds: float) -> None:
-    """Runs that begin from now on try to store their end for so long, whatever the store may have."""
+    """Let runs that begin from now on try for so many seconds to store their end, whatever the store's own
+    limit."""
 
     made: Any = ResponseSessionPersistenceTransformer
 

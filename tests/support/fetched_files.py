@@ -14,11 +14,11 @@ from openresponses_server.http.client.fetching import is_public
 from openresponses_server.http.client.pool import Connector
 
 PUBLIC = "127.0.0.2"
-"""Counts as a public address in these tests; 127.0.0.1 does not."""
+"""An address that counts as public in these tests; 127.0.0.1 does not."""
 
 
 class Files:
-    """A server of files at the public address: path → what it answers."""
+    """A server of files at the public address; `answers` by path."""
 
     def __init__(self) -> None:
         self.answers: dict[str, Callable[[BaseHTTPRequestHandler], None]] = {}
@@ -64,7 +64,8 @@ class Files:
 
 @contextmanager
 def public_files(lookups: dict[str, list[list[str]]]) -> Iterator[Files]:
-    """A server of files under the names of `lookups`, each with what it is found to be, first and later."""
+    """A server of files under the names of `lookups`, each with the addresses of its first look-up and of
+    later ones."""
 
     async def look_up(_self: Connector, host: str, port: int) -> list[Any]:
         if host not in lookups:

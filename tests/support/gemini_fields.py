@@ -54,7 +54,7 @@ OURS: Final = {
         "candidates.logprobsResult.topCandidates.candidates.tokenId": "a loss: tokens have no ids here",
     },
 }
-"""Fields that are answered here, and how, or that are a loss, and why."""
+"""Fields that the bridge answers itself, and how, or that it loses, and why."""
 _URI: Final = "https://files.example/a.png"
 _IMAGE: Final = {"mimeType": "image/png", "data": "AAAA"}
 _FILE: Final = {"mimeType": "video/mp4", "fileUri": "gs://bucket/a.mp4"}
@@ -97,7 +97,7 @@ def fields_in_list() -> Json:
 
 
 def fields_of_sdk() -> Json:
-    """The same from the SDK that is installed."""
+    """Return `requests` and `answers` anew, from the SDK that is installed."""
     sdk = import_module("google.genai.types")
     return {"requests": dict(_requests(sdk)), "answers": dict(_answers(sdk))}
 
@@ -202,7 +202,7 @@ def _others(tokens: Json) -> list[Json]:
 
 
 def is_ours(section: str, field: str) -> str:
-    """How a field is answered here, or why it is a loss; "" for all others."""
+    """Return how the bridge answers a field itself, or why it loses it; "" for all others."""
     own = f"{field.removeprefix('GenerateContentResponse.')}."
     return next((why for name, why in OURS[section].items() if own.startswith(f"{name}.")), "")
 
@@ -233,7 +233,7 @@ def written(fields: Json) -> str:
 
 
 def alike(value: Any) -> Any:
-    """A wire value with its names in one of the two spellings that Google takes."""
+    """Return a wire value with its names in camel case, one of the two spellings that Google takes."""
     if isinstance(value, dict):
         return {camel(name): alike(each) for name, each in value.items()}
     return [alike(each) for each in value] if isinstance(value, list) else value

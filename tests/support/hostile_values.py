@@ -14,7 +14,7 @@ WRONG: Final[tuple[Any, ...]] = (
 
 
 def places(value: Any, path: Path = ()) -> Iterator[Path]:
-    """Where the values within this one are."""
+    """Yield the places of the values within this one."""
     inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, each in inner:
         yield (*path, key)
@@ -22,7 +22,7 @@ def places(value: Any, path: Path = ()) -> Iterator[Path]:
 
 
 def changed_at(request: dict[str, Any], place: Path) -> Iterator[dict[str, Any]]:
-    """The request with the value at this place left out, or another there."""
+    """Yield the request with the value at this place left out, then with each other value there."""
     *before, last = place
     text = json.dumps(request)
     for wrong in (..., *WRONG):

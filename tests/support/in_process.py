@@ -24,8 +24,8 @@ _HOST = (b"host", b"127.0.0.1:8080")
 
 
 class InProcess:
-    """A running application. `call` makes a request, `turns` speaks on a WebSocket; it lives on `loop`. The
-    bodies of its answers to requests, as far as they have come, are added to `got` where a test sets it."""
+    """A running application on the event loop `loop`. `call` makes a request, `turns` converses over a
+    WebSocket. If a test sets `got`, the bodies of answers are added to it as they come."""
 
     def __init__(self, settings: Settings) -> None:
         if not structlog.is_configured():  # outside pytest
@@ -50,7 +50,8 @@ class InProcess:
         self.loop.close()
 
     def run(self, work: Coroutine[Any, Any, T] | asyncio.Task[T]) -> T:
-        """Work on the loop, to its end. Raises TimeoutError when it does not come to one."""
+        """Run the work on the loop, and return its result. Raises TimeoutError if it takes longer than
+        LONGEST."""
         return self.loop.run_until_complete(asyncio.wait_for(work, LONGEST))
 
     def call(
@@ -62,9 +63,9 @@ class InProcess:
         *,
         leaves: bool = False,
     ) -> Reply:
-        """One request and its whole answer; a client that `leaves` does so when it has sent it. `target` is
-        the path with its query; a body in a list comes in these pieces, an object as JSON. Without a content
-        type of its own a body is JSON."""
+        """Make one request and return its whole answer; a client that `leaves` disconnects once the request
+        is sent. `target` is the path with its query. A list as body is sent in these pieces, an object as
+        JSON; a body without a content type is declared as JSON."""
         if isinstance(body, dict):
             body = json.dumps(body).encode()
         pieces = body if isinstance(body, list) else [body]
@@ -76,7 +77,7 @@ class InProcess:
     def turns(
         self, messages: Iterable[bytes], headers: Iterable[tuple[bytes, bytes]] = ()
     ) -> list[list[dict[str, Any]]]:
-        """The answers to each message on one WebSocket, up to the message that ends its turn."""
+        """Return the answers to each message on one WebSocket, up to the message that ends its turn."""
         return self.run(self._converse(list(messages), list(headers)))
 
     async def _exchange(
@@ -157,7 +158,7 @@ async def _end_all() -> None:
 
 
 def scope_of(kind: str, target: bytes, headers: list[tuple[bytes, bytes]]) -> dict[str, Any]:
-    """What ASGI says of a request."""
+    """Return the ASGI scope of a request."""
     path, _, query = target.partition(b"?")
     known = {name for name, _ in headers}
     return {

@@ -55,13 +55,14 @@ def fields_in_list() -> Json:
 
 
 def fields_of_sdk() -> Json:
-    """The same from the SDK that is installed."""
+    """Return `requests` and `answers` anew, from the SDK that is installed."""
     sdk = import_module("google.genai._gaos.types.interactions")
     return {"requests": dict(_requests(sdk)), "answers": dict(_answers(sdk))}
 
 
 def _needed(sdk: Any) -> dict[str, Json]:
-    """What objects have beside the field under test: their type, which the SDK adds by itself."""
+    """Return the fields that objects have beside the one under test: their type, which the SDK adds by
+    itself."""
     found = dict(_NEEDED)
     for module in iter_modules(sdk.__path__):
         for kind in vars(import_module(f"{sdk.__name__}.{module.name}")).values():

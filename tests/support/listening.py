@@ -13,7 +13,7 @@ Handle = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 @asynccontextmanager
 async def listening(handle: Handle, tls: ssl.SSLContext | None = None) -> AsyncIterator[int]:
-    """The server's port. A connection that breaks or is closed ends its `handle` quietly."""
+    """Yield the server's port. A connection that breaks or is closed ends its `handle` quietly."""
     writers: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
     over = False
 

@@ -80,7 +80,7 @@ def events_of(answer: Answer) -> Iterator[Event]:
 
 
 def read(action: AskModel, answer: Answer) -> Any:
-    """The outcome of asking for this answer."""
+    """Return the outcome of asking a model that gives this answer."""
     reader = action.reader()
     if answer.error is not None:
         return reader.fail(answer.error)

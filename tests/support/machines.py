@@ -88,7 +88,7 @@ class Run:
             self("start")
 
     def __call__(self, call: str, *arguments: Any, **named: Any) -> list[Event]:
-        """Call a method of the machine and check the events that it caused; returns them."""
+        """Call a method of the machine, check the events that it caused, and return them."""
         events: list[Event] = getattr(self.machine, call)(*arguments, **named) or []
         for event in events:
             self._check(event)

@@ -70,8 +70,8 @@ Answer = dict[str, Any] | None
 
 
 class Peer:
-    """A scripted server. `answers` has the result of each method, or what makes it of the parameters;
-    `requests` has what it was asked; `opened` counts the connections."""
+    """A scripted server. `answers` has the result of each method, or a function that makes the result of the
+    parameters; `requests` are the received ones; `opened` counts the connections."""
 
     def __init__(self, **answers: Any) -> None:
         self.answers: dict[str, Any] = {
@@ -139,7 +139,7 @@ def text_result(text: str, **fields: Any) -> dict[str, Any]:
 
 
 def reached(connect: Callable[[], Transport], **fields: Any) -> McpServer:
-    """A server that is reached so."""
+    """Return an `McpServer` that is reached through `connect`."""
 
     def open_transport(_traffic: Traffic) -> Transport:
         return connect()

@@ -48,7 +48,8 @@ REQUEST_ROWS: Final = {
 }
 ANSWER_ROWS: Final[dict[str, str]] = {}
 OURS: Final = {"id", "model"}
-"""Of an answer: the response's id, by which it is continued, and the client's name of the model."""
+"""Fields of an answer that are ours: the response's id, by which it is continued, and the client's name of
+the model."""
 _AT_START: Final[tuple[str, ...]] = ("id", "type", "role", "model", "diagnostics")
 _IN_DELTA: Final[tuple[str, ...]] = ("stop_reason", "stop_sequence", "stop_details", "container")
 _AT_END: Final[tuple[str, ...]] = ("context_management", "input_transformations")

@@ -22,7 +22,7 @@ def mounted(folder: Path) -> Iterator[Path]:
 
 
 def make_read_only(folder: Path) -> None:
-    """What is mounted there can't be written from now on."""
+    """Make the file system that is mounted there read-only from now on."""
     _mount("-o", "remount,ro", str(folder))
 
 

@@ -14,8 +14,8 @@ from tests.support.upstream import chunk
 
 
 class Upstream:
-    """A server of Chat Completions on this loop: each request is answered with the stream `whole`, or where
-    that is empty with what is given to `write`."""
+    """A server of Chat Completions on this loop. Each request is answered with the stream `whole`; if that is
+    empty, with the pieces given to `write`."""
 
     def __init__(self) -> None:
         self.whole = b""
@@ -50,7 +50,8 @@ class Bench:
         self.upstream, self.reader, self.writer = upstream, reader, writer
 
     async def ask(self, **body: Any) -> bytes:
-        """Send a request; the head of its answer, or that and the body where there is a length."""
+        """Send a request and return its answer. If it is streamed, return nothing, once the upstream was
+        asked."""
         data = json.dumps({"model": "m", "input": "Hi", **body}).encode()
         self.writer.write(
             b"POST /v1/responses HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
@@ -64,7 +65,7 @@ class Bench:
         return head + await self.reader.readexactly(size)
 
     async def token(self, text: str) -> None:
-        """One that comes by itself, until the client has it."""
+        """Have the upstream send one token, and return once the client has received it."""
         self.upstream.write(chunk(content=text))
         await self.reader.readuntil(text.encode())
 

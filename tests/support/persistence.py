@@ -18,7 +18,7 @@ _TIMES = frozenset(StoringTimes.__struct_fields__)
 
 
 class Bench:
-    """A machine, the transformer behind it, and what the client was sent."""
+    """A machine, the transformer behind it, and the events that the client was sent."""
 
     def __init__(
         self,

@@ -21,7 +21,7 @@ from tests.support.waiting import until
 
 
 class Connection:
-    """Counts what a body asks of it."""
+    """A connection that counts how often it is paused, less how often it is resumed."""
 
     paused = 0
 
@@ -33,7 +33,7 @@ class Connection:
 
 
 class Spoken:
-    """A translation of bytes, of which each read is a text; `.` ends the response."""
+    """A translation of bytes: each read is a text, and `.` ends the response."""
 
     question: Any = None
     failure: BridgeError | None = None
@@ -82,8 +82,8 @@ class Spoken:
 
 
 class Persistence:
-    """What keeps a response: its beginning in a task, what follows where `far` in a log elsewhere, which says
-    later that it has it."""
+    """Stands for what stores a response: its beginning is stored in a task; with `far`, later batches are
+    stored in a log elsewhere, which confirms each of them."""
 
     def __init__(self, *, far: bool = False, begun: bool = False) -> None:
         self.far, self.begun = far, begun
@@ -119,7 +119,8 @@ class Persistence:
 
 
 class Bench:
-    """A run without its outer parts: `body` is what comes from its upstream, `sent` what its client has."""
+    """A run without its outer parts: `body` is read from its upstream, `sent` are the events that its client
+    has."""
 
     def __init__(self, persistence: Persistence | None = None) -> None:
         self.connection = Connection()
@@ -216,7 +217,7 @@ class Bench:
             await until(lambda: bool(self.sent))
 
     async def have_it(self) -> None:
-        """The log says that it has the batch, and callbacks have run."""
+        """Confirm the newest batch as the log does, and let the callbacks run."""
         assert self.persistence is not None
         self.persistence.asked[-1].set_result(None)
         await asyncio.sleep(0)

@@ -19,8 +19,8 @@ _PIPE = 1024 * 1024  # bytes; as much as Linux gives a user
 
 
 def with_tables(data: Path) -> Path:
-    """This data folder with the database that a server makes in one, if it has none: to make its tables takes
-    a process, as long as the server itself takes to start."""
+    """Return this data folder, with the database that a server makes in one if it has none: a process that
+    makes the tables takes as long as the server itself takes to start."""
     file = data / "openresponses-bridge" / "sessions.sqlite3"
     if not file.exists():
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -135,7 +135,7 @@ QUIET = ("ASGI callable", "Traceback", "Cancel ", "Exception")
 
 
 def ended(process: subprocess.Popen[str], seconds: float = 60.0) -> str:
-    """What it said, when it has ended as one that was asked to."""
+    """Wait until the process has ended as one that was asked to stop, and return its output."""
     said = process.communicate(timeout=seconds)[1]
     assert process.returncode == 0, said
     assert not [word for word in QUIET if word in said], said

@@ -165,5 +165,5 @@ def everything() -> PromptContext:
 
 
 def plain(value: Any) -> Any:
-    """As JSON values."""
+    """Return a value as JSON values."""
     return msgspec.to_builtins(value)

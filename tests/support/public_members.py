@@ -43,7 +43,7 @@ def _class(value: type) -> str:
 
 
 def _members(value: type) -> Iterator[str]:
-    """Those of the class and of our own classes that it inherits from."""
+    """Yield the lines of the members of a class and of those classes of ours that it inherits from."""
     if issubclass(value, enum.Enum):
         yield from (f"{each.name} = {each.value!r}" for each in value)
         return
@@ -103,7 +103,7 @@ def _default(value: Any) -> str:
 
 
 def _set_by_constructor(value: type) -> set[str]:
-    """The public attributes that `__init__` gives an object, of which the class itself says nothing."""
+    """Return the public attributes that `__init__` sets on an object: the class itself does not have them."""
     constructor = vars(value).get("__init__")
     if not isinstance(constructor, FunctionType) or constructor.__code__.co_filename == "<string>":
         return set()  # a data class, whose fields are the parameters

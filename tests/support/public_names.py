@@ -43,7 +43,7 @@ _GIVEN_TO: Final = {"Remedy": 0, "log_stderr": 1}  # functions of which this arg
 
 
 def public_names() -> Names:
-    """All of them, by their kind."""
+    """Return all public names, by their kind."""
     plain = {
         "environment variables": environment_variables(),
         "endpoints": _endpoints(),
@@ -98,7 +98,8 @@ def _structs(kind: Any) -> Iterator[type]:
 
 
 def environment_variables() -> set[str]:
-    """Those that set options, keys of the settings, and what the server reads by name."""
+    """Return the environment variables that set options, those of the settings' keys, and those that the
+    server reads by name."""
     named = {
         each.envvar for _, command in commands() for each in command.params if isinstance(each.envvar, str)
     }
@@ -109,7 +110,7 @@ def environment_variables() -> set[str]:
 
 
 def _modules(text: re.Pattern[str]) -> Iterator[ast.Module]:
-    """The server's modules that contain this: to parse and walk all of them takes seconds."""
+    """Yield the server's modules that contain this text: to parse and walk all of them takes seconds."""
     sources = (path.read_text("utf-8") for path in _SERVER.rglob("*.py"))
     return (ast.parse(source) for source in sources if text.search(source))
 
@@ -128,12 +129,13 @@ def _variables_read(tree: ast.AST) -> Iterator[str]:
 
 
 def _endpoints() -> set[str]:
-    """Without those of the inspector's page, which are its own."""
+    """Return the endpoints, without those that only the inspector's page uses."""
     return {f"{method.upper()} {path}" for method, path in OPERATIONS if not path.startswith("/inspector/")}
 
 
 def _python() -> set[str]:
-    """`module.name` for what pages import: all that the module exports, or what is imported from it."""
+    """Return `module.name` for the modules that pages import: all that a module exports, or the names
+    imported from it."""
     found = {f"{module}.{name}" for module, names in _KEPT.items() for name in names}
     pages = {REPOSITORY / "README.md", *(REPOSITORY / "docs").rglob("*.md")}
     for page in pages - {REPOSITORY / "docs" / "dialects.md"}:  # which is about a package inside of this one
@@ -174,7 +176,7 @@ class Release(NamedTuple):
     """A release in CHANGELOG.md, with the names at the beginning of its lines under these headings."""
 
     version: tuple[int, ...]
-    """Empty for what is not released."""
+    """The numbers of the version; empty for changes that are not released."""
     day: date | None
     deprecated: frozenset[str]
     removed: frozenset[str]
@@ -207,9 +209,9 @@ def releases(changelog: str) -> list[Release]:
 
 
 def breaches(before: Names, now: Names, changes: list[Release], version: str, today: date) -> list[str]:
-    """What the contract does not allow of the names that there were and that there are: a name that goes
-    without its time or its line among the changes, and a deprecation that is in the code or among the changes
-    alone. `version` is the one that comes next. Before the first release every name may go."""
+    """Return the breaches of the contract between the names before and now: names that go without their time
+    or without a line among the changes, and deprecations that are only in the code or only among the changes.
+    `version` is the next one. Before the first release every name may go."""
     announced = {name for each in changes for name in each.deprecated}
     removed = {name for each in changes for name in each.removed}
     marked = {name for names in now.values() for name, replacement in names.items() if replacement}

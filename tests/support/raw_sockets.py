@@ -26,7 +26,7 @@ class RawConnection:
         self.socket = connection
 
     def send(self, data: bytes) -> bool:
-        """Send bytes; whether the server accepted all of them."""
+        """Send bytes, and return whether the server accepted all of them."""
         try:
             self.socket.sendall(data)
         except OSError:
@@ -34,7 +34,8 @@ class RawConnection:
         return True
 
     def read(self, *, until: bytes | None = None, seconds: float | None = None) -> bytes:
-        """The bytes received until these bytes, the end of the connection or of the time, if it has one."""
+        """Return the bytes received until these bytes, until the end of the connection, or until the seconds
+        are over if there is a limit."""
         got = bytearray()
         size = 0
         ends = None if seconds is None else time.monotonic() + seconds
@@ -52,7 +53,7 @@ class RawConnection:
         return bytes(got)
 
     def is_open(self) -> bool:
-        """Whether the server keeps the connection open; discards received bytes."""
+        """Return whether the server keeps the connection open; discards received bytes."""
         self.socket.settimeout(0.001)
         try:
             while self.socket.recv(1 << 20):
@@ -81,7 +82,7 @@ def raw_connection(base: str, *, reads_little: bool = False) -> Iterator[RawConn
 
 @contextmanager
 def raw_websocket(base: str, *, deflate: bool = False, reads_little: bool = False) -> Iterator[RawConnection]:
-    """A WebSocket, behind its handshake."""
+    """A WebSocket, after its handshake."""
     with raw_connection(base, reads_little=reads_little) as connection:
         extension = b"Sec-WebSocket-Extensions: permessage-deflate\r\n" if deflate else b""
         connection.send(HANDSHAKE + extension + b"\r\n")
@@ -98,7 +99,7 @@ def request(path: str, body: Any = None, *headers: str, method: str = "POST") ->
 
 
 def answer(data: bytes) -> tuple[int, Any]:
-    """Status and JSON of the first answer in it."""
+    """Return the status and the JSON of the first answer in the data."""
     head, _, body = data.partition(b"\r\n\r\n")
     return int(head.split(b" ", 2)[1]), json.JSONDecoder().raw_decode(body.decode())[0]
 
@@ -117,6 +118,6 @@ def ws_frame(opcode: int, data: bytes, *, last: bool = True, compressed: bool = 
 
 
 def deflated(data: bytes) -> bytes:
-    """A message as permessage-deflate has it."""
+    """Return a message as permessage-deflate compresses it."""
     deflating = zlib.compressobj(9, wbits=-12)
     return (deflating.compress(data) + deflating.flush(zlib.Z_SYNC_FLUSH))[:-4]

@@ -1,4 +1,4 @@
-"""Which tests run a place in the code, in any of their processes, how each ended, and what notices a mistake.
+"""Records which tests run a place in the code, in any process, how each ended, and which notice a mistake.
 
 `python -m tests.mutations` copies this file to where the processes of tests import it from, and gives it to
 pytest as a plugin.
@@ -32,12 +32,12 @@ class Judged(NamedTuple):
     rounds: list[tuple[str, list[str]]]
     """The tests that judge it in turn, under the word of their round in the file `judged`."""
     seconds: float
-    """After which a round is stopped: the word is `hangs` then."""
+    """The seconds after which a round is stopped; its word is `hangs` then."""
 
 
 def note(place: int) -> None:
-    """The test that runs now, or that started this process, has reached this place: a line in the file of
-    its number."""
+    """Record in the file of the place's number that the test that runs now, or that started this process, has
+    reached it."""
     test = os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" ")[0]
     if (place, test) not in _noted:
         _noted.add((place, test))
@@ -107,7 +107,7 @@ def _forked(session: Any, items: list[Any], module: Path, source: bytes, seconds
 
 
 def _replace_code(module: Path, before: bytes) -> None:
-    """Live functions of a module, if it is imported, get the code that its file has now."""
+    """Give the code that a module's file has now to the live functions of the module, if it is imported."""
     path = str(module)
     new = {
         _key(old): new

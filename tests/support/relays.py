@@ -10,9 +10,9 @@ from tests.support.listening import listening
 
 
 class Relay:
-    """`requests` and `answers` pass while they are set; of the answers those wait that are to a request that
-    `late` selects, or come after it. An answer to a request that `cut` selects is not passed on: the
-    connection ends in its place, once the server has answered. `asked` are the requests as they came."""
+    """Passes `requests` and `answers` while these events are set. Of the answers, only those wait that follow
+    a request selected by `late`. After a request selected by `cut`, the connection is closed in place of the
+    server's answer. `asked` are the requests as they came."""
 
     def __init__(self, port: int, host: str = "127.0.0.1") -> None:
         self._there = host, port

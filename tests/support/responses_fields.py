@@ -94,7 +94,7 @@ def through(body: Json) -> tuple[Json, list[str]]:
 
 
 OURS: Final = {"id", "object", "created_at", "model"}
-"""Of an answer: the response's own id and time, and the client's name of the model."""
+"""Fields of an answer that are ours: the response's id and time, and the client's name of the model."""
 ANSWER_ROWS: Final = {
     "completed_at": "when the answer was complete here",
     "output.mcp_approval_response": "an item of a request, whose id is made anew",
@@ -124,8 +124,8 @@ _ECHOED_BESIDE: Final = {"presence_penalty", "frequency_penalty"}
 def answers(
     responses: Iterable[Sample], of_requests: Collection[str], *, streamed: bool
 ) -> Iterator[tuple[str, Json]]:
-    """(the name of a field, an answer with it), of values of the types of responses. `of_requests`: the
-    fields of requests; most a response repeats, which the bridge does itself."""
+    """Yield (the name of a field, an answer with it), of values of the types of responses. `of_requests` are
+    the fields of requests; a response repeats most of them, which the bridge does itself."""
     echoed = set(of_requests) - _NOT_ECHOED | _ECHOED_BESIDE
     for path, value in responses:
         if path[0] not in echoed:
@@ -133,7 +133,8 @@ def answers(
 
 
 def _answer_with(path: Path, value: Json, *, streamed: bool) -> Iterator[tuple[str, Json]]:
-    """(the name of a field of a response, an answer with it), unless it is ours to answer."""
+    """Yield (the name of a field of a response, an answer with it), unless the bridge answers the field
+    itself."""
     field, found = ".".join(path), value[path[0]]
     if path[0] == "output":
         (item,) = found

@@ -133,7 +133,7 @@ def path_of(step: Step) -> str:
 
 
 def asked(step: Step) -> Object:
-    """The fields of the request."""
+    """Return the fields of the request."""
     fields = (
         step.body
         if isinstance(step, HttpRequest)
@@ -145,23 +145,23 @@ def asked(step: Step) -> Object:
 
 
 def said_in(step: Step) -> str:
-    """The step as text to look for words in: its path and its body."""
+    """Return the text of a step in which words are looked for: its path and its body."""
     path = step.path if isinstance(step, HttpRequest) else ""
     return f"{path_of(step)} {path} {json.dumps(asked(step))}"
 
 
 def at(where: str) -> Condition:
-    """The step is this one (see `path_of`)."""
+    """Return a condition that holds for the step with this path (see `path_of`)."""
     return lambda step, answer, before: path_of(step) == where
 
 
 def mentions(text: str) -> Condition:
-    """The step's path or body condition this text."""
+    """Return a condition that holds if the path or the body of the step contains this text."""
     return lambda step, answer, before: text in said_in(step)
 
 
 def earlier(text: str) -> Condition:
-    """A step before it held this text."""
+    """Return a condition that holds if an earlier step contains this text."""
     return lambda step, answer, before: any(text in said_in(each) for each, _ in before)
 
 
@@ -200,7 +200,7 @@ def always(answer: ServerAnswer) -> Rewrite:
 
 
 def put(**fields: Any) -> Rewrite:
-    """Other fields of the answer (`status`, `headers`, `body`, `messages`)."""
+    """Change these fields of the answer (`status`, `headers`, `body`, `messages`)."""
     return lambda step, answer, before: replace(answer, **fields)
 
 
@@ -209,7 +209,7 @@ def with_json(answer: ServerAnswer, value: Any) -> ServerAnswer:
 
 
 def body(edit: Edit) -> Rewrite:
-    """The JSON object of the body, edited in place."""
+    """Edit the JSON object of the body in place."""
 
     def rewrite(step: Step, answer: ServerAnswer, before: list[Exchange]) -> ServerAnswer:
         found = answer.json
@@ -223,7 +223,7 @@ def body(edit: Edit) -> Rewrite:
 
 
 def events(edit: Callable[[list[Object]], Any]) -> Rewrite:
-    """The events of a stream, over HTTP or in a turn on a WebSocket, edited in place."""
+    """Edit the events of a stream in place, over HTTP or in a turn on a WebSocket."""
 
     def rewrite(step: Step, answer: ServerAnswer, before: list[Exchange]) -> ServerAnswer:
         found = answer.events
@@ -241,19 +241,19 @@ def events(edit: Callable[[list[Object]], Any]) -> Rewrite:
 
 
 def data(change: Callable[[bytes], bytes]) -> Rewrite:
-    """The bytes of the body, and of each message."""
+    """Change the bytes of the body and of each message."""
     return lambda step, answer, before: replace(
         answer, body=change(answer.body), messages=[change(each) for each in answer.messages]
     )
 
 
 def whole(edit: Edit) -> Rewrite:
-    """The response of each `POST /responses` that is answered whole."""
+    """Edit the response of each `POST /responses` that is answered whole."""
     return when(served_whole, body(edit))
 
 
 def streamed(edit: Callable[[list[Object]], Any]) -> Rewrite:
-    """The events of each stream over HTTP."""
+    """Edit the events of each stream over HTTP."""
     return when(served_stream, events(edit))
 
 

@@ -29,7 +29,7 @@ Rule = Callable[[Seen], Answer]
 
 
 def ruled(dialect: str, rule: Rule) -> Callable[[Received], Script]:
-    """For `ScriptedUpstream.answer`: the rule as a model of this dialect."""
+    """Return the `answer` of a `ScriptedUpstream` that applies the rule as a model of this dialect."""
 
     def answer(received: Received) -> Script:
         return scripted(dialect, [rule(_SEEN[dialect](received.body))])[0]
@@ -97,6 +97,6 @@ def _texts(content: Any) -> Iterator[str]:
 
 
 def named(seen: Seen, ending: str) -> str:
-    """The only tool whose name ends like this: namespaces may precede it."""
+    """Return the only tool whose name ends like this; a namespace may precede it."""
     (found,) = [name for name in seen.tools if name.endswith(ending)]
     return found

@@ -13,9 +13,9 @@ from tests.support.listening import listening
 
 
 class ScriptedProxy:
-    """`hosts` are the ports of 127.0.0.1 that stand for hosts, by `host:port`; `user` is who may use it, as
-    `user:password`; `says` is its answer instead, whatever it is asked, and `behind` what it sends after it
-    has made a tunnel. `asked` are the heads that came, `passed` those of them that were let through."""
+    """`hosts` maps `host:port` to ports of 127.0.0.1. `user` is the only user, as `user:password`. If `says`
+    is set, it is the answer to every request. `behind` is sent right after a tunnel is made. `asked` are the
+    received heads, `passed` those that were let through."""
 
     def __init__(
         self, hosts: dict[str, int] | None = None, user: str = "", says: bytes = b"", behind: bytes = b""

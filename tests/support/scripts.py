@@ -148,7 +148,7 @@ class Script:
         return self
 
     def finish(self, reason: str | None = None) -> list[Event]:
-        """Completed, or incomplete for a reason. The whole stream."""
+        """Complete the response, or end it as incomplete for a reason, and return the whole stream."""
         if reason is None:
             sent = self._ended(status="completed", completed_at=1_700_000_009, usage=USAGE)
             self._say("response.completed", response=sent)
@@ -158,12 +158,12 @@ class Script:
         return self.events
 
     def cancel(self) -> list[Event]:
-        """Cancelled as OpenAI says it. The whole stream."""
+        """Cancel the response as OpenAI does, and return the whole stream."""
         self._say("response.incomplete", response=self._ended(status="cancelled"))
         return self.events
 
     def fail(self, *, nested: bool = True) -> list[Event]:
-        """An error, then failed, open items incomplete. The whole stream."""
+        """Send an error and fail, with open items incomplete, and return the whole stream."""
         facts = {"code": "server_error", "message": "it broke", "param": None}
         if nested:
             self._say("error", error={"type": "server_error", **facts})
@@ -195,12 +195,12 @@ class Script:
 
 
 def renumber(events: list[Event]) -> list[Event]:
-    """The same events, numbered from 0."""
+    """Return the same events, numbered from 0."""
     return [{**event, "sequence_number": number} for number, event in enumerate(events)]
 
 
 def settle(events: list[Event]) -> list[Event]:
-    """The same events with the items that were done as the terminal output."""
+    """Return the same events, with the finished items as the terminal output."""
     done = {each["output_index"]: each["item"] for each in events if each["type"].endswith("item.done")}
     output = [item for _, item in sorted(done.items())]
     return [

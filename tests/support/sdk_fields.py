@@ -11,7 +11,7 @@ Json = dict[str, Any]
 
 
 class Tried(NamedTuple):
-    """A value with one field of a type, and what came of it. `report`: what was said of losses."""
+    """A value with one field of a type, and what arrived of it; `report` names the losses."""
 
     field: str
     value: Json

@@ -54,7 +54,7 @@ class Fault(NamedTuple):
     fails: str = EVERY
     """The ids of the scenarios that fail, or `EVERY`."""
     but: str = ""
-    """The ids of those that do not, with `EVERY`."""
+    """With `EVERY`, the ids of the scenarios that pass nevertheless."""
 
 
 def set_to(**fields: Any) -> Edit:
@@ -66,7 +66,7 @@ def without(name: str) -> Edit:
 
 
 def each(name: str, edit: Edit, kind: str | None = None) -> Edit:
-    """The objects in this list, or those of one type."""
+    """Edit the objects in this list, or those of one type."""
 
     def change(found: Object) -> None:
         for member in found.get(name) or ():
@@ -77,7 +77,7 @@ def each(name: str, edit: Edit, kind: str | None = None) -> Edit:
 
 
 def within(name: str, edit: Edit) -> Edit:
-    """The object in this field, where there is one."""
+    """Edit the object in this field, if there is one."""
 
     def change(found: Object) -> None:
         if found.get(name):
@@ -87,7 +87,7 @@ def within(name: str, edit: Edit) -> Edit:
 
 
 def texts(change: Callable[[str], str]) -> Edit:
-    """The texts of the output's messages."""
+    """Change the texts of the output's messages."""
     part: Edit = lambda found: found.update(text=change(found["text"]))  # noqa: E731
     return each("output", each("content", part), "message")
 
@@ -97,7 +97,7 @@ def if_status(status: str, edit: Edit) -> Edit:
 
 
 def calls(change: Callable[[list[Object]], list[Object]]) -> Edit:
-    """The output with its calls changed."""
+    """Change the calls in the output."""
 
     def edit(found: Object) -> None:
         made = [item for item in found["output"] if item["type"] == "function_call"]
@@ -113,17 +113,17 @@ def one_call_more(found: Object) -> None:
 
 
 def last(edit: Edit) -> Callable[[list[Object]], None]:
-    """The response of the last event."""
+    """Edit the response of the last event."""
     return lambda found: within("response", edit)(found[-1]) if found else None
 
 
 def every(edit: Edit) -> Callable[[list[Object]], Any]:
-    """The response of every event that has one."""
+    """Edit the response of every event that has one."""
     return lambda found: [within("response", edit)(event) for event in found]
 
 
 def drop(kind: str) -> Callable[[list[Object]], None]:
-    """No event of this type; the numbers stay dense."""
+    """Remove the events of this type; the numbers stay dense."""
 
     def edit(found: list[Object]) -> None:
         left = [event for event in found if event["type"] != kind]
@@ -136,7 +136,7 @@ def drop(kind: str) -> Callable[[list[Object]], None]:
 
 
 def first(kind: str, edit: Edit) -> Callable[[list[Object]], Any]:
-    """The first event of this type."""
+    """Edit the first event of this type."""
     return lambda found: [edit(event) for event in list(of_type(kind, found))[:1]]
 
 
@@ -200,7 +200,8 @@ def id_in(step: Step) -> str:
 
 
 def made(store: bool | None = None) -> Rewrite:
-    """The answer that made the response that the step asks for, if it asked for it to be stored (or not)."""
+    """Answer with the earlier answer that made the response for which the step asks; with `store`, only if
+    that response was stored (or not)."""
 
     def rewrite(step: Step, answer: ServerAnswer, before: list[Exchange]) -> ServerAnswer:
         for asking, known in before:
@@ -216,12 +217,12 @@ def not_found(step: Step, answer: ServerAnswer, before: list[Exchange]) -> Serve
 
 
 def as_whole(step: Step, answer: ServerAnswer, before: list[Exchange]) -> ServerAnswer:
-    """The response of a stream, as JSON."""
+    """Answer with the response of a stream, as JSON."""
     return ServerAnswer(status=200, headers=JSON, body=json.dumps(answer.response).encode())
 
 
 def from_one_before(step: Step, answer: ServerAnswer, before: list[Exchange]) -> ServerAnswer:
-    """The event that was seen last comes again."""
+    """Repeat the event that was seen last."""
     number = answer.events[0]["sequence_number"] - 1
     seen = [event for _, known in before for event in known.events if event["sequence_number"] == number]
     frame = f"event: {seen[0]['type']}\ndata: {json.dumps(seen[0])}\n\n"
@@ -229,7 +230,7 @@ def from_one_before(step: Step, answer: ServerAnswer, before: list[Exchange]) ->
 
 
 def one_id(step: Step, answer: ServerAnswer, before: list[Exchange]) -> ServerAnswer:
-    """All responses have the same id, wherever it stands."""
+    """Give all responses the same id, wherever it stands."""
     return data(lambda text: _IDS.sub(b"resp_1", text))(step, answer, before)
 
 
@@ -238,7 +239,7 @@ def without_last_message(step: Step, answer: ServerAnswer, before: list[Exchange
 
 
 def marked_before(step: Step, answer: ServerAnswer, before: list[Exchange]) -> ServerAnswer:
-    """[DONE] after a turn is what is read first in the next one."""
+    """Begin the next turn with the [DONE] that belongs to the end of the one before."""
     return replace(answer, messages=[b"[DONE]", *answer.messages])
 
 
@@ -251,7 +252,7 @@ def spoken(step: Step, answer: ServerAnswer, before: list[Exchange]) -> bool:
 
 
 def again(step: Step, answer: ServerAnswer, before: list[Exchange]) -> bool:
-    """A turn that is not the first."""
+    """Return whether a turn is not the first."""
     return bool(answer.messages) and any(isinstance(each, WebSocketMessage) for each, _ in before)
 
 
@@ -641,7 +642,7 @@ NO_ROUTE = ServerAnswer(status=405, headers=JSON, body=b'{"detail":"Method Not A
 
 
 def spaced(step: Step, answer: ServerAnswer, before: list[Exchange]) -> ServerAnswer:
-    """The same JSON, written with line ends."""
+    """Write the same JSON with line ends."""
     found = answer.json
     return replace(answer, body=json.dumps(found, indent=2).encode()) if isinstance(found, dict) else answer
 
@@ -651,7 +652,7 @@ def is_response(step: Step, answer: ServerAnswer, before: list[Exchange]) -> boo
 
 
 def everywhere(edit: Edit) -> Rewrite:
-    """Each response, whole and in events."""
+    """Edit each response, whole and in events."""
     in_body, in_events = when(is_response, body(edit)), when(served_stream, events(every(edit)))
     return lambda step, answer, before: in_events(step, in_body(step, answer, before), before)
 

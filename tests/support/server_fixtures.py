@@ -39,7 +39,7 @@ def upstream() -> Iterator[ScriptedUpstream]:
 @pytest.fixture(autouse=True)
 def _as_it_was(request: pytest.FixtureRequest) -> Iterator[None]:
     """What a test scripts, and what it asked, is gone when it is over: models have one name in many tests."""
-    own = getattr(request.node, "callspec", None)  # a parameter of that name is something else
+    own = getattr(request.node, "callspec", None)  # a parameter of a test may have the same name
     if "upstream" not in request.fixturenames or (own is not None and "upstream" in own.params):
         yield
         return

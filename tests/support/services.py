@@ -47,7 +47,7 @@ def postgres_database() -> Iterator[str]:
 
 @contextmanager
 def redis_server() -> Iterator[str]:
-    """The URL of a Redis; tests take a prefix of their own for their keys."""
+    """The URL of a Redis; each test prefixes its keys with its own prefix."""
     url = _with_scheme("redis", os.environ.get("TEST_REDIS_URL", "127.0.0.1:6379"))
     if _answers(lambda: redis.Redis.from_url(url, socket_timeout=2, socket_connect_timeout=2).ping()):
         yield url
@@ -59,7 +59,7 @@ def redis_server() -> Iterator[str]:
 
 
 class OwnRedis:
-    """A Redis of this test, which keeps nothing and may be stopped and started again."""
+    """A Redis of one test, without persistence, which may be stopped and started again."""
 
     def __init__(self, program: str, options: Sequence[str] = ()) -> None:
         self._program = program
@@ -76,7 +76,7 @@ class OwnRedis:
 
     @property
     def pid(self) -> int | None:
-        """Its process; None when it does not run."""
+        """The id of its process; None when it does not run."""
         return None if self._process is None else self._process.pid
 
     def freeze(self) -> None:
@@ -112,15 +112,16 @@ def own_redis(program: str | None = None, options: Sequence[str] = ()) -> Iterat
 
 
 def _collect_clients() -> None:
-    """A client whose server was killed or frozen while it connected leaves that connection to the next look
-    for garbage, which would report it in a test that has nothing to do with it."""
+    """Let the garbage collector find the connections that a client left when its server was killed or frozen
+    while it connected; later it would report them in another test."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)
         gc.collect()
 
 
 def can_mount() -> bool:
-    """Whether a file system can be mounted here, as `own_postgres` does for a disk that can be full."""
+    """Return whether a file system can be mounted here, as `own_postgres` does for a disk that can be
+    full."""
     with tempfile.TemporaryDirectory(prefix="orb-mount-") as folder:
         done = subprocess.run([*_MOUNT, "size=64k", "tmpfs", folder], capture_output=True, check=False)
         if done.returncode == 0:
@@ -162,7 +163,7 @@ class OwnPostgres:
 
     @property
     def pid(self) -> int | None:
-        """The process above all others of it; None when it does not run."""
+        """The id of the postmaster; None when it does not run."""
         with suppress(OSError, ValueError):
             return int((self._folder / "data" / "postmaster.pid").read_text().split()[0])
         return None
@@ -262,7 +263,7 @@ def _with_scheme(scheme: str, address: str) -> str:
 
 
 def _answers(probe: Callable[[], object]) -> bool:
-    """Whether it is the service that answers: on some networks every connection succeeds."""
+    """Return whether the expected service answers: on some networks every connection succeeds."""
     try:
         probe()
     except (psycopg.Error, redis.RedisError, OSError):

@@ -71,7 +71,7 @@ class Reply(Struct):
 
     @property
     def error(self) -> dict[str, Any]:
-        """What a refusal says; Amazon's have nothing around it."""
+        """The error of a refusal; Amazon's errors have no envelope."""
         body = self.json
         error: dict[str, Any] = body.get("error", body)
         return error
@@ -103,8 +103,8 @@ def call(
     headers: dict[str, str] | None = None,
     into: bytearray | None = None,
 ) -> Reply:
-    """One request; a body that is not bytes goes out as JSON. What is answered is also added to `into`, as it
-    comes."""
+    """Make one request; a body that is not bytes is sent as JSON. The bytes of the answer are also added to
+    `into` as they come."""
     with opened(base, method, path, body, headers) as response:
         if into is not None:
             while data := response.read1():
@@ -117,7 +117,7 @@ def call(
 def opened(
     base: str, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None
 ) -> Iterator[http.client.HTTPResponse]:
-    """The same, not yet read; the connection closes with the context."""
+    """Make one request and yield its answer before it is read; the connection is closed with the context."""
     address = urlsplit(base)
     connection = http.client.HTTPConnection(address.hostname or "", address.port)
     payload = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
@@ -136,8 +136,9 @@ def opened(
 def ready(
     base: str, headers: dict[str, str] | None = None, path: str = "/readyz", *, status: int = 200
 ) -> Reply:
-    """What `/readyz` says once the server is ready, or has this status: it may not listen yet, and on a busy
-    machine a write may take longer than the time after which a store counts as out."""
+    """Return the answer of `/readyz` once its status is this one, 200 by default. A server may not listen
+    yet, and on a busy machine a write may take longer than the time after which a store counts as
+    unavailable."""
     while True:
         try:
             if (reply := call(base, "GET", path, headers=headers)).status == status:
@@ -148,7 +149,7 @@ def ready(
 
 
 def running(base: str) -> int:
-    """The responses that are being made."""
+    """Return the number of responses that are being made."""
     return int(ready(base).json["running"])
 
 
@@ -162,7 +163,7 @@ def respond(
 def stream(
     base: str, headers: dict[str, str] | None = None, into: bytearray | None = None, **request: Any
 ) -> Reply:
-    """The same, streamed; validates the stream against every rule."""
+    """Make a `POST /v1/responses` whose answer is streamed, and validate the stream against every rule."""
     reply = respond(base, headers, into, stream=True, **request)
     assert reply.status == 200, reply.body
     assert violations(reply) == []
@@ -187,7 +188,7 @@ def output_text(response: dict[str, Any]) -> str:
 
 
 def wait_for(base: str, response_id: str, *statuses: str) -> dict[str, Any]:
-    """The stored response, once it has one of these statuses."""
+    """Wait until the stored response has one of these statuses, and return it."""
     while (found := response_of(base, response_id))["status"] not in statuses:
         time.sleep(0.02)
     return found

@@ -372,4 +372,4 @@ CLIENTS: list[tuple[type[SessionClient], list[Plan]]] = [
     (Agents, OF_AGENTS),
     (AgentsOverServer, OF_AGENTS),
 ]
-"""Each with what its models do."""
+"""Each client, with the plans of its models."""

@@ -68,19 +68,19 @@ class Socket:
         return SocketTurn(events)
 
     def turn(self, **request: Any) -> SocketTurn:
-        """One turn, from its message to its end."""
+        """Send a message and return the turn that it causes."""
         self.send(**request)
         return self.rest()
 
     def raw(self, message: str | bytes) -> SocketTurn:
-        """The same for a raw message."""
+        """Send a raw message and return the turn that it causes."""
         self.connection.send(message)
         return self.rest()
 
 
 @contextmanager
 def opened_socket(base: str, headers: dict[str, str] | None = None, **options: Any) -> Iterator[Socket]:
-    """A connection to `GET /v1/responses`, which is given up by the test's timeout alone."""
+    """Yield a connection to `GET /v1/responses`; only the test's own timeout limits it."""
     address = base.replace("http", "ws", 1) + "/v1/responses"
     patient = {"open_timeout": None, "ping_interval": None, "close_timeout": 1, **options}
     with connect(address, additional_headers=headers, **patient) as connection:
@@ -88,7 +88,7 @@ def opened_socket(base: str, headers: dict[str, str] | None = None, **options: A
 
 
 def violations(events: list[dict[str, Any]]) -> list[str]:
-    """What the validator has against the events of one turn."""
+    """Return the validator's violations in the events of one turn."""
     validator = StreamValidator()
     found = [violation for event in events for violation in validator.feed(event_from(event))]
     found += validator.close()

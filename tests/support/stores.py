@@ -48,7 +48,7 @@ class MemoryPlace(Place):
 
 
 class LaterPlace(Place):
-    """A file whose stores are built by their first calls."""
+    """A file whose stores are opened by their first calls."""
 
     def open(self) -> ResponseStore:
         path = file_in_order(self.url)
@@ -59,7 +59,7 @@ class LaterPlace(Place):
 
 
 def emptied(url: str) -> str:
-    """The database, without the data of the previous test."""
+    """Delete the data of the previous test from the database, and return its URL."""
     with psycopg.connect(url.replace("+psycopg", ""), autocommit=True) as admin:
         data = "responses, conversations, usage_days, usage_agents, usage_writers, used_once"
         data += ", api_keys, api_key_changes, api_key_history"
@@ -78,7 +78,8 @@ _WORKS = {"sqlite": "DROP TRIGGER fails", "postgresql": "DROP FUNCTION fails CAS
 
 @contextmanager
 def failing_table(place: Place, table: str, sqlstate: str = "23514") -> Iterator[None]:
-    """Every insertion of a row into this table of the database fails, in PostgreSQL with that SQLSTATE."""
+    """Make every insertion of a row into this table of the database fail, in PostgreSQL with that
+    SQLSTATE."""
     engine = create_engine(place.url)
     with engine.begin() as connection:
         connection.execute(sql(_FAILS[engine.dialect.name].format(table, sqlstate)))

@@ -33,7 +33,7 @@ def service_model() -> Any:
 
 
 def wrong_fields(body: Json, operation: str = "Converse") -> str:
-    """Why the body is none of this operation; "" for one that is."""
+    """Return why the body is not one of this operation; "" if it is."""
     from botocore.validate import ParamValidator
 
     shape = service_model().operation_model(operation).input_shape
@@ -130,8 +130,8 @@ def _halves(text: str) -> list[str]:
 
 
 def wrong_signature(received: Received, address: str, token: str | None = None, secret: str = SECRET) -> str:
-    """Why the signature of a request to this address is refused; "" for the right one. It is made again by
-    botocore, of what has arrived."""
+    """Return why the signature of a request to this address is refused; "" for the right one. botocore signs
+    the received request anew for the comparison."""
     from botocore.auth import SigV4Auth
     from botocore.awsrequest import AWSRequest
     from botocore.credentials import Credentials
@@ -175,9 +175,9 @@ def refused(message: str, kind: str, status: int) -> Script:
 
 
 class StrictBedrock:
-    """For `ScriptedUpstream.answer`. `refused` are the messages of its refusals; `models` those that were
-    asked, `token` the session token that requests have to carry, `bearer` the key that is asked for instead
-    of a signature, "" for any."""
+    """The `answer` of a `ScriptedUpstream`. `refused` are the messages of its refusals, `models` the
+    requested ones. `token` is the session token that requests have to carry. `bearer`, unless it is None, is
+    the key that they have to carry instead of a signature; "" for any."""
 
     def __init__(self, rule: Callable[[Asked], Said], address: Callable[[], str]) -> None:
         self.strict = StrictUpstream(Converse(), rule)

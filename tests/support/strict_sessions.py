@@ -34,8 +34,8 @@ MODELS = {
 _TWICE = [name for name in MODELS for _ in range(2)]
 _AGAIN = ("openai", "anthropic", "interactions", "gemini", "gemini-chat", "bedrock", "qwen", "mistral")
 ORDER = (*_TWICE, *_AGAIN)
-"""Who answers which turn: each twice, so that it reads what it has made itself, and once more when all others
-have had a part."""
+"""The upstreams of the turns, in order: each has two turns in a row, so that it reads what it made itself,
+and a third once all of them had two."""
 
 
 class Strict(NamedTuple):
@@ -46,11 +46,11 @@ class Strict(NamedTuple):
 
     @property
     def refused(self) -> list[tuple[str, str]]:
-        """Every refusal of an upstream."""
+        """All refusals of the upstreams."""
         return [(name, each) for name, strict in self.upstreams.items() for each in strict.refused]
 
     def all_answered(self) -> None:
-        """Nothing was refused, and each upstream had the turns that were its own."""
+        """Assert that nothing was refused and that each upstream had its own turns."""
         assert self.refused == [], self.refused
         for name in ("gemini", "gemini-chat"):
             provider = self.upstreams[name].provider
@@ -63,7 +63,7 @@ class Strict(NamedTuple):
 
 @contextmanager
 def strict_upstreams(rule: Rule) -> Iterator[tuple[dict[str, StrictUpstream], dict[str, ScriptedUpstream]]]:
-    """One of each provider, by profile, and the servers that they are."""
+    """Yield one upstream of each provider, by profile, and the servers behind them."""
     with ExitStack() as running:
         scripted = {name: running.enter_context(ScriptedUpstream()) for name in MODELS}
         bedrock = StrictBedrock(rule, lambda: scripted["bedrock"].url)

@@ -22,8 +22,8 @@ ASKED = re.compile(r"Turn (\d+)\.")
 
 
 class Asked(NamedTuple):
-    """What a model sees: the number of the user's last turn, how many outputs of calls came since, and the
-    kinds of the declared tools by name."""
+    """What a model sees of a request: the number of the user's last turn, how many outputs of calls followed
+    it, and the kinds of the declared tools by name."""
 
     turn: int
     outputs: int
@@ -31,7 +31,8 @@ class Asked(NamedTuple):
 
 
 class Said(NamedTuple):
-    """What it answers; of each call the name and the arguments, as they are if they are a text."""
+    """The answer of a model; each call is its name and arguments, which are sent unchanged if they are a
+    text."""
 
     text: str = ""
     calls: tuple[tuple[str, Any], ...] = ()
@@ -59,8 +60,8 @@ class Provider:
     paths: ClassVar[str]
 
     def problems(self, body: Json, betas: str) -> Iterator[Problem]:
-        """Why the provider refuses the body; nothing for one that it takes. `betas`: Anthropic's, which the
-        client asks for."""
+        """Yield the reasons for which the provider refuses the body. `betas` are those of Anthropic's that
+        the client asks for."""
         raise NotImplementedError
 
     def error(self, problem: Problem) -> Any:
@@ -74,13 +75,13 @@ class Provider:
         raise NotImplementedError
 
     def number(self) -> int:
-        """A new one: no two accounts give an id twice."""
+        """Return a number that no account has used: ids are unique across accounts."""
         return next(_NUMBERS)
 
 
 class StrictUpstream:
-    """For `ScriptedUpstream.answer`. `refused` are the messages of its refusals, `answered` the turns that it
-    had a part in."""
+    """The `answer` of a `ScriptedUpstream`. `refused` are the messages of its refusals, `answered` the turns
+    in which it took part."""
 
     def __init__(self, provider: Provider, rule: Rule) -> None:
         self.provider = provider
@@ -116,7 +117,7 @@ def _thirds(text: str) -> list[str]:
 
 
 def turn_in(texts: list[str]) -> int:
-    """The number in the last text that has one, 0 where none has."""
+    """Return the number in the last text that has one; 0 without any."""
     return next((int(found[-1]) for text in reversed(texts) if (found := ASKED.findall(text))), 0)
 
 
@@ -380,7 +381,7 @@ def _openai_order(items: list[Json]) -> Iterator[Problem]:
 
 
 def _openai_pairs(items: list[Json]) -> Iterator[Problem]:
-    """Outputs follow their calls, wherever."""
+    """Yield a problem for each output without an earlier call, and for each call without an output."""
     called: list[str] = []
     for item in items:
         if "call_id" not in item:
@@ -568,7 +569,8 @@ _CONTENTS_FUNCTION = frozenset({"name", "description", "parametersJsonSchema"})
 
 
 def _signed_part(part: Json) -> Json:
-    """What a signature is on. Of a call without its arguments: Claude Code writes defaults into them."""
+    """Return the part that a signature is for; a call without its arguments: Claude Code writes defaults into
+    them."""
     call = part.get("functionCall")
     if call is not None:
         return {"id": call.get("id"), "name": call["name"]}
@@ -810,14 +812,15 @@ def _paths_in_list() -> list[list[str]]:
 
 
 def _names_in_list(place: int, *within: str, but: str = "") -> frozenset[str]:
-    """The names at this place of those paths that begin so."""
+    """Return the names at this place of the paths that begin so."""
     paths = _paths_in_list()
     found = (path[place] for path in paths if len(path) > place and path[: len(within)] == [*within])
     return frozenset(name for name in found if name and name != but)
 
 
 def _signed_of_step(step: Json) -> Any:
-    """What a signature is on. Of a call without its arguments: Claude Code writes defaults into them."""
+    """Return the content that a signature is for; a call without its arguments: Claude Code writes defaults
+    into them."""
     if step["type"] == "function_call":
         return ["function_call", step["id"], step["name"]]
     return [step["type"], [each["text"] for each in step.get("summary", ())]]
@@ -922,8 +925,8 @@ class _Chat(Provider):
 
 
 def _of_chat(body: Json) -> list[str]:
-    """What every server of the dialect refuses; it takes calls of tools that are not offered any more, and an
-    empty text beside calls."""
+    """Return what every server of the dialect refuses. Calls of tools that are not offered any more, and an
+    empty text beside calls, are accepted."""
     taken = ("is not among the tools", "is blank")
     return [each for each in chat_rules.violations(body) if not each.endswith(taken)]
 
@@ -1185,4 +1188,4 @@ PROVIDERS: dict[str, type[Provider]] = {
     "interactions": Interactions,
     "mistral": Mistral,
 }
-"""By the names of the profiles; Interactions is the other dialect of Gemini's."""
+"""The providers by the names of their profiles; Interactions is the other dialect of Gemini's."""

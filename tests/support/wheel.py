@@ -21,7 +21,7 @@ import pytest
 from tests.support.shared import REPOSITORY
 
 VERSIONS = ("3.11", "3.12", "3.13", "3.14")
-"""The versions of Python that both are for."""
+"""The versions of Python for which both wheels are made."""
 WITHOUT_LOCK = "3.14t"
 """The Python without the global lock, with which the library is tried."""
 RUNNING = "{}.{}".format(*sys.version_info)
@@ -36,11 +36,13 @@ _PRINT_VERSION = (
 )
 
 Dependencies = Literal["pinned", "newest", "oldest"]
-"""Which versions of others' packages: those of constraints.txt, the newest or the oldest that are allowed."""
+"""The versions of other projects' packages: those of constraints.txt, the newest or the oldest that are
+allowed."""
 
 
 class Wheels:
-    """The wheels in this folder, which all processes of a test run share: what is there is not made again."""
+    """The wheels in this folder, which all processes of a test run share: what is there is not built
+    again."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -57,8 +59,8 @@ class Wheels:
     def environment(
         self, *packages: str, python: str = RUNNING, dependencies: Dependencies = "pinned"
     ) -> Path:
-        """The interpreter of an environment after `pip install` with these words, for which the names of ours
-        mean the wheels. Every test that asks for the same gets the same."""
+        """Return the interpreter of an environment after `pip install` with these words, in which the names
+        of our packages mean the wheels. Tests that ask for the same words share the environment."""
         ours = self._ours()
         with self._once("-".join([python, dependencies, *packages])) as (folder, there):
             interpreter = folder / "bin" / "python"
@@ -93,7 +95,8 @@ class Wheels:
             return interpreter
 
     def _ours(self) -> Path:
-        """The file by which an installer takes the wheels for what the index has under their names."""
+        """Return the file by which an installer takes the wheels instead of the packages of these names in
+        the index."""
         lines = [f"openresponses-{root} @ {self.path(root).as_uri()}\n" for root in ROOTS]
         with self._once("ours") as (folder, there):
             file = folder / "constraints.txt"
@@ -103,7 +106,8 @@ class Wheels:
 
     @contextmanager
     def _once(self, name: str) -> Iterator[tuple[Path, bool]]:
-        """(folder, whether it has been filled before); the first to come fills it, and the others wait."""
+        """Yield (folder, whether it has been filled before). The first process fills it, and the others
+        wait."""
         folder, mark = self._folder / name, self._folder / f"{name}.made"
         with (self._folder / f"{name}.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -117,8 +121,8 @@ def uninstall(interpreter: Path, *names: str) -> None:
 
 
 def _copied(name: str, folder: Path) -> Path:
-    """A copy of a file or folder of this checkout: building leaves folders, and takes what older builds left
-    in them."""
+    """Copy a file or folder of this checkout, and return the copy: a build leaves folders, and reads those of
+    older builds."""
     copy = folder / name
     if (REPOSITORY / name).is_dir():
         shutil.copytree(REPOSITORY / name, copy, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
@@ -148,13 +152,14 @@ def _interpreter(version: str) -> str | None:
 
 
 def _is(interpreter: str, version: str) -> bool:
-    """Whether it runs and is of this version; a shim of pyenv may stand for one that is not there."""
+    """Return whether the interpreter runs and has this version; a shim of pyenv may stand for one that is not
+    installed."""
     done = subprocess.run([interpreter, "-c", _PRINT_VERSION], capture_output=True, text=True, check=False)
     return done.returncode == 0 and done.stdout.strip() == version
 
 
 def clean_environment() -> dict[str, str]:
-    """The variables for a program that must not see this checkout."""
+    """Return the variables for a program that must not see this checkout."""
     return {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
 
 

@@ -63,7 +63,7 @@ class Worker:
         try:
             self.base = self._greeting()
             ready(self.base)
-        except BaseException:  # the time limit of a test among them
+        except BaseException:  # including the time limit of a test
             self.kill()
             raise
 
@@ -74,7 +74,7 @@ class Worker:
         return self._process.pid
 
     def kill(self) -> None:
-        """As a power cut would, and as the kernel does when memory runs out."""
+        """Kill the process without warning, as a power cut or a lack of memory would."""
         self._process.kill()
         self._process.join()
         self._output.close()
@@ -102,14 +102,14 @@ class Worker:
             os.kill(self.pid, number)
 
     def _greeting(self) -> str:
-        """The address in it."""
+        """Return the address in the greeting."""
         found = re.search(r"http://\S+", self._output.readline().decode())
         assert found is not None, self._log.read_text()
         return found[0]
 
 
 def _serve(flags: list[str], environment: dict[str, str], output: Connection, log: Path) -> None:
-    """What the process does: `serve` from the command line, with this environment and output."""
+    """Run in the process: `serve` from the command line, with this environment and output."""
     from openresponses_cli.commands.cli import main
 
     os.environ.clear()
@@ -154,7 +154,7 @@ class Reader:
         self._request = (base, method, path, body)
         self._headers = dict(headers or {})
         self.data = b""
-        """All that came, comments too."""
+        """All received bytes, comments too."""
         self._thread = threading.Thread(target=self._read, daemon=True)
         self._thread.start()
 
@@ -182,7 +182,7 @@ class Reader:
 
     @property
     def response_id(self) -> str | None:
-        """Whose events these are, as far as that was sent."""
+        """The id of the response whose events these are; None until it was received."""
         return response_id_in(self.events)
 
     def _read(self) -> None:
@@ -203,7 +203,7 @@ class Reader:
 
 
 class SocketReader:
-    """The same over a WebSocket, for one turn; it keeps the received frames."""
+    """The same client over a WebSocket, for one turn; it keeps the received frames."""
 
     def __init__(self, base: str, body: dict[str, object]) -> None:
         self._request = base.replace("http", "ws", 1) + "/v1/responses", {"type": "response.create", **body}
@@ -217,7 +217,7 @@ class SocketReader:
 
     @property
     def response_id(self) -> str | None:
-        """Whose events these are, as far as that was sent."""
+        """The id of the response whose events these are; None until it was received."""
         return response_id_in(self.events)
 
     def _read(self) -> None:
