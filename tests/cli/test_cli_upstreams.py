@@ -1,4 +1,4 @@
-"""What `run`, `chat` and `agent` say of an upstream that does not answer: what `doctor` and `serve` do."""
+"""`run`, `chat` and `agent` report an upstream that does not answer in the words of `doctor` and `serve`."""
 
 from __future__ import annotations
 

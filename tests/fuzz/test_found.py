@@ -1,4 +1,4 @@
-"""What fuzzing found: the input of each case broke its target's invariant before it was mended."""
+"""Inputs that fuzzing found: each broke its target's invariant before the fix."""
 
 from __future__ import annotations
 

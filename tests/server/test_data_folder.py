@@ -1,4 +1,4 @@
-"""The data folder is this user's alone, whatever makes it first."""
+"""The data folder is only this user's, no matter which program makes it first."""
 
 import os
 from collections.abc import Callable, Iterator

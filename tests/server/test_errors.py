@@ -1,4 +1,4 @@
-"""Every refused request: its status, type, code and param, in one shape."""
+"""Every refused request has its status, type, code and param, in one shape."""
 
 import http.client
 from typing import Any

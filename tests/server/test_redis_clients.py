@@ -1,4 +1,4 @@
-"""Connections to Redis that are closed when they are written to."""
+"""Connections to Redis that turn out to be closed at the next write."""
 
 import asyncio
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Entries as lines: as long as what happened, and back to the same entries."""
+"""Entries as lines: their length grows with what happened, and they are read back as the same entries."""
 
 import json
 from typing import Any

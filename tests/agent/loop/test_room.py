@@ -1,4 +1,4 @@
-"""Room for results: what tools are handed of the prompt's budget."""
+"""Room for results: the part of the prompt's budget that tools get."""
 
 from typing import Any
 

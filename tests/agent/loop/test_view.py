@@ -1,4 +1,4 @@
-"""What a person sees of a loop, as data."""
+"""A loop as data for a person's view."""
 
 from typing import Any
 

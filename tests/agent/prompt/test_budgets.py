@@ -1,4 +1,4 @@
-"""A prompt within its budget: what is cut, what is summarised, what is refused."""
+"""Prompts within a budget: cutting, summarising, refusing."""
 
 from itertools import pairwise
 from typing import Any

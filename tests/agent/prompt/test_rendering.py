@@ -1,4 +1,4 @@
-"""What stands in a prompt, in which order, and what never does."""
+"""The content of a prompt, its order, and what is never in it."""
 
 from dataclasses import replace as changed
 from typing import Any

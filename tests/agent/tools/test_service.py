@@ -1,4 +1,4 @@
-"""From a model's call to what goes back to it: validated, confirmed, called, cancelled, failed."""
+"""From a model's call to the result that it gets: validated, confirmed, called, cancelled, failed."""
 
 from collections.abc import Callable
 from typing import Any

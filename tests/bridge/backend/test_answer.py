@@ -1,4 +1,4 @@
-"""`Answer`: what a model yields leaves as a stream or a body that keeps every rule, whatever it yields."""
+"""`Answer`: anything that a model yields becomes a stream or a body that keeps every rule."""
 
 import json
 import logging

@@ -1,4 +1,4 @@
-"""`reply` and `async_reply`: a whole HTTP answer out of a body and an iterator, whatever that does."""
+"""`reply` and `async_reply`: a whole HTTP answer from a body and an iterator, also from one that fails."""
 
 import gc
 import inspect

@@ -1,4 +1,4 @@
-"""Which function a tool choice means, by the client's name or by what a call of it might carry."""
+"""The function that a tool choice means, by the client's name or by the name in a call."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Texts in a tool's input read by its schema: what is left alone, and what it costs. What is read so is in
+"""Texts in a tool's input that its schema reads as values: those left unread, and the cost. Those read are in
 `tests/agent/tools/test_validation.py`."""
 
 import sys

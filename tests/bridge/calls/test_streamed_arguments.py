@@ -1,4 +1,4 @@
-"""Arguments that servers send twice, begin again or put something around: each with what is passed on."""
+"""Arguments that servers send twice, begin again or wrap, each with the arguments that are passed on."""
 
 import json
 from io import StringIO

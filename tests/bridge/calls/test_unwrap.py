@@ -1,4 +1,4 @@
-"""Law E11, field cases 33 and 34: raw input out of streamed arguments, whole and cut anywhere."""
+"""Law E11, field cases 33 and 34: raw input from streamed arguments, whole and cut anywhere."""
 
 import json
 import time

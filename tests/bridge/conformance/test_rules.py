@@ -1,4 +1,4 @@
-"""For every rule a stream that breaks it and nothing else; clean streams break none."""
+"""Every rule has a stream that breaks only it; clean streams break no rule."""
 
 from collections.abc import Callable
 from copy import deepcopy

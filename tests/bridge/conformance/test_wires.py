@@ -1,4 +1,4 @@
-"""`auto`: which wire a stream is held to, and since when."""
+"""`auto`: the wire that a stream is held to, and from which event on."""
 
 import json
 from collections.abc import Callable

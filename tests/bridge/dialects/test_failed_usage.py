@@ -1,4 +1,4 @@
-"""What a response cost that failed or was cancelled is told to every client that is told what others cost."""
+"""Clients that get the usage of responses also get that of failed and cancelled ones."""
 
 from typing import Any
 

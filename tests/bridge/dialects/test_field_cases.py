@@ -1,4 +1,4 @@
-"""What ended a session of a client for good: ids, reasoning and turns of one server that another refuses."""
+"""What ended a client's session for good: ids, reasoning and turns of one server that another refuses."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Frames that differ in one string alone: what is read of them is what reading all of them gives."""
+"""Frames that differ in only one string: the short way of reading gives what decoding them gives."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What the tables say becomes of each field is what the request functions do with it."""
+"""The request functions do with each field what the tables say."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""Nothing is added after an incomplete item, and what is whole stands before it where that is still open."""
+"""Nothing is added after an incomplete item; whole items precede it while it is still open."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Token estimates: near recorded counts, whatever the script, in linear time."""
+"""Token estimates: near recorded counts, in any script, in linear time."""
 
 import json
 from pathlib import Path

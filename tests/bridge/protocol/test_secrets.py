@@ -1,4 +1,4 @@
-"""What of a tool is shown and stored."""
+"""The parts of a tool that are shown and stored."""
 
 from __future__ import annotations
 

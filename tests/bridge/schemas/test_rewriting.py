@@ -1,4 +1,4 @@
-"""A schema's root without alternatives."""
+"""Schemas rewritten so that their root has no alternatives."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Entries in a file: whole lines or none."""
+"""Journal entries in a file: only whole lines are read."""
 
 import os
 from pathlib import Path

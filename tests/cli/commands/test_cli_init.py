@@ -1,4 +1,4 @@
-"""`init`: what is answered becomes a config that `serve` takes."""
+"""`init`: the answers become a config that `serve` accepts."""
 
 from pathlib import Path
 

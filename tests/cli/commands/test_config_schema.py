@@ -1,4 +1,4 @@
-"""`config schema`: what editors are told of a file is what the server reads."""
+"""`config schema`: the schema for editors and the server agree about files."""
 
 import copy
 import json

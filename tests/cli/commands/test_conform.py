@@ -1,4 +1,4 @@
-"""`conform` against live servers: ours, one that refuses everything, none at all."""
+"""`conform` against live servers: ours, one that refuses everything, and an address without a server."""
 
 import asyncio
 import json

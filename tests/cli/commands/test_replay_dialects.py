@@ -1,4 +1,4 @@
-"""`replay` from every dialect into every other: recorded streams, found by what they say."""
+"""`replay` from every dialect into every other: recorded streams, recognised by their content."""
 
 from __future__ import annotations
 

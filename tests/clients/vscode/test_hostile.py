@@ -1,4 +1,4 @@
-"""The extension in a real VS Code, over a server that is none: each failure is one, quickly, and in words."""
+"""The extension in a real VS Code, over a hostile server: each failure is an error, quickly and in words."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What goes along with an answer: begun late, ends it when its client has left, hides no cancel."""
+"""The watch over an answer's client: begins late, ends the answer when the client left, hides no cancel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of paths: what it serves, what it leaves to the router, and what becomes of errors."""
+"""The table of paths: requests that it serves, requests that it leaves to the router, and errors."""
 
 import asyncio
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Law S4: a response that has been answered is let go of at once, not when garbage is looked for next."""
+"""Law S4: an answered response is released at once, not at the next garbage collection."""
 
 import asyncio
 import gc

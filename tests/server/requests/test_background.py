@@ -1,4 +1,4 @@
-"""Responses in the background: queued, then made whoever listens."""
+"""Responses in the background: queued, then made with or without a listener."""
 
 import time
 from typing import Any

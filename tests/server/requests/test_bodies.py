@@ -1,4 +1,4 @@
-"""Laws S8 and S10: what a body is held to before it is believed, on every endpoint that takes one."""
+"""Laws S8 and S10: the checks of a body before it is used, on every endpoint that takes one."""
 
 import asyncio
 import base64

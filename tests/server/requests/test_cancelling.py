@@ -1,4 +1,4 @@
-"""Cancelling what no worker of this process makes."""
+"""Cancelling responses that no worker of this process makes."""
 
 from types import SimpleNamespace
 from typing import Any

@@ -1,4 +1,4 @@
-"""What ended a session of a client for good, seen from outside the server."""
+"""Causes that ended a client's session for good, seen from outside the server."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""P30: a model that has no eyes is asked again without the images, and the client reads of it."""
+"""P30: a model that can't see is asked again without the images, and the client learns of it."""
 
 import json
 from typing import Any

@@ -1,5 +1,5 @@
-"""Frames that differ in one string alone give what reading all of each gives, whatever stands between them
-and however the stream is cut."""
+"""Frames that differ in only one string give what decoding each of them gives, with any frames between them
+and any cuts of the stream."""
 
 import json
 from collections.abc import Callable

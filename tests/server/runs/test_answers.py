@@ -1,4 +1,4 @@
-"""What the answers of one response leave to its client."""
+"""The client's view of the several answers of one response."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What ends a translation, and what counts against its limit."""
+"""The ends of a translation, and what counts towards its limit."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Workers take the connections that come at once in turns."""
+"""Workers take turns at accepting simultaneous connections."""
 
 import asyncio
 import errno

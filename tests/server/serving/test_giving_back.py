@@ -1,4 +1,4 @@
-"""A process gives memory back when it is idle after it had something to do, and not while it has."""
+"""A process returns memory to the system once it is idle after a load, not during one."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What later turns stand on outlives its deletion, unseen, and goes with the last of them."""
+"""A deleted response on which later turns depend is hidden, and removed with the last of them."""
 
 import asyncio
 import json

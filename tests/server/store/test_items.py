@@ -1,4 +1,4 @@
-"""Items by their ids, in every store: what is found, whose, and until when (laws S1, S7)."""
+"""Items by their ids, in every store: which are found, for which owner, and how long (laws S1, S7)."""
 
 import time
 from typing import Any

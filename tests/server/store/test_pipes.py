@@ -1,4 +1,4 @@
-"""Messages between processes: in order, each to its reader, and none to one that has stopped."""
+"""Messages between processes: in order, each to its reader, never to a stopped process."""
 
 import os
 from pathlib import Path

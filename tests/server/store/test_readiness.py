@@ -1,4 +1,4 @@
-"""`/readyz` under stores that are slow, locked or silent: answered at once, out of a monitor."""
+"""`/readyz` over slow, locked or silent stores: a monitor's result answers at once."""
 
 import asyncio
 import sqlite3

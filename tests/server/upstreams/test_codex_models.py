@@ -1,4 +1,4 @@
-"""Models as Codex describes them: what is known of them decides what it offers."""
+"""Models as Codex describes them: their known properties decide which of its features it offers."""
 
 import asyncio
 from typing import Any

@@ -1,4 +1,4 @@
-"""What upstreams say of their models, in the layout of each."""
+"""Upstreams' descriptions of their models, in the layout of each."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""`retry-after`: what says when to come back is kept, whatever else stands there hurts nobody."""
+"""`retry-after`: valid times are kept, and any other value is harmless."""
 
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime

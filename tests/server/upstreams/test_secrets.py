@@ -1,4 +1,4 @@
-"""Keys are taken out of what an upstream says, in the forms in which servers quote them."""
+"""Keys are removed from an upstream's messages, in the forms in which servers quote them."""
 
 import os
 import subprocess

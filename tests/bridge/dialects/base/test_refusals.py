@@ -1,4 +1,4 @@
-"""The table of refusals: what servers say, and what it means."""
+"""The table of refusals: the words of servers, and their meaning."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An error is read in whatever form it comes: its innermost words and codes, the same in every dialect."""
+"""Errors are read in any form: their innermost words and codes, the same in every dialect."""
 
 from __future__ import annotations
 

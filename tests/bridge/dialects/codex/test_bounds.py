@@ -1,4 +1,4 @@
-"""What an inbound keeps follows what is open and not what the turn has said, however long the turn."""
+"""The memory of an inbound grows with its open items, not with the length of the turn."""
 
 import gc
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""Event logs in files: what a killed writer leaves, who acquires a log, bounds, and files that are none."""
+"""Event logs in files: a killed writer's file, acquiring a log, bounds, and files that are not event logs."""
 
 import asyncio
 import itertools

@@ -1,5 +1,4 @@
-"""Event logs in files on the disk: what is written to it, how much at once, and a disk that refuses or stands
-still."""
+"""Event logs synced to the disk: which writes, how much at once, and a disk that refuses or hangs."""
 
 import asyncio
 import errno

@@ -1,4 +1,4 @@
-"""What all runs of a process ask of Redis over one connection (laws S2, S9)."""
+"""Commands of all runs of a process to Redis over one connection (laws S2, S9)."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator

@@ -1,5 +1,4 @@
-"""Calls that PostgreSQL executes and does not answer: what was committed is said, and nothing is done twice
-(law S1)."""
+"""Calls that PostgreSQL executes and does not answer: commits are reported, nothing done twice (law S1)."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable

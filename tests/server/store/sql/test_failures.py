@@ -1,4 +1,4 @@
-"""What PostgreSQL says when no connection was made: refusals last, outages pass."""
+"""Failed connections to PostgreSQL by its message: refusals last, outages pass."""
 
 import pytest
 from psycopg import OperationalError as PsycopgError

@@ -1,4 +1,4 @@
-"""A process that stands still in the middle of a transaction keeps the others from nothing for long."""
+"""A process that is stopped in the middle of a transaction does not block the others for long."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""One of several choices out of a stream, by an inbound and a machine of its own."""
+"""Each choice of a stream has an inbound and a machine of its own."""
 
 import json
 from typing import Any
