@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
@@ -35,6 +36,16 @@ class ConnectionClock(Clock):
         self._wait_for_check()
         self.now += seconds
         self._wait_for_check()
+
+    def passes_until(self, holds: Callable[[], object], seconds: float) -> None:
+        """Let so many seconds go by after each check, until the condition holds. The connection that is cut
+        off for it may have been the last one: then there are no more checks."""
+        seen = -1
+        while not holds():
+            if self.checks != seen:
+                seen = self.checks
+                self.now += seconds
+            time.sleep(0.005)
 
     def _wait_for_check(self) -> None:
         before = self.checks

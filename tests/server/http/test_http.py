@@ -357,8 +357,7 @@ def stops_reading(base: str, clock: ConnectionClock, asked: bytes) -> bytes:
     with capture_logs() as lines, raw_connection(base, reads_little=True) as client:
         client.send(asked)
         got = client.read(until=b"200 OK")
-        while not any("client_takes_nothing" in line for line in lines):
-            clock.passes(HASTY.write_seconds)
+        clock.passes_until(lambda: any("client_takes_nothing" in line for line in lines), HASTY.write_seconds)
         client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 22)
         return got + client.read()
 

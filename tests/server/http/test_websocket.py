@@ -223,8 +223,7 @@ def test_s8_socket_that_is_not_read_is_cut_off(
     with raw_websocket(hasty, reads_little=True) as client:
         client.send(create())
         wait_until(lambda: running(hasty) == 1)
-        while running(hasty):
-            clock.passes(HASTY.write_seconds)
+        clock.passes_until(lambda: not running(hasty), HASTY.write_seconds)
         client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 22)
         assert len(client.read()) < 1_000_000, "the system still had it"
 

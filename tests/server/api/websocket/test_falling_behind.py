@@ -168,8 +168,7 @@ def test_s8_socket_that_is_never_read_is_closed_and_its_run_is_whole(
         _, response_id = begun(opened, model="flood")
         ended = wait_for(server, response_id, "completed")
         assert len(ended["output"][0]["content"][0]["text"]) == PIECES * 10_000 + len("end")
-        while not any("client_takes_nothing" in line for line in lines):
-            clock.passes(0.4)
+        clock.passes_until(lambda: any("client_takes_nothing" in line for line in lines), 0.4)
         with pytest.raises(ConnectionClosed):
             opened.rest()
         assert events_of(server, response_id)[-1]["response"] == ended
