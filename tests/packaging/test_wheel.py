@@ -209,7 +209,7 @@ def test_a_checkout_installs_both_with_their_extras_and_all_of_it_is_removed(
     assert {LIBRARY, SERVER, "opentelemetry-api"} <= set(found)
     assert "response.completed" in run(program(interpreter), "demo", folder=tmp_path).stdout
     page = (REPOSITORY / "docs/uninstalling.md").read_text()
-    (row,) = [line for line in page.splitlines() if line.startswith("| the environment ")]
+    (row,) = [line for line in page.splitlines() if line.startswith("| the Python environment ")]
     uninstall(interpreter, *re.findall(r"openresponses-\w+", row))
     left = run(interpreter, "-c", listed, folder=tmp_path).stdout.split()
     assert [name for name in left if name.startswith("openresponses")] == []
