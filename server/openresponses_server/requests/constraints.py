@@ -212,21 +212,17 @@ class ConstrainedStream(StreamFilter):
         if verdict is FragmentVerdict.WAIT:
             self._waiting.setdefault(index, []).append(fragment)
             return []
-        events: list[Event] = []
-        waiting = self._waiting.pop(index, [])
-        if verdict is FragmentVerdict.PASS:
-            for each in [*waiting, fragment]:
-                events += super().tool_call(index, *each)
-        return events
+        held = self._waiting.pop(index, [])
+        if verdict is not FragmentVerdict.PASS:
+            return []
+        return self._pass_on(index, held) + super().tool_call(index, *fragment)
 
     def tool_call_done(self, index: int, *, cut: bool = False) -> list[Event]:
         self.require("tool_call_done")
-        verdict, events = self._calls.end(index), []
-        if verdict is FragmentVerdict.DROP:
+        if self._calls.end(index) is FragmentVerdict.DROP:
             return []
-        for each in self._waiting.pop(index, ()):  # it ends without a name, which the machine reports
-            events += super().tool_call(index, *each)
-        return events + super().tool_call_done(index, cut=cut)
+        held = self._waiting.pop(index, [])  # it ends without a name, which the machine reports
+        return self._pass_on(index, held) + super().tool_call_done(index, cut=cut)
 
     def item(self, item: Item | Mapping[str, Any]) -> list[Event]:
         self.require("item")

@@ -252,12 +252,9 @@ class FormattedStream(ItemHoldingFilter):
         call = self._calls.get(index)
         if call is None:
             return super().tool_call_done(index, cut=cut)
-        return [] if call.ours else self._pass_on(index, call) + super().tool_call_done(index, cut=cut)
-
-    def _pass_on(self, index: int, call: _Call) -> list[Event]:
-        """Pass on what was held of a call that ends without a name."""
-        waiting, call.waiting = call.waiting, []
-        return [event for each in waiting for event in super(FormattedStream, self).tool_call(index, *each)]
+        if call.ours:
+            return []
+        return self._pass_on(index, call.waiting) + super().tool_call_done(index, cut=cut)
 
     def _is_answer(self, upstream_name: str) -> bool:
         identity = self._identities.resolve(upstream_name)
@@ -300,7 +297,7 @@ class FormattedStream(ItemHoldingFilter):
         self.require("finish")
         events: list[Event] = []
         for index, call in self._calls.items():
-            events += self._pass_on(index, call)
+            events += self._pass_on(index, call.waiting)
         if self._plan.schema is None:
             return events + super().finish(reason, incomplete=incomplete)
         if self._answering is not None and not self._size:

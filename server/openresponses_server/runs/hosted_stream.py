@@ -229,14 +229,9 @@ class HostedStream(ItemHoldingFilter):
         if call is None:
             return super().tool_call_done(index, cut=cut)
         if call.name is None:
-            return self._pass_on(index, call) + super().tool_call_done(index, cut=cut)
+            return self._pass_on(index, call.waiting) + super().tool_call_done(index, cut=cut)
         call.done = True
         return []
-
-    def _pass_on(self, index: int, call: _KeptCall) -> list[Event]:
-        """Pass on what waits of a call that ends without a name."""
-        waiting, call.waiting = call.waiting, []
-        return [event for each in waiting for event in super(HostedStream, self).tool_call(index, *each)]
 
     def item_extra(self, extra: Extra, index: int | None = None) -> list[Event]:
         call = None if index is None else self._calls.get(index)
@@ -274,7 +269,7 @@ class HostedStream(ItemHoldingFilter):
         self.require("finish")
         events: list[Event] = []
         for index, call in self._calls.items():
-            events += self._pass_on(index, call)
+            events += self._pass_on(index, call.waiting)
         kept, self._kept = self._kept, []
         cut = incomplete or outcome(reason or self._deferred)[0] is not None
         if not kept or cut or reason == STOP_SEQUENCE:
