@@ -230,7 +230,7 @@ class FormattedStream(ItemHoldingFilter):
     ) -> list[Event]:
         self.require("tool_call")
         fragment = CallFragment(id, name, arguments, type, namespace)
-        if self._plan.schema is None or self._plan.way is not AnswerWay.FUNCTION:
+        if self._plan.way is not AnswerWay.FUNCTION:
             return self._item_follows("function_call") + super().tool_call(index, *fragment)
         call = self._calls.setdefault(index, _Call())
         call.waiting.append(fragment)

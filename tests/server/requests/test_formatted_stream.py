@@ -160,6 +160,18 @@ def test_what_refers_to_text_stays_with_it_or_goes() -> None:
     assert other.content[0].annotations == []  # type: ignore[union-attr]
 
 
+@pytest.mark.parametrize("plan", ["held", "streamed", "plain"])
+def test_call_is_the_answer_only_where_a_function_was_to_give_it(plan: str) -> None:
+    judged = Judged(PLANS[plan])
+    stream = judged.stream
+    judged.events += stream.start()
+    judged.events += stream.tool_call(0, "call_0", ANSWER, "{}")
+    judged.events += stream.tool_call_done(0)
+    judged.events += stream.finish("tool_calls")
+    (called,) = output(judged.settle())
+    assert (called["type"], called["name"]) == ("function_call", ANSWER)
+
+
 CALL = {"type": "function_call", "id": "fc_1", "call_id": "c1", "name": "look", "arguments": "{}"}
 MESSAGE = {
     "type": "message",
