@@ -71,6 +71,15 @@ def test_name_repeated_in_each_fragment_is_one_call() -> None:
     assert getattr(call, "arguments", None) == '{"a":1}'
 
 
+def test_answer_that_is_cut_is_incomplete_without_its_required_call() -> None:
+    machine = machine_of(tool_choice="required")
+    machine.start()
+    machine.text("Hm")
+    machine.defer_finish("length")
+    machine.finish()
+    assert machine.snapshot.status == "incomplete"
+
+
 def test_e9_wrong_calls_are_refused_and_change_nothing() -> None:
     machine = machine_of(tool_choice="none")
     for wrong in (lambda: machine.tool_call(0, "a", "run", "{}"), lambda: machine.finish("stop")):

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from openresponses_server.settings import Settings, UpstreamSettings
+from openresponses_server.settings import Price, Settings, UpstreamSettings
 from tests.support.processes import free_port
 from tests.support.serving import call, opened, respond, serving, stream, wait_for
 from tests.support.sockets import opened_socket
@@ -252,6 +252,20 @@ def test_s11_a_refused_choice_is_a_line_and_its_neighbour_too(
 def test_s11_a_request_that_never_becomes_a_response_is_none(bridged: str) -> None:
     assert lines_of(lambda: respond(bridged, model="m", input=3), 0) == []
     assert lines_of(lambda: call(bridged, "POST", "/v1/responses", b"{"), 0) == []
+
+
+def test_s11_an_answer_has_its_cost_also_when_it_fails_and_a_refusal_has_none(
+    upstream: ScriptedUpstream,
+) -> None:
+    upstream.scripts["m"] = [Script(text("Hi")), Script([HELLO, CUT]), refusal(400, message="no")]
+    prices = {"m": Price(input=1e6, output=1e6)}  # a dollar for each token
+    settings = Settings(upstreams=[UpstreamSettings(url=upstream.url)], prices=prices)
+    with serving(settings) as base:
+        answered, cut, refused = (lines_of(lambda: respond(base, model="m"))[0] for _ in range(3))
+    assert (answered["status"], cut["status"]) == ("completed", "failed")
+    for line in (answered, cut):
+        assert line["cost_usd"] == str(line["input_tokens"] + line["output_tokens"])
+    assert "cost_usd" not in refused
 
 
 def test_s11_a_long_model_name_is_cut(bridged: str, upstream: ScriptedUpstream) -> None:

@@ -390,6 +390,26 @@ async def test_reader_whose_store_stays_out_of_reach_is_not_sent_an_end(left: Le
     assert shown == encode_sse(left.saved)
 
 
+@pytest.mark.parametrize("work", ["_maintain", "_settle_departed"])
+async def test_store_that_fails_while_runs_are_settled_is_a_warning(
+    work: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = RunSupport(Settings(store="memory:"), MemoryStore())
+
+    async def departed() -> set[str]:
+        return {"another"}
+
+    async def fails(*_: str) -> int:
+        raise StoreError(StoreError.UNAVAILABLE, "It is down.")
+
+    monkeypatch.setattr(runs, "presence", SimpleNamespace(departed=departed))
+    monkeypatch.setattr(runs, "settler", SimpleNamespace(sweep=fails, settle_process=fails))
+    with capture_logs() as lines:
+        await getattr(runs, work)()
+    assert [(line["event"], line["log_level"]) for line in lines] == [("store.failed", "warning")]
+    assert lines[0]["code"] == StoreError.UNAVAILABLE
+
+
 async def test_server_that_stops_does_not_take_what_it_hands_over(monkeypatch: pytest.MonkeyPatch) -> None:
     store = MemoryStore()
     runs = RunSupport(Settings(store="memory:", lease=0.04), store)

@@ -194,6 +194,14 @@ def test_two_items_side_by_side_follow_each_other() -> None:
     assert "output_index: items interleave, the rest of one became another item" in fed.repairs
 
 
+def test_text_that_goes_on_after_a_whole_item_is_in_another_item() -> None:
+    frames = [created(), added(message(id="a"), 0), say("1", 0, "a"), done(message("2", id="b"), 1)]
+    frames += [say("3", 0, "a"), done(message("13", id="a"), 0), ended()]
+    fed = CheckedResponses(frames)
+    assert fed.texts == ["1", "2", "3"]
+    assert "output_index: items interleave, the rest of one became another item" in fed.repairs
+
+
 def test_text_and_calls_interleaved_by_index() -> None:
     frames = [created(), added(message(), 0), say("Let me "), added(call(), 1), argue("{", 1)]
     frames += [say("see"), argue("}", 1), done(message("Let me see"), 0), done(call("{}"), 1)]

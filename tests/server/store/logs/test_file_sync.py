@@ -230,6 +230,38 @@ async def test_s1_error_that_is_said_once_is_not_forgotten(folder: Path, disk: D
     await log.shutdown()
 
 
+async def test_s1_disk_that_refuses_new_files_is_not_relied_on(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel has dropped what it could not write: it says of those files that they are on the disk."""
+    refuses = False
+    reported = False
+    new: list[str] = []
+
+    def write(file: int) -> None:
+        nonlocal reported
+        name = Path(os.readlink(f"/proc/self/fd/{file}")).name
+        if name != "r":
+            new.append(name)
+        if refuses and (name != "r" or not reported):
+            reported = True
+            raise REFUSAL
+
+    monkeypatch.setattr(os, "fdatasync", write)
+    log = FileLog(folder, "me", fsync=OFTEN)
+    await log.open("r")
+    await until(lambda: log._written["r"].on_disk > 0)
+    assert not new, "nothing is tried while the disk works"
+    refuses = True
+    await log.append("r", frames(0, 0))
+    await until(lambda: len(new) > 2)
+    assert set(new) == {"me.probe"}
+    assert await is_out(log) == refusal(folder, REFUSAL.strerror)
+    refuses = False
+    await wait_for_check(log, works=True)
+    await log.shutdown()
+
+
 @contextmanager
 def no_more_files() -> Iterator[None]:
     """This process can open none."""
