@@ -1,10 +1,12 @@
 """How many small mistakes the tests notice: `python -m tests.mutations PATH... [--count 40] [--seed 1]`.
 
 Each mutation turns a comparison, a condition or a sum around, or leaves out a call or an assignment to an
-attribute, in a copy of what is committed. The tests of the layer, or those that `--tests` names, run once
-without a mistake, and note which of them runs each place, itself or in a process that it started. Those judge
-the mutation: first the ones near the file (of its name, of its folder), then the others, the quickest files
-first until they add up to `--seconds`. A test that fails without a mistake judges nothing.
+attribute, in a copy of what is committed. A path is a module, a folder of them, or `FILE:LINE`: all mutations
+of that line, as after a test was written for one that survived. The tests of the layer, or those that
+`--tests` names, run once without a mistake, and note which of them runs each place, itself or in a process
+that it started. Those judge the mutation: first the ones near the file (of its name, of its folder), then the
+others, the quickest files first until they add up to `--seconds`. A test that fails without a mistake judges
+nothing.
 
 Each mutation is a line: what noticed it (`near`, `elsewhere`, or `hangs`: the tests did not end), that it
 `SURVIVED`, or `UNKNOWN` where no function that was imported can be given its code; and how many tests were to
@@ -138,6 +140,11 @@ def _mutated(node: ast.AST, of: Callable[[ast.expr], str]) -> Iterator[tuple[ast
             yield test, f"(not ({of(test)}))"
 
 
+def is_asked(path: str, line: int, asked: Iterable[str]) -> bool:
+    """Whether a line of a module is in one of the paths that were asked for."""
+    return any(each == f"{path}:{line}" if ":" in each else Path(path).is_relative_to(each) for each in asked)
+
+
 def is_near(path: str, test: str) -> bool:
     """Whether a file of tests is one of this module's name, or in the folder of its package."""
     layer = next((each for each in quick.MIRRORED if Path(path).is_relative_to(each)), None)
@@ -234,7 +241,7 @@ def rounds(path: str, took: Mapping[str, float], limit: float) -> list[tuple[str
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("paths", nargs="+", help="files and folders of modules")
+    parser.add_argument("paths", nargs="+", help="modules, folders of them, and lines: FILE:LINE")
     parser.add_argument("--count", type=int, default=40)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--tests", nargs="+", help="the tests that may judge; those of the layer without it")
@@ -242,16 +249,20 @@ def main() -> None:
     parser.add_argument("--workers", default="2", help="processes of the run without mistakes")
     asked = parser.parse_args()
     chosen = random.Random(asked.seed)
-    tests = asked.tests or list(dict.fromkeys(each for path in asked.paths for each in wide_tests(path)))
+    within = [each.partition(":")[0] for each in asked.paths]
+    tests = asked.tests or list(dict.fromkeys(each for path in within for each in wide_tests(path)))
     counts: Counter[str] = Counter()
     with tempfile.TemporaryDirectory() as folder:
         copy = Copy(Path(folder))
         subprocess.run(["git", "worktree", "add", "-q", "--detach", copy.root], cwd=REPOSITORY, check=True)
         try:
-            sources = {
-                each: (copy.root / each).read_bytes() for path in asked.paths for each in _modules(path)
-            }
-            found = [(path, each) for path in sorted(sources) for each in mutations(sources[path])]
+            sources = {each: (copy.root / each).read_bytes() for path in within for each in _modules(path)}
+            found = [
+                (path, each)
+                for path in sorted(sources)
+                for each in mutations(sources[path])
+                if is_asked(path, each.line, asked.paths)
+            ]
             picked = dict(enumerate(chosen.sample(found, min(asked.count, len(found)))))
             for path in {path for path, _ in picked.values()}:
                 places = {number: each for number, (of, each) in picked.items() if of == path}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.mutations import Copy, is_near, mutations, noted, rounds, wide_tests
+from tests.mutations import Copy, is_asked, is_near, mutations, noted, rounds, wide_tests
 from tests.support.reached import Judged
 
 
@@ -50,6 +50,14 @@ print(f(0, 2), f(2, 0))
     )
     assert done.stdout == b"3-13 2\n"
     assert all(file.exists() for file in reached.values())
+
+
+def test_what_is_asked_for_is_a_folder_a_module_or_a_line() -> None:
+    sse, state = "bridge/openresponses_bridge/sse.py", "bridge/openresponses_bridge/state.py"
+    assert is_asked(sse, 7, ["bridge/openresponses_bridge/"])
+    assert is_asked(sse, 7, [state, sse])
+    assert is_asked(sse, 7, [f"{sse}:6", f"{sse}:7"])
+    assert not is_asked(sse, 7, [state, f"{sse}:77", f"{state}:7", "bridge/openresponses_bridge/s"])
 
 
 def test_near_are_the_tests_of_the_name_and_of_the_folder() -> None:
