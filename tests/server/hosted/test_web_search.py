@@ -146,6 +146,25 @@ def test_calls_and_rounds_are_limited(upstream: ScriptedUpstream, searxng: Scrip
         assert "budget" in upstream.received[-1].body["messages"][-1]["content"]
 
 
+def test_calls_beyond_a_limit_are_answered_and_not_run(
+    upstream: ScriptedUpstream, searxng: ScriptedUpstream
+) -> None:
+    both = [tool_call(index, '{"query":"x"}', "web_search", f"call_{index}") for index in range(2)]
+    twice = Script([*both, chunk("tool_calls"), DONE])
+    with serving(settings(upstream, searxng, tools=HostedLimits(calls=1))) as base:
+        upstream.scripts["m"] = [twice, Script(text("Enough."))]
+        final = stream(base, model="m", tools=SEARCH).final
+        assert [item["type"] for item in final["output"]] == ["web_search_call", "message"]
+        messages = upstream.received[-1].body["messages"]
+        said = {each["tool_call_id"]: each["content"] for each in messages if each["role"] == "tool"}
+        assert "It will rain" in said["call_0"]
+        assert said["call_1"].startswith("The limit of tool calls is reached")
+    with serving(settings(upstream, searxng, tools=HostedLimits(calls=9, rounds=2))) as base:
+        upstream.scripts["m"] = twice  # it calls all the same when it is told not to
+        final = stream(base, model="m", tools=SEARCH).final
+        assert [item["type"] for item in final["output"]] == ["web_search_call"] * 2
+
+
 def test_a_forced_search_is_forced_once(searching: str, upstream: ScriptedUpstream) -> None:
     upstream.scripts["m"] = [calling("web_search", '{"query":"x"}'), Script(text("Well."))]
     final = stream(searching, model="m", tools=SEARCH, tool_choice={"type": "web_search"}).final

@@ -100,6 +100,7 @@ async def test_what_arrives_behind_a_refusal_waits_for_the_other_request(ended: 
     assert answer is not None
     answer.feed(b'data: {"error": {"code": "x"}}\n\n')
     assert answer.stage is AnswerStage.REFUSED
+    assert answer.is_paused
     answer.feed(b"one ")
     answer.feed(b"two")
     if ended:

@@ -414,6 +414,7 @@ async def test_server_that_stops_does_not_take_what_it_hands_over(monkeypatch: p
     store = MemoryStore()
     runs = RunSupport(Settings(store="memory:", lease=0.04), store)
     taken: list[str] = []
+    handed_over: list[str] = []
 
     async def take(response_id: str) -> None:
         taken.append(response_id)
@@ -424,9 +425,11 @@ async def test_server_that_stops_does_not_take_what_it_hands_over(monkeypatch: p
     async def hand_over() -> None:
         queued = ResponseStreamStateMachine("m").snapshot
         await store.put(StoredResponse(queued, [], request=b"{}", lease=LONG_AGO))
+        handed_over.append(queued.id)
         await asyncio.sleep(0.2)  # time for many a look
 
     monkeypatch.setattr(runs.keeper, "drain", hand_over)
     async with runs.lifespan(Gate(Limits()), rerun, take, taken.append):
         pass
+    assert handed_over
     assert taken == []

@@ -51,6 +51,12 @@ async def test_s8_store_that_does_not_answer_is_out_after_a_while_and_back_when_
         assert _shown(monitor) == (StoreError.UNAVAILABLE, "The session store does not answer.")
 
 
+async def test_s8_store_that_has_answered_is_not_out_before_it_is_asked_again() -> None:
+    monitor = StoreMonitor(MemoryStore(), MemoryLog(), interval=NEVER, timeout=0.0)
+    async with monitor.going():
+        await until(lambda: monitor.store_outage is None)
+
+
 def _shown(monitor: StoreMonitor) -> tuple[str, str]:
     assert monitor.store_outage is not None
     return monitor.store_outage.code, monitor.store_outage.message

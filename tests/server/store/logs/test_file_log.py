@@ -558,6 +558,14 @@ async def test_folder_that_was_deleted_is_made_again(folder: Path) -> None:
     await log.shutdown()
 
 
+async def test_log_is_discarded_by_a_process_that_has_logged_nothing(folder: Path) -> None:
+    log = FileLog(folder)
+    await log.discard("r")
+    with pytest.raises(LogGone):
+        await rest(log)
+    await log.shutdown()
+
+
 async def test_network_file_system_is_noticed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder.mkdir(mode=0o700)
     device = folder.stat().st_dev
@@ -586,6 +594,21 @@ async def test_reader_leaves_no_descriptor_and_no_watcher_behind(folder: Path) -
     await until(lambda: not log._written["r"].watchers)
     assert len(os.listdir("/proc/self/fd")) == before - 1
     assert not other._followed
+    for each in (log, other):
+        await each.shutdown()
+
+
+async def test_watcher_that_has_stopped_is_forgotten(folder: Path) -> None:
+    log, other = FileLog(folder), FileLog(folder)
+    await log.open("r")
+    await log.append("r", frames(0, 0))
+    reader = other.read("r")
+    await anext(reader)
+    await until(lambda: log._written["r"].watchers)
+    other.pipes.close()  # as when its process is killed
+    await log.append("r", frames(1, 1))
+    await until(lambda: not log._written["r"].watchers)
+    await reader.aclose()
     for each in (log, other):
         await each.shutdown()
 

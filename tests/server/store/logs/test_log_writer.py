@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 
 import pytest
+from structlog.testing import capture_logs
 
 from openresponses_server.store import writers
 from openresponses_server.store.frames import Frames
@@ -63,7 +64,7 @@ class FarLog(MemoryLog):
         if self.state == "silent":
             await asyncio.Event().wait()
         if self.state == "down":
-            raise LogError
+            raise LogError(details="x")
 
 
 async def go_on() -> None:
@@ -116,6 +117,23 @@ async def test_log_that_fails_holds_the_run_up_once(log: FarLog, writer: LogWrit
     log.state = "up"
     await writer.close()
     assert await logged(log) == frames(0, 39).data
+
+
+@pytest.mark.parametrize(
+    ("state", "reasons"), [("silent", [None]), ("down", ["The event log can't be reached: x"])]
+)
+async def test_log_that_fails_is_a_warning(
+    log: FarLog, monkeypatch: pytest.MonkeyPatch, state: str, reasons: list[str | None]
+) -> None:
+    monkeypatch.setattr(writers, "_TIMEOUT", 0.01)
+    log.state = state
+    writer = LogWriter(log, "r", go_on, go_on)
+    writer.opened = True
+    with capture_logs() as lines:
+        await writer.give_up(keep=False)
+    assert [line["log_level"] for line in lines] == ["warning"]
+    assert [(line["event"], line["response_id"]) for line in lines] == [("event_log.failed", "r")]
+    assert [line.get("reason") for line in lines] == reasons
 
 
 async def test_log_in_this_process_is_not_waited_for() -> None:
