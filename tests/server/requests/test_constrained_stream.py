@@ -80,6 +80,19 @@ def test_answer_that_is_cut_is_incomplete_without_its_required_call() -> None:
     assert machine.snapshot.status == "incomplete"
 
 
+def test_only_an_item_of_a_hosted_tool_stands_for_the_required_call() -> None:
+    items = {
+        "failed": {"type": "reasoning", "id": "rs_1", "summary": []},
+        "completed": {"type": "web_search_call", "id": "ws_1", "status": "completed"},
+    }
+    for status, item in items.items():
+        machine = machine_of(tool_choice="required")
+        machine.start()
+        machine.item(item)
+        machine.finish("stop")
+        assert machine.snapshot.status == status
+
+
 def test_e9_wrong_calls_are_refused_and_change_nothing() -> None:
     machine = machine_of(tool_choice="none")
     for wrong in (lambda: machine.tool_call(0, "a", "run", "{}"), lambda: machine.finish("stop")):

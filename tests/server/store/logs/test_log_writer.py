@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 
 import pytest
 from structlog.testing import capture_logs
@@ -24,6 +25,8 @@ class FarLog(MemoryLog):
         super().__init__()
         self.state = "up"
         self.calls = 0
+        self.failures: list[Callable[[], None]] = []
+        """Each makes one append fail, however late."""
 
     async def open(self, run_id: str) -> None:
         await self._answer()
@@ -37,6 +40,7 @@ class FarLog(MemoryLog):
         def add(frames: Frames, failed: Failed) -> asyncio.Future[bool]:
             self.calls += 1
             answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+            self.failures.append(partial(failed, answer))
             if self.state != "silent":
                 asyncio.get_running_loop().call_soon(self._say, run_id, frames, answer, failed)
             return answer
@@ -225,6 +229,21 @@ async def test_log_that_works_again_is_waited_for_again(log: FarLog, writer: Log
     await writer.written(frames(4, 4))
     assert (await anext(reader)).last == 4
     assert log._logs["r"].window._frames[-1].last == 4
+
+
+async def test_failure_of_what_was_appended_again_changes_nothing(
+    log: FarLog, writer: LogWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writers, "_TIMEOUT", 0.01)
+    log.state = "silent"
+    await take(writer, 0, 0)
+    log.state = "up"
+    await until(lambda: writer._catching_up is None)
+    (fail,) = log.failures
+    fail()
+    assert writer._catching_up is None
+    await writer.close()
+    assert await logged(log) == frames(0, 0).data
 
 
 async def test_end_does_not_wait_for_a_log_that_fails(log: FarLog, writer: LogWriter) -> None:
