@@ -96,7 +96,7 @@ def serving(kind: Kind, upstream: str, folder: Path) -> Iterator[Server]:
         f'[[upstreams]]\nurl = "{upstream}"\n[limits]\nreaders = 2000\nreaders_per_key = 2000\n'
     )
     flags = ("--config", str(config), "--store", kind.store, "--event-log", kind.log)
-    with started(*flags, folder=folder, errors=DEVNULL) as process:
+    with started(*flags, folder=folder, errors=DEVNULL, forked=False) as process:
         base = base_of(process)
         call(base, "POST", "/v1/responses", {"model": "short", "input": "x"})
         yield Server(base, process.pid, kind.log if kind.log.startswith("redis") else None)

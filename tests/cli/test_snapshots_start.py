@@ -14,8 +14,9 @@ from pathlib import Path
 from syrupy.assertion import SnapshotAssertion
 
 from tests.support.debug_mode import without_durations
+from tests.support.forked import Forked
 from tests.support.normalised import Normalised
-from tests.support.processes import SERVE, free_port
+from tests.support.processes import free_port
 from tests.support.serving import opened, ready, stream
 from tests.support.shared import REPOSITORY
 from tests.support.snapshots import snapshots
@@ -34,8 +35,8 @@ class Terminal:
     def __init__(self, *flags: str) -> None:
         self._master, slave = os.openpty()
         self.flags = flags
-        self.process = subprocess.Popen(
-            [*SERVE, "--store", "memory://", *flags],
+        self.process = Forked[bytes](
+            ["serve", "--port", "0", "--store", "memory://", *flags],
             cwd=REPOSITORY,
             stdin=subprocess.DEVNULL,
             stdout=slave,

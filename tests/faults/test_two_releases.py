@@ -67,7 +67,12 @@ class Releases:
         config = folder / "config.toml"
         config.write_text(CONFIG + settings)
         flags = ("--config", str(config), "--store", self.store, "--event-log", self._log)
-        options = {"folder": folder, "errors": subprocess.DEVNULL, "environment": self._environments[name]}
+        options = {
+            "folder": folder,
+            "errors": subprocess.DEVNULL,
+            "forked": False,
+            "environment": self._environments[name],
+        }
         process = self._held.enter_context(started(*flags, **options))  # type: ignore[arg-type]
         base = address_in(greeting(process))
         wait_until(lambda: call(base, "GET", "/readyz").status == 200)

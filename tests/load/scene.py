@@ -96,7 +96,11 @@ class Scene:
         with (
             (self._folder / "log").open("a") as output,
             started(
-                *self.flags, folder=self._folder, errors=output.fileno(), environment=clock_of(file)
+                *self.flags,
+                folder=self._folder,
+                errors=output.fileno(),
+                environment=clock_of(file),
+                forked=False,
             ) as process,
         ):
             yield process
@@ -356,6 +360,7 @@ async def standing(
                     folder=folder,
                     errors=output.fileno(),
                     environment=clock_of(folder / "clock") if faults else None,
+                    forked=False,
                 )
             )
             port = port_of(await asyncio.to_thread(base_of, process))

@@ -1,4 +1,4 @@
-"""`serve` as a separate process, started from the command line."""
+"""`serve` as a separate process, with the flags of its command line."""
 
 import os
 import re
@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from tests.support.forked import Forked
 from tests.support.shared import REPOSITORY
 
 SERVE = (sys.executable, "-m", "openresponses_server", "serve", "--port", "0")
@@ -45,14 +46,17 @@ def started(
     folder: Path | None = None,
     errors: int = subprocess.PIPE,
     environment: Mapping[str, str] | None = None,
+    forked: bool = True,
 ) -> Iterator[subprocess.Popen[str]]:
     """The process, ended with all its workers even after a failure. `folder` is its user's data folder, which
     `with_tables` gets ready, and `errors` is where its log goes, as `subprocess` has it: a pipe that nobody
     reads stops it when full, which the usual 64 KiB are after eight seconds in which a test asks `/readyz`.
-    `environment` has variables beside those of this process."""
+    `environment` has variables beside those of this process. With `forked` the process is `Forked`, which a
+    variable that Python itself reads, such as `PYTHONPATH`, is too late for."""
     own = {"XDG_DATA_HOME": str(with_tables(folder))} if folder else {}
-    process = subprocess.Popen(
-        [*SERVE, *flags],
+    kind, program = (Forked, SERVE[3:]) if forked else (subprocess.Popen, SERVE)
+    process = kind(
+        [*program, *flags],
         cwd=REPOSITORY,
         stdout=subprocess.PIPE,
         stderr=errors,

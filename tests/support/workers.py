@@ -1,45 +1,28 @@
-"""Server processes, killed without warning, and clients that record every received byte.
-
-They are forked from a process that has imported the server: to import it is most of what a start costs, and
-`tests.support.processes` starts those whose start is what is tested.
-"""
+"""Server processes, killed without warning, and clients that record every received byte."""
 
 import http.client
 import json
-import multiprocessing
 import os
 import re
 import signal
+import subprocess
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from multiprocessing.connection import Connection
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
+from tests.support.forked import Forked
 from tests.support.services import postgres_database, redis_server
 from tests.support.serving import ready
 
 CONFIG = "checkpoint_interval = 0.2\nlease = 3.0\n"
 DONE = b"data: [DONE]\n\n"
 _NUMBER = re.compile(rb'"sequence_number":(\d+)')
-
-FORKING = multiprocessing.get_context("forkserver")
-FORKING.set_forkserver_preload(
-    [
-        "openresponses_server.api.app",
-        "openresponses_cli.commands.serve",
-        "openresponses_server.serving.server",
-        "openresponses_server.store.logs.redis",
-        "openresponses_server.store.sql.migrate",
-        "openresponses_server.store.sql.store",
-        __name__,
-    ]
-)
 
 
 class Worker:
@@ -53,13 +36,11 @@ class Worker:
         flags = ["--port", "0", "--config", str(file), "--store", store]
         flags += ["--event-log", event_log] if event_log else []
         self._log = file.with_suffix(".log")
-        reading, writing = FORKING.Pipe(duplex=False)
-        self._output = os.fdopen(os.dup(reading.fileno()), "rb")
-        reading.close()
         environment = {**os.environ, "XDG_DATA_HOME": str(folder)}
-        self._process = FORKING.Process(target=_serve, args=(flags, environment, writing, self._log))
-        self._process.start()
-        writing.close()
+        with self._log.open("wb") as log:
+            self._process = Forked[bytes](
+                ["serve", *flags], stdout=subprocess.PIPE, stderr=log, env=environment
+            )
         try:
             self.base = self._greeting()
             ready(self.base)
@@ -70,55 +51,38 @@ class Worker:
     @property
     def pid(self) -> int:
         """The id of its process."""
-        assert self._process.pid is not None
         return self._process.pid
 
     def kill(self) -> None:
         """Kill the process without warning, as a power cut or a lack of memory would."""
-        self._process.kill()
-        self._process.join()
-        self._output.close()
+        with self._process:
+            self._process.kill()
 
     def freeze(self) -> None:
         """Stop the process without ending it: it keeps everything that it holds."""
-        self._send(signal.SIGSTOP)
+        self._process.send_signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
         """Continue the process."""
-        self._send(signal.SIGCONT)
+        self._process.send_signal(signal.SIGCONT)
 
     def ask_to_stop(self) -> None:
         """Ask the worker to stop, as a deployment does; it finishes what it has begun."""
-        self._send(signal.SIGTERM)
+        self._process.send_signal(signal.SIGTERM)
 
     def stop(self) -> None:
         """Ask the worker to stop, and wait for its end."""
-        self._send(signal.SIGINT)
-        self._process.join(60)
+        self._process.send_signal(signal.SIGINT)
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(60)
         self.kill()
-
-    def _send(self, number: signal.Signals) -> None:
-        if self._process.is_alive():
-            os.kill(self.pid, number)
 
     def _greeting(self) -> str:
         """Return the address in the greeting."""
-        found = re.search(r"http://\S+", self._output.readline().decode())
+        assert self._process.stdout is not None
+        found = re.search(r"http://\S+", self._process.stdout.readline().decode())
         assert found is not None, self._log.read_text()
         return found[0]
-
-
-def _serve(flags: list[str], environment: dict[str, str], output: Connection, log: Path) -> None:
-    """Run in the process: `serve` from the command line, with this environment and output."""
-    from openresponses_cli.commands.cli import main
-
-    os.environ.clear()
-    os.environ.update(environment)
-    os.dup2(output.fileno(), 1)
-    output.close()
-    with log.open("wb") as file:
-        os.dup2(file.fileno(), 2)
-    main(["serve", *flags])
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from click.testing import CliRunner, Result
 
 from openresponses_cli.commands.cli import main
 from tests.support.debug_mode import without_durations
+from tests.support.forked import Forked
 from tests.support.shared import REPOSITORY, shared_files
 from tests.support.upstream import chunk, text
 
@@ -263,12 +264,7 @@ def test_closed_pipe_is_no_error(captured: Path) -> None:
 
 
 def test_replay_follows_a_capture_that_is_still_written() -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "openresponses_server", "replay", "-"],
-        cwd=REPOSITORY,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    )
+    process = Forked[bytes](["replay", "-"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert process.stdin is not None
     assert process.stdout is not None
     with process:

@@ -24,6 +24,7 @@ from openresponses_server.settings import load_settings
 from tests.support.agents import MODEL, scripted
 from tests.support.debug_mode import without_durations
 from tests.support.document_blocks import blocks, commands
+from tests.support.forked import Forked
 from tests.support.loops import Answer
 from tests.support.upstream import HANG, Script, ScriptedUpstream, chunk, refusal
 from tests.support.waiting import wait_until
@@ -39,9 +40,8 @@ def run(*arguments: str) -> Result:
 @contextmanager
 def started(*arguments: str, stdin: Any = subprocess.DEVNULL) -> Iterator[subprocess.Popen[bytes]]:
     """The command in a process of its own."""
-    command = [sys.executable, "-m", "openresponses_server", "agent", *arguments]
     pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdin=stdin, stdout=pipe, stderr=pipe) as process:
+    with Forked[bytes](["agent", *arguments], stdin=stdin, stdout=pipe, stderr=pipe) as process:
         try:
             yield process
         finally:

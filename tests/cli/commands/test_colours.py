@@ -7,8 +7,6 @@ import io
 import os
 import pty
 import re
-import subprocess
-import sys
 from collections.abc import Callable
 from contextlib import redirect_stderr, suppress
 from pathlib import Path
@@ -21,6 +19,7 @@ from openresponses_bridge.text import allows_colours
 from openresponses_cli.commands.cli import main
 from openresponses_cli.commands.progress import progress
 from openresponses_server.observation.logs import configure_logs
+from tests.support.forked import Forked
 from tests.support.model_scripts import SCRIPTS, played
 from tests.support.serving import respond
 from tests.support.shared import REPOSITORY
@@ -139,8 +138,7 @@ def test_a_real_terminal(name: str) -> None:
     variables, _, expected = CASES[name]
     kept = {key: value for key, value in os.environ.items() if key not in VARIABLES}
     ours, theirs = pty.openpty()
-    command = [sys.executable, "-m", "openresponses_server", "demo"]
-    process = subprocess.Popen(command, stdout=theirs, env=kept | variables, cwd=REPOSITORY)
+    process = Forked[bytes](["demo"], stdout=theirs, env=kept | variables, cwd=REPOSITORY)
     os.close(theirs)
     shown = b""
     with suppress(OSError):  # Linux reports the end of a terminal so

@@ -5,7 +5,6 @@ import json
 import signal
 import socket
 import subprocess
-import sys
 from collections.abc import Collection, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -24,6 +23,7 @@ from openresponses_cli.commands.cli import main
 from openresponses_cli.commands.corpus_serving import cases_app
 from tests.cli.commands.strangers_decoder import ALWAYS_COMPLETED, BY_ARRIVAL, ONE_LINE, decoded
 from tests.support.document_blocks import blocks
+from tests.support.forked import Forked
 from tests.support.serving import call, serving_app
 
 IDS = case_ids()
@@ -236,8 +236,8 @@ def test_an_address_that_is_in_use_is_unreadable() -> None:
 
 
 def test_it_serves_until_it_is_stopped() -> None:
-    command = [sys.executable, "-m", "openresponses_server", "corpus", "serve", "--port", "0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as serving:
+    command = ["corpus", "serve", "--port", "0"]
+    with Forked[str](command, stdout=subprocess.PIPE, text=True) as serving:
         assert serving.stdout is not None
         first, second = serving.stdout.readline(), serving.stdout.readline()
         assert first.startswith(f"serving {len(IDS)} cases at http://127.0.0.1:")

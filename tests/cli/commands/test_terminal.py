@@ -6,7 +6,6 @@ import os
 import pty
 import re
 import subprocess
-import sys
 from base64 import b64decode
 from contextlib import suppress
 from io import StringIO
@@ -18,6 +17,7 @@ from openresponses_cli.agents.screen import OutputStream, Screen
 from openresponses_cli.commands.flags import TARGETS
 from openresponses_server.settings import Settings
 from openresponses_server.settings.files import hashed
+from tests.support.forked import Forked
 from tests.support.model_scripts import played
 from tests.support.serving import respond, serving
 from tests.support.terminal_text import is_safe
@@ -30,11 +30,8 @@ ENVIRONMENT = {**os.environ, "MINE": "mine", "TERM": "xterm"}
 def printed(words: list[str], stdin: bytes = b"", *, to_terminal: bool) -> str:
     """What a command writes to its standard output."""
     ours, theirs = pty.openpty() if to_terminal else os.pipe()
-    command = [sys.executable, "-m", "openresponses_server", *words]
     pipe = subprocess.PIPE
-    with subprocess.Popen(
-        command, stdin=pipe, stdout=theirs, stderr=subprocess.DEVNULL, env=ENVIRONMENT
-    ) as p:
+    with Forked[bytes](words, stdin=pipe, stdout=theirs, stderr=subprocess.DEVNULL, env=ENVIRONMENT) as p:
         os.close(theirs)
         assert p.stdin is not None
         p.stdin.write(stdin)

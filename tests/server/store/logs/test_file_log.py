@@ -26,10 +26,10 @@ from openresponses_server.store.logs.base import LogError, LogGap, LogGone
 from openresponses_server.store.logs.file import FileLog, file_name, network_file_system
 from openresponses_server.store.logs.file_records import HEAD_BYTES
 from openresponses_server.store.stores import open_event_log
+from tests.support.forked import FORKING
 from tests.support.scale import MANY
 from tests.support.stores import frame, frames
 from tests.support.waiting import until
-from tests.support.workers import FORKING
 
 EVENTS = "events"
 

@@ -39,9 +39,9 @@ from openresponses_server.store.sql.sqlite_file import REVISION, default_file
 from openresponses_server.store.sql.store import SqlStore
 from openresponses_server.store.stores import open_store
 from openresponses_server.store.writers import StoringTimes
+from tests.support.forked import FORKING
 from tests.support.services import OwnPostgres, own_postgres
 from tests.support.stores import Place, emptied, frames, record, streamed
-from tests.support.workers import FORKING
 
 
 @pytest.fixture
