@@ -45,6 +45,7 @@ OUTPUT_METHODS = frozenset(
         "expect_item",
         "tool_call",
         "tool_call_done",
+        "end_nameless",
         "item_added",
         "item_event",
         "item_extra",

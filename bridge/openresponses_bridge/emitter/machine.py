@@ -326,6 +326,13 @@ class ResponseStreamStateMachine:
             raise nameless("tool_call_done", index)
         return self._blocks.end_call(index, cut)
 
+    def end_nameless(self) -> list[Event]:
+        """End the calls that have no name yet: each is left out, with a loss, and the response is incomplete.
+        An upstream that may leave a name out has this called before `finish`, which refuses such a call."""
+        self.require("end_nameless")
+        self._blocks.end_nameless()
+        return []
+
     def expect_item(
         self,
         item_id: str,

@@ -201,6 +201,11 @@ class OpenBlocks(Struct, eq=False):
             return []
         return self._end_call(block, stopped=not cut, abandoned=cut)
 
+    def end_nameless(self) -> None:
+        """End the calls that have no name."""
+        for block in [each for each in self.waiting.values() if not each.waits]:
+            self._end_nameless(block)
+
     def _end_nameless(self, block: ToolCallBlock) -> None:
         """End a call that was cut before it had a name: nothing can be shown of it but that it was cut."""
         del self.waiting[block.index]

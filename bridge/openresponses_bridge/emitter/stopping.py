@@ -134,7 +134,6 @@ class StopFilter(StreamFilter):
         self._given = 0
         self._shown = 0
         self._waiting: deque[tuple[int, LogProb]] = deque()
-        self._named: dict[int, bool] = {}  # of the calls before the sequence, by index
 
     @property
     def stopped(self) -> bool:
@@ -144,11 +143,8 @@ class StopFilter(StreamFilter):
     def end(self) -> list[Event]:
         """End the response that is `stopped`."""
         self._ending = True
-        events: list[Event] = []
-        for index, named in self._named.items():
-            if not named:  # its name would have come behind the sequence
-                events += super().tool_call_done(index, cut=True)
-        return events + super().finish(STOP_SEQUENCE)
+        # a name that is missing would have come behind the sequence
+        return super().end_nameless() + super().finish(STOP_SEQUENCE)
 
     def text(self, delta: str, logprobs: Sequence[LogProb | Mapping[str, Any]] | None = None) -> list[Event]:
         if self._matched:
@@ -235,13 +231,13 @@ class StopFilter(StreamFilter):
     ) -> list[Event]:
         if self._matched:
             return []
-        events = self._flush() + super().tool_call(index, id, name, arguments, type, namespace)
-        if name or index not in self._named:
-            self._named[index] = bool(name)
-        return events
+        return self._flush() + super().tool_call(index, id, name, arguments, type, namespace)
 
     def tool_call_done(self, index: int, *, cut: bool = False) -> list[Event]:
         return [] if self._matched else super().tool_call_done(index, cut=cut)
+
+    def end_nameless(self) -> list[Event]:
+        return [] if self._matched else super().end_nameless()
 
     def expect_item(
         self,

@@ -79,6 +79,7 @@ class ResponseStream(Protocol):
         namespace: str | None = None,
     ) -> list[Event]: ...
     def tool_call_done(self, index: int, *, cut: bool = False) -> list[Event]: ...
+    def end_nameless(self) -> list[Event]: ...
     def expect_item(
         self,
         item_id: str,
@@ -205,6 +206,9 @@ class StreamFilter:
 
     def tool_call_done(self, index: int, *, cut: bool = False) -> list[Event]:
         return self._stream.tool_call_done(index, cut=cut)
+
+    def end_nameless(self) -> list[Event]:
+        return self._stream.end_nameless()
 
     def expect_item(
         self,

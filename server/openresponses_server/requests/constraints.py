@@ -224,6 +224,14 @@ class ConstrainedStream(StreamFilter):
         held = self._waiting.pop(index, [])  # it ends without a name, which the machine reports
         return self._pass_on(index, held) + super().tool_call_done(index, cut=cut)
 
+    def end_nameless(self) -> list[Event]:
+        events: list[Event] = []
+        for index, held in self._waiting.items():
+            self._calls.end(index)
+            events += self._pass_on(index, held)
+        self._waiting.clear()
+        return events + super().end_nameless()
+
     def item(self, item: Item | Mapping[str, Any]) -> list[Event]:
         self.require("item")
         name = _called_name(item)

@@ -256,6 +256,13 @@ class FormattedStream(ItemHoldingFilter):
             return []
         return self._pass_on(index, call.waiting) + super().tool_call_done(index, cut=cut)
 
+    def end_nameless(self) -> list[Event]:
+        return self._pass_on_nameless() + super().end_nameless()
+
+    def _pass_on_nameless(self) -> list[Event]:
+        """Pass on what is held of the calls that have no name."""
+        return [event for index, call in self._calls.items() for event in self._pass_on(index, call.waiting)]
+
     def _is_answer(self, upstream_name: str) -> bool:
         identity = self._identities.resolve(upstream_name)
         return (upstream_name if identity is None else identity.name) == ANSWER
@@ -295,9 +302,7 @@ class FormattedStream(ItemHoldingFilter):
     def finish(self, reason: str | None = None, *, incomplete: bool = False) -> list[Event]:
         """Finish like the machine, unless the answer must be judged first."""
         self.require("finish")
-        events: list[Event] = []
-        for index, call in self._calls.items():
-            events += self._pass_on(index, call.waiting)
+        events = self._pass_on_nameless()
         if self._plan.schema is None:
             return events + super().finish(reason, incomplete=incomplete)
         if self._answering is not None and not self._size:

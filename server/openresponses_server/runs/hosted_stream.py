@@ -233,6 +233,13 @@ class HostedStream(ItemHoldingFilter):
         call.done = True
         return []
 
+    def end_nameless(self) -> list[Event]:
+        return self._pass_on_nameless() + super().end_nameless()
+
+    def _pass_on_nameless(self) -> list[Event]:
+        """Pass on what is held of the calls that have no name."""
+        return [event for index, call in self._calls.items() for event in self._pass_on(index, call.waiting)]
+
     def item_extra(self, extra: Extra, index: int | None = None) -> list[Event]:
         call = None if index is None else self._calls.get(index)
         return [] if call is not None and call.name is not None else super().item_extra(extra, index)
@@ -267,9 +274,7 @@ class HostedStream(ItemHoldingFilter):
         """Finish like the machine, unless there are calls to run. Those of an answer that was cut are not
         run."""
         self.require("finish")
-        events: list[Event] = []
-        for index, call in self._calls.items():
-            events += self._pass_on(index, call.waiting)
+        events = self._pass_on_nameless()
         kept, self._kept = self._kept, []
         cut = incomplete or outcome(reason or self._deferred)[0] is not None
         if not kept or cut or reason == STOP_SEQUENCE:

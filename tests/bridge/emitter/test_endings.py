@@ -256,6 +256,25 @@ def test_e7_a_call_that_is_cut_before_it_has_a_name_is_left_out(wire: str, reaso
     assert run.notes("loss") == ["tool_call", "tool_call.arguments"]
 
 
+def test_e7_the_calls_that_have_no_name_are_ended_together(wire: str) -> None:
+    run = Run(wire)
+    run("tool_call", 0, "a", "f", "{")
+    run("tool_call", 3, "c", None, "{}")
+    run("tool_call", 5, "d")
+    for _ in range(2):
+        assert run("end_nameless") == []
+    run("tool_call", 0, arguments="}")
+    run("tool_call", 6, "e", None, "{}")
+    run("tool_call", 6, name="late")
+    run("finish", "tool_calls")
+    assert [(item["name"], item["status"]) for item in run.output] == [
+        ("f", "completed"),
+        ("late", "completed"),
+    ]
+    assert run.terminal["incomplete_details"] == {"reason": "incomplete_tool_call"}
+    assert [(case.where, case.times) for case in run.machine.diagnostics.of("loss")] == [("tool_call", 2)]
+
+
 @pytest.mark.parametrize("end", [("cancel",), ("fail", "down"), ("finish", "cancelled")])
 def test_e8_a_nameless_call_does_not_stop_an_end_that_is_not_finish(wire: str, end: tuple[str, ...]) -> None:
     run = Run(wire)

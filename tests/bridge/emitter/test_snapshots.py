@@ -65,6 +65,10 @@ METHODS: dict[str, list[Call]] = {
     "tool_call_done": [
         *call(0, "call_a", "find", '{"q":1}'), ("tool_call_done", 0), ("text", "After it."), ("finish",),
     ],
+    "end_nameless": [
+        *call(0, "call_a", "find", '{"q":1}'), ("tool_call", 1, "call_b", None, "{}"), ("end_nameless",),
+        ("finish",),
+    ],
     "tool_call_cut": [*call(0, "call_a", "find", '{"q":'), ("finish", "stop")],
     "tool_call_malformed": [*call(0, "call_a", "find", '{"q":}'), ("finish", "tool_calls")],
     "tool_call_kinds": [

@@ -129,6 +129,7 @@ AFTER: dict[str, tuple[Any, ...]] = {
     "text": ("more",),
     "annotation": ({"type": "url_citation", "url": "u", "title": "t", "start_index": 0, "end_index": 1},),
     "tool_call_done": (0,),
+    "end_nameless": (),
     "item_event": ("w", "response.web_search_call.searching", {}),
     "stop_sequence": ("other",),
 }
@@ -153,6 +154,18 @@ def test_nothing_that_follows_a_sequence_is_shown(call: str) -> None:
     assert run.met == (UNSET if call == "cancel" else "END")
     with pytest.raises(StreamStateError):
         run.machine.finish()
+
+
+@pytest.mark.parametrize("end", ["end", "finish"])
+def test_e7_a_call_whose_name_may_stand_behind_the_sequence_is_left_out(end: str) -> None:
+    run = Stopped("END")
+    run("tool_call", 0, "a", None, "{}")
+    run("text", "the END")
+    assert run("end_nameless") == []
+    run(end)
+    assert [item["type"] for item in run.output] == ["message"]
+    assert [case.where for case in run.machine.diagnostics.of("loss")] == ["tool_call"]
+    assert run.met == UNSET
 
 
 def test_a_sequence_at_the_beginning_leaves_no_message() -> None:

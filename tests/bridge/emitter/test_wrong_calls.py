@@ -36,6 +36,7 @@ RIGHT: dict[str, tuple[Any, ...]] = {
     "expect_item": ("next",),
     "tool_call": (0, None, None, "}"),
     "tool_call_done": (0,),
+    "end_nameless": (),
     "item_added": ({**HOSTED, "id": "h2"},),
     "item_event": ("h", "acme:progress", {}),
     "item": (HOSTED,),

@@ -30,14 +30,16 @@ def hosted(machine: Any, identities: ToolIdentityMap) -> Any:
     return HostedStream(machine, names, None, answers)
 
 
+@pytest.mark.parametrize("ending", [("tool_call_done", 0), ("end_nameless",)], ids=["one", "all"])
 @pytest.mark.parametrize("behind", [constrained, formatted, hosted])
-def test_e7_a_call_that_is_cut_before_it_has_a_name_is_left_out(behind: Any) -> None:
+def test_e7_a_call_that_is_cut_before_it_has_a_name_is_left_out(behind: Any, ending: tuple[Any, ...]) -> None:
     machine = ResponseStreamStateMachine("m")
     stream = behind(machine, ToolIdentityMap())
     stream.start()
     stream.tool_call(0, "a", None, '{"x":')
     stream.tool_call(0, None, None, "1}")
-    stream.tool_call_done(0, cut=True)
+    end, *index = ending
+    getattr(stream, end)(*index, **({"cut": True} if index else {}))
     stream.tool_call(1, "b", "look", "{}")
     stream.tool_call_done(1)
     stream.finish("tool_calls")

@@ -151,9 +151,10 @@ class IncomingCalls:
         return any(call.done for call in self._calls)
 
     def begin(self, facts: dict[str, Any]) -> list[Event]:
-        """Announce a call. A call without an id waits, since the id may still come."""
+        """Announce a call. A call with a name waits for its id, which may still come."""
         call = self._find(facts)
-        return self._machine.tool_call(call.index, call.call_id, call.name) if call.call_id else []
+        waits = call.name and not call.call_id
+        return [] if waits else self._machine.tool_call(call.index, call.call_id, call.name)
 
     def update(self, facts: dict[str, Any]) -> list[Event]:
         """Accept all arguments so far; the new part of them is sent."""
@@ -168,14 +169,6 @@ class IncomingCalls:
         call.done = True
         events = self._emit_rest(call, self._arguments(facts))
         return events + self._machine.tool_call_done(call.index, cut=not call.name)
-
-    def end_nameless(self) -> list[Event]:
-        """End the calls that never got a name."""
-        nameless = [call.index for call in self._calls if not (call.name or call.done)]
-        events = [event for index in nameless for event in self._machine.tool_call(index)]
-        return events + [
-            event for index in nameless for event in self._machine.tool_call_done(index, cut=True)
-        ]
 
     def _find(self, facts: dict[str, Any]) -> _Call:
         call_id, name = _text(facts.get("id")), _text(facts.get("name"))
@@ -364,7 +357,7 @@ class Inbound(BaseInbound):
         return self._finish("stop" if reason == FinishedCompletionReason.CLIENT_DONE else reason)
 
     def _finish(self, reason: str) -> list[Event]:
-        return self._calls.end_nameless() + self._machine.finish(reason)
+        return self._machine.end_nameless() + self._machine.finish(reason)
 
 
 _FieldReader = Callable[[Inbound, dict[str, Any]], list[Event]]

@@ -337,8 +337,10 @@ class ItemFeeder:
         self._calls.let_all_go(out)
         if status != "failed":
             self._texts.finish(out)
-            for track in self._tracks.nameless_calls():
-                self._calls.end(track, True, out)
+            for track in self._tracks.unfinished_calls():
+                if not track.named:
+                    out += self._machine.tool_call(track.slot)
+            out += self._machine.end_nameless()
         if status == "incomplete":
             for track in self._tracks.unfinished_calls():
                 self._calls.end(track, True, out)

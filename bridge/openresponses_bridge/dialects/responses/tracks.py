@@ -366,11 +366,6 @@ class Tracks:
         """Return the calls that have begun and not ended."""
         return [track for track in self._all if not track.closed and isinstance(track.item, CALLS)]
 
-    def nameless_calls(self) -> list[Track]:
-        """Return the calls that have neither a name nor an end."""
-        unnamed = (track for track in self._all if not (track.closed or track.named))
-        return [each for each in unnamed if isinstance(each.item, CALLS) or ("call", 0) in each.sent]
-
     def _match(self, index: int, item: Item, left: _Left) -> Track | None:
         for track in (
             self._by_id.get(item.id),

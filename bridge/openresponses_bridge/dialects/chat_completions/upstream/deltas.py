@@ -275,13 +275,6 @@ class DeltaReader:
             return []
         return self._machine.reasoning_encrypted(sealed)
 
-    def end_nameless(self) -> list[Event]:
-        """End the calls that never got a name."""
-        if self._resolved is None:
-            return []
-        slots = self._resolved.nameless()
-        return [event for slot in slots for event in self._machine.tool_call_done(slot, cut=True)]
-
     def close(self) -> list[Event]:
         """Handle the end of the deltas."""
         if not (self._buffers or self._extra):

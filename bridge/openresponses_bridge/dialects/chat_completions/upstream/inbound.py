@@ -439,7 +439,7 @@ class Inbound(OnceBegun):
                 self._send_behind(finish.reason, events)
             if said := self._said_at_end(finish.reason):
                 self._machine.native(CHAT, {CHOICE: said})
-            events += self._deltas.end_nameless()
+            events += self._machine.end_nameless()
             events += self._machine.finish(finish.reason)
             self._mark_ended()
         except BridgeError as error:

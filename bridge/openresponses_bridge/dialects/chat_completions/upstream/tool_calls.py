@@ -346,10 +346,6 @@ class ToolCallResolver:
         call = self._by_index.get(index)
         return None if call is None else call.slot
 
-    def nameless(self) -> list[int]:
-        """Return the slots of the calls that have no name."""
-        return [call.slot for call in self._calls if not call.name]
-
     def id_of(self, slot: int) -> str:
         """Return the upstream's id of a call; empty if it gave none."""
         return self._calls[slot].id
