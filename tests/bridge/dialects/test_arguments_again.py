@@ -155,6 +155,56 @@ def test_n4_pieces_under_the_name_of_another_api_are_the_calls(field: str) -> No
     assert [(item["name"], item["arguments"]) for item in fed.output] == [("look", ARGUMENTS)]
 
 
+FLAT = "tool_calls: fields of the function came beside it"
+
+
+@pytest.mark.parametrize(
+    "function", [{}, {"function": None}, {"function": {}}], ids=["absent", "null", "empty"]
+)
+@pytest.mark.parametrize("field", ["arguments", "input", "args", "parameters"])
+def test_n4_calls_whose_fields_are_beside_the_function(field: str, function: dict[str, Any]) -> None:
+    heads = [
+        {"index": at, "id": f"call_{at}", "name": name, **function}
+        for at, name in enumerate(("look", "find"))
+    ]
+    streamed = [
+        *({**head, field: ""} for head in heads),
+        *({"index": at, field: piece, **function} for piece in ('{"a"', ":1}") for at in (0, 1)),
+    ]
+    once = [{**head, field: ARGUMENTS} for head in heads]
+    wholes = [{**head, field: {"a": 1}} for head in heads]
+    for frames in (
+        [*map(chat.calls, streamed), chat.chunk("tool_calls"), chat.DONE],
+        [*map(chat.calls, once), chat.chunk("tool_calls"), chat.DONE],
+        [chat.completion("tool_calls", content=None, tool_calls=once)],
+        [chat.completion("tool_calls", content=None, tool_calls=wholes)],
+    ):
+        fed = CheckedInbound(ChatInbound, frames)
+        assert fed.status == "completed"
+        assert [(item["name"], item["arguments"], item["call_id"]) for item in fed.output] == [
+            ("look", ARGUMENTS, "call_0"),
+            ("find", ARGUMENTS, "call_1"),
+        ]
+        assert FLAT in fed.notes("repair")
+        assert fed.notes("loss") == []
+
+
+def test_n4_the_functions_own_fields_count_before_those_beside_it() -> None:
+    call = {
+        "id": "call_1",
+        "name": "other",
+        "arguments": "[]",
+        "function": {"name": "look", "arguments": ARGUMENTS},
+    }
+    fed = CheckedInbound(ChatInbound, [chat.completion("tool_calls", content=None, tool_calls=[call])])
+    assert [(item["name"], item["arguments"]) for item in fed.output] == [("look", ARGUMENTS)]
+    assert FLAT not in fed.notes("repair")
+    call["function"] = {"arguments": ARGUMENTS}
+    fed = CheckedInbound(ChatInbound, [chat.completion("tool_calls", content=None, tool_calls=[call])])
+    assert [(item["name"], item["arguments"]) for item in fed.output] == [("other", ARGUMENTS)]
+    assert FLAT in fed.notes("repair")
+
+
 def test_n4_an_object_in_the_place_of_the_arguments_gives_way_to_those_under_another_name() -> None:
     given = {"name": "look", "arguments": "{}", "parameters": {"a": 1}}
     whole = chat.completion("tool_calls", content=None, tool_calls=[{"id": "call_1", "function": given}])

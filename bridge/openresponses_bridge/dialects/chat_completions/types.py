@@ -33,7 +33,8 @@ class ChatCustom(Struct, omit_defaults=True, gc=False):
 
 
 class ChatToolCall(Struct, omit_defaults=True, gc=False):
-    """A tool call: in a stream, a fragment; in a message, a whole one (without `index`)."""
+    """A tool call: in a stream, a fragment; in a message, a whole one (without `index`). Some servers send
+    the fields of `function` beside it, or without it."""
 
     index: int | None = None
     id: str | None = None
@@ -41,6 +42,11 @@ class ChatToolCall(Struct, omit_defaults=True, gc=False):
     function: ChatFunction | None = None
     custom: ChatCustom | None = None
     extra_content: dict[str, Any] | None = None
+    name: str | None = None
+    arguments: str | dict[str, Any] | list[Any] | None = None
+    input: str | dict[str, Any] | None = None
+    args: str | dict[str, Any] | None = None
+    parameters: str | dict[str, Any] | None = None
 
 
 class ChatTopLogProb(Struct, omit_defaults=True, gc=False):

@@ -28,6 +28,7 @@ LEGACY_INDEX = -1  # of the only call, in the old `function_call` field
 _WHERE = "tool_calls"
 _AGAIN = "the whole arguments came again, dropped"
 _NO_FUNCTION = ChatFunction()
+_OF_FUNCTION = ChatFunction.__struct_fields__
 _LONGEST_PLACEHOLDER = 16  # characters
 _LOOKED_BACK = 64  # calls that are searched for the unfinished one
 _SPACES = "".join(filter(str.isspace, map(chr, range(0x3001))))
@@ -193,7 +194,7 @@ class ToolCallResolver:
             custom.name or custom.input
         ):  # servers send an empty one beside a function
             return custom.name or "", custom.input or "", "custom"
-        function = fragment.function or _NO_FUNCTION
+        function = self._function_of(fragment)
         kind = "custom" if fragment.type == "custom" else "function"
         given = function.arguments
         if not given or given == "{}":
@@ -204,6 +205,19 @@ class ToolCallResolver:
             self._repair("arguments were parsed already, written as JSON text again")
             arguments = codec.encode(arguments).decode()
         return function.name or "", arguments, kind
+
+    def _function_of(self, fragment: ChatToolCall) -> ChatFunction:
+        """Return the function of a call, with those of its fields that came beside it."""
+        own = fragment.function or _NO_FUNCTION
+        beside = {
+            name: given
+            for name in _OF_FUNCTION
+            if (given := getattr(fragment, name)) and not getattr(own, name)
+        }
+        if not beside:
+            return own
+        self._repair("fields of the function came beside it")
+        return structs.replace(own, **beside)
 
     def _open(self, index: int | None, kind: str) -> Call:
         call = Call(len(self._calls), index, kind, index in self._by_index)
