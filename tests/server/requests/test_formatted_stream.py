@@ -13,6 +13,7 @@ from openresponses_bridge.conformance import StreamValidator
 from openresponses_bridge.dialects.base import AnswerContext, AnswerWay
 from openresponses_bridge.dialects.table import TABLE, dialects
 from openresponses_bridge.emitter.machine import ResponseStreamStateMachine
+from openresponses_bridge.errors import StreamStateError
 from openresponses_bridge.protocol.codec import decode_request, encode
 from openresponses_bridge.protocol.events import Event
 from openresponses_bridge.protocol.response import Response
@@ -170,6 +171,12 @@ def test_call_is_the_answer_only_where_a_function_was_to_give_it(plan: str) -> N
     judged.events += stream.finish("tool_calls")
     (called,) = output(judged.settle())
     assert (called["type"], called["name"]) == ("function_call", ANSWER)
+
+
+@pytest.mark.parametrize("plan", PLANS)
+def test_e9_call_before_the_start_is_refused(plan: str) -> None:
+    with pytest.raises(StreamStateError):
+        Judged(PLANS[plan]).stream.tool_call(0, "call_0", None, "{}")
 
 
 CALL = {"type": "function_call", "id": "fc_1", "call_id": "c1", "name": "look", "arguments": "{}"}

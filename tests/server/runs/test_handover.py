@@ -9,7 +9,7 @@ import pytest
 from openresponses_server.settings import Limits, Settings, UpstreamSettings
 from tests.support.in_process import InProcess
 from tests.support.upstream import Script, ScriptedUpstream
-from tests.support.waiting import wait_until
+from tests.support.waiting import NEVER, wait_until
 
 SLOW = {"model": "demo-slow", "input": "400 words", "background": True}
 
@@ -18,7 +18,7 @@ SLOW = {"model": "demo-slow", "input": "400 words", "background": True}
 def test_s8_what_is_stored_while_its_server_leaves_is_made_by_the_next(tmp_path: Path, store: str) -> None:
     """It was accepted, and was not yet among those that waited. A store in memory has no other server."""
     url = f"sqlite:///{tmp_path}/sessions.sqlite3" if store == "sqlite" else "memory://"
-    leaving = InProcess(Settings(store=url, default_model="demo"))
+    leaving = InProcess(Settings(store=url, default_model="demo", lease=NEVER))
     service = leaving.app.state.service
     leaving.run(service.runs.stop_claiming(service.running))
     queued = leaving.call("POST", "/v1/responses", SLOW).json
