@@ -6,13 +6,16 @@ Text is a `str`; any other output is a struct of this module, `Usage` or `UrlCit
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Mapping
 from inspect import iscoroutine, iscoroutinefunction, isgeneratorfunction
 from typing import Any, Final, Literal, get_args
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from openresponses_bridge.diagnostics import LONGEST_SHOWN
 from openresponses_bridge.dialects.base import counted
 from openresponses_bridge.emitter.machine import ResponseStreamStateMachine
 from openresponses_bridge.errors import LocalError
@@ -20,6 +23,7 @@ from openresponses_bridge.protocol.codec import encode
 from openresponses_bridge.protocol.content import UrlCitation
 from openresponses_bridge.protocol.events import Event
 from openresponses_bridge.protocol.request import CreateResponse
+from openresponses_bridge.protocol.unknown import enc_hook
 from openresponses_bridge.protocol.usage import Usage
 
 UNENCODABLE: Final = (TypeError, ValueError, NotImplementedError, RecursionError)
@@ -35,11 +39,15 @@ class ToolCall(Struct, frozen=True):
     call_id: str | None = None
 
     def written(self) -> ToolCall:
-        """The call with its arguments as text. Raises LocalError for values that JSON can't represent."""
+        """The call with its arguments as text. Raises LocalError for values that JSON can't represent, NaN
+        and the infinities among them."""
         if not isinstance(self.arguments, Mapping):
             return self
         try:
-            return replace(self, arguments=encode(dict(self.arguments)).decode("utf-8"))
+            written = encode(dict(self.arguments)).decode("utf-8")
+            if "null" in written:  # which a number may have become that is not finite
+                _check_finite(msgspec.to_builtins(dict(self.arguments), enc_hook=enc_hook), "arguments")
+            return replace(self, arguments=written)
         except UNENCODABLE as error:
             raise _wrong("ToolCall", f"arguments: {error}") from error
 
@@ -169,6 +177,18 @@ _METHODS: Final[dict[type, Callable[[OutputEmitter, Any], list[Event]]]] = {
     UrlCitation: lambda emitter, output: emitter._machine.annotation(output),
     Usage: OutputEmitter._usage,
 }
+
+
+def _check_finite(value: Any, where: str) -> None:
+    """Raises LocalError with the place of a number that is not finite."""
+    if isinstance(value, float) and not math.isfinite(value):
+        raise _wrong("ToolCall", f"{where} is {value}, which JSON can't represent")
+    if isinstance(value, dict):
+        for name, each in value.items():
+            _check_finite(each, f"{where}.{str(name)[:LONGEST_SHOWN]}")
+    elif isinstance(value, list | tuple):
+        for index, each in enumerate(value):
+            _check_finite(each, f"{where}[{index}]")
 
 
 def _wrong(kind: str, what: str) -> LocalError:

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import math
 import re
 from collections.abc import Callable, Iterable
 from itertools import count
@@ -246,6 +247,7 @@ WRONG_OUTPUTS: list[Any] = [
     ToolCall(None, {}),  # type: ignore[arg-type]
     ToolCall("f", 5),  # type: ignore[arg-type]
     ToolCall("f", {}, 5),  # type: ignore[arg-type]
+    ToolCall("f", {"a": math.nan}),
     ToolCallDelta("0", name="f"),  # type: ignore[arg-type]
     ToolCallDelta(-1, name="f"),
     ToolCallDelta(True, name="f"),
@@ -293,6 +295,18 @@ def test_a_reason_that_is_none_says_which_are(caplog: pytest.LogCaptureFixture) 
     answer.fail(caught.value)
     assert json.loads(answer.whole()[1])["status"] == "failed"
     assert "not 'lenght'" in caplog.text
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
+def test_a_number_of_a_call_that_json_does_not_have_is_named_with_its_place(number: float) -> None:
+    given = {"none": None, "at": [0.5, {"x": (1, number)}]}
+    said = rf"ToolCall: arguments\.at\[1\]\.x\[1\] is {number}, which JSON can't represent"
+    with pytest.raises(LocalError, match=said):
+        answer_to().feed(ToolCall("f", given))
+    answer = answer_to()
+    spoken(answer, [ToolCall("f", {"none": None, "text": "null", "big": 1e308})])
+    call = json.loads(answer.whole()[1])["output"][0]
+    assert json.loads(call["arguments"]) == {"none": None, "text": "null", "big": 1e308}
 
 
 def test_what_is_wrong_in_an_output_is_named() -> None:
