@@ -1,1 +1,1 @@
-"""An agent of one's own over any model: prompts, tools and the loop between them. Sans-IO."""
+"""A library for an agent of your own over any model: prompts, tools and the loop. Sans-IO."""

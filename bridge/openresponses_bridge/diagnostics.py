@@ -1,7 +1,7 @@
-"""Reports of what was repaired, lost or ignored: one per case, counted, bounded.
+"""Diagnostics: reports of repairs, losses, ignored data and warnings. Each case is kept once, with a count.
 
-Every component that tolerates deviations has a `Diagnostics`; the server writes it to a log line and a
-response header, `replay` prints it. Nothing is dropped silently.
+Every component that tolerates deviations has a `Diagnostics` and reports there whatever it changes or leaves
+out. The server writes the cases to its log and the losses to a response header; `replay` prints them.
 """
 
 from __future__ import annotations
@@ -12,14 +12,15 @@ from typing import Final, Literal, NamedTuple
 from openresponses_bridge.text import on_one_line
 
 Kind = Literal["repair", "loss", "ignored", "warning"]
-_NAMELESS: Final = '""'  # a field or type of this name, as in JSON
+_NAMELESS: Final = '""'  # shown for an empty name, as in JSON
 LONGEST_SHOWN: Final = 64
-"""How many characters of a name that a peer chose, such as a field's, a report shows."""
-_LONGEST: Final = 300  # characters of a place or of what was done: a name in it is a stranger's
+"""The most characters that a report shows of a name chosen by a peer, such as a field's."""
+_LONGEST: Final = 300  # characters of `where` and of `what`: a peer may have chosen a name in them
 
 
 class Diagnostic(NamedTuple):
-    """One case: `where` it was (a path, an event type, a field), `what` was done, and how often."""
+    """One case: `where` it occurred (a path, an event type or a field), `what` was done, and how many
+    `times`."""
 
     kind: Kind
     where: str
@@ -32,9 +33,9 @@ class Diagnostic(NamedTuple):
 
 
 class Diagnostics:
-    """Cases in order of first appearance. At most `limit` distinct ones are kept; `dropped` counts
-    the rest. Each is one line of printable characters. Never add content or secrets: the lines are sent in
-    headers and written to logs."""
+    """Cases in order of first appearance. At most `limit` different cases are kept; `dropped` counts the
+    occurrences of all others. Each case is one line of printable characters. Never record content or secrets:
+    the lines are sent in headers and written to logs."""
 
     __slots__ = ("_counts", "_limit", "dropped")
 
@@ -44,7 +45,7 @@ class Diagnostics:
         self.dropped = 0
 
     def record(self, kind: Kind, where: str, what: str, times: int = 1) -> bool:
-        """Count one case. Returns True when it is the first of its kind."""
+        """Count `times` occurrences of a case. Returns True if the case is new and was kept."""
         key = (kind, on_one_line(where or _NAMELESS, _LONGEST), on_one_line(what, _LONGEST))
         counts = self._counts
         count = counts.get(key)
@@ -78,7 +79,7 @@ class Diagnostics:
         self.dropped += other.dropped
 
     def __iter__(self) -> Iterator[Diagnostic]:
-        if not self._counts:  # as almost always
+        if not self._counts:  # the usual case
             return iter(())
         return (Diagnostic(*key, times) for key, times in self._counts.items())
 
@@ -87,13 +88,14 @@ class Diagnostics:
 
 
 LOSSES_HEADER: Final = "openresponses-losses"
-"""The header of an answer that lists what of the request could not be expressed."""
+"""The header of an answer that lists the parts of the request that could not be expressed."""
 MOST_LOSSES: Final = 1000
-"""The most characters of that header."""
+"""The most characters of that header's value."""
 
 
 def loss_header(reported: Iterable[str]) -> dict[str, str]:
-    """The header, when there are losses: bounded, and printable ASCII whatever the names of fields."""
+    """Return the header with these losses, separated by `; `; empty if there are none. Its value has at most
+    `MOST_LOSSES` characters, with `?` for each that is not printable ASCII."""
     value = "; ".join(reported)[:MOST_LOSSES]
     if not value:
         return {}

@@ -1,8 +1,9 @@
-"""The errors of this library, as one hierarchy: whose fault it is, its code, and the status to answer with.
+"""The hierarchy of this library's errors. A class says who is at fault; an error has a code and an HTTP
+status.
 
-`LocalError` is the caller's misuse of this library (a call in the wrong phase); `RemoteError` is
-bad data from a peer (an upstream or a client). Both carry the same four facts, so that every
-surface can put them in its own error shape.
+`LocalError` is the caller's misuse of this library (a call in the wrong phase); `RemoteError` is bad data
+from a peer (an upstream or a client). Both have the same attributes, so that every surface can write them in
+the error format of its API.
 """
 
 from __future__ import annotations
@@ -13,16 +14,17 @@ from typing import Any, Final
 class BridgeError(Exception):
     """Base of every error this library raises.
 
-    `code` is a stable dotted name, `message` says what and where in plain words, `param` is the
-    path of the offending field when there is one (`input[0].content`), `http_status` is what a
-    server should answer, `context` holds the facts of the case (never secrets or content).
+    `code` is a stable name. `message` says what is wrong and where. `param` is the path of the field that is
+    wrong (`input[0].content`), None if no field is. `http_status` is the status with which a server should
+    answer. `context` has the details of the case, never secrets or content.
     """
 
     http_status = 500
     error_type = "server_error"
 
     native: dict[str, Any] | None = None
-    """What the error of an upstream says besides, for clients of its API, as in `Response.native`."""
+    """Further fields of an upstream's error, for clients of the same API, by dialect as in
+    `Response.native`."""
 
     def __init__(self, code: str, message: str, *, param: str | None = None, **context: Any) -> None:
         super().__init__(message)
@@ -47,7 +49,8 @@ class RemoteError(BridgeError):
 
 
 class StreamStateError(LocalError):
-    """A method of the machine was called in the wrong phase (law E9). The message names both."""
+    """A method of the machine was called in the wrong phase (law E9), with an argument that can't be used, or
+    before a call had a name (law E7). The message names the method and the reason."""
 
     OUTPUT_BEFORE_START = "bridge.stream.output_before_start"
     DELTA_AFTER_TERMINAL = "bridge.stream.delta_after_terminal"
@@ -83,8 +86,8 @@ class WireError(RemoteError):
     FRAME_TOO_LARGE = "bridge.sse.frame_too_large"
 
 
-# status → (type, code) when the error names none itself (specification, "Errors"; types beyond it are
-# OpenAI's)
+# status → (type, code) of an error that names none itself. Types are those of the specification ("Errors"),
+# and OpenAI's where it has none.
 _BY_STATUS: Final = {
     400: ("invalid_request_error", "invalid_request"),
     401: ("authentication_error", "invalid_api_key"),
@@ -97,21 +100,22 @@ _BY_STATUS: Final = {
     422: ("invalid_request_error", "invalid_request"),
     429: ("too_many_requests", "rate_limit_exceeded"),
     431: ("invalid_request_error", "headers_too_large"),
-    # not `server_is_overloaded`, which upstreams say of themselves: Codex ends a session over it
+    # not `server_is_overloaded`, a code of upstreams: Codex ends its session when it receives that
     503: ("server_error", "service_unavailable"),
     529: ("server_error", "service_unavailable"),
 }
 
 
 def type_and_code(status: int) -> tuple[str, str]:
-    """Return the type and the code of an error with this status."""
+    """Return the usual type and code of an error with this HTTP status."""
     default = _BY_STATUS[400] if 400 <= status < 500 else ("server_error", "server_error")
     return _BY_STATUS.get(status, default)
 
 
 class HttpError(RemoteError):
-    """A request refused with this HTTP status, 400 to 599; type and code come from the table unless given.
-    `headers` are sent with the answer, for instance `retry-after`."""
+    """A request that is refused with this HTTP status, 400 to 599. Type and code are those that
+    `type_and_code` returns for the status unless given. `headers` are sent with the answer, for instance
+    `retry-after`."""
 
     def __init__(
         self,

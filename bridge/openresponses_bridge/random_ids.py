@@ -1,4 +1,4 @@
-"""Unguessable ids from the system's randomness, read in bulk."""
+"""Unguessable ids from `os.urandom`, which is read for many ids at once."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import os
 from typing import Final
 
 LONGEST: Final = 32
-"""Digits of an id: 128 bits."""
-_AT_ONCE: Final = 64  # ids of one read
+"""The most hexadecimal digits of an id: 128 bits."""
+_AT_ONCE: Final = 64  # ids for each read of os.urandom
 _names: Final[list[str]] = []
 
 
 def random_id(prefix: str, digits: int = LONGEST) -> str:
-    """The prefix, an underscore and so many hexadecimal digits, `LONGEST` at most. None is given twice,
-    whichever threads ask."""
+    """Return the prefix, an underscore and this number of hexadecimal digits, at most `LONGEST`. Thread-safe:
+    no two calls use the same random digits."""
     try:
         name = _names.pop()
     except IndexError:
@@ -23,5 +23,5 @@ def random_id(prefix: str, digits: int = LONGEST) -> str:
     return f"{prefix}_{name[:digits]}"
 
 
-if hasattr(os, "register_at_fork"):  # a child would give the same names as its parent
+if hasattr(os, "register_at_fork"):  # otherwise a forked child would give the same ids as its parent
     os.register_at_fork(after_in_child=_names.clear)

@@ -1,20 +1,22 @@
-"""Envelopes for what a client keeps between turns and sends back: sealed, so that it returns unchanged.
+"""Envelopes for data that a client keeps between turns and sends back. An envelope that was changed can't be
+opened.
 
-A thinking block's signature, a redacted block, a condensed history travel in `encrypted_content`. The
-envelope is text of four fields::
+The data are, for instance, the signature of a thinking block, a redacted block or a condensed history; they
+are sent in `encrypted_content`. An envelope is a text of four fields::
 
     orb1 . s|so|p|po . kind . base64url
 
-`orb1` names the format and its version, `s` sealed (AES-GCM: 12 bytes of nonce, ciphertext, tag, with
-the fields before it authenticated) or `p` plain (16 bytes of SHA-256, payload), `kind` what is inside.
-Without a key envelopes are plain: checked against accidents, not against forgers, which is enough
-where client and server are one person.
+`orb1` is the format and its version. `s` is a sealed envelope: its data are a nonce of 12 bytes, the
+ciphertext and the tag of AES-GCM, which also authenticates the fields before them. `p` is a plain envelope:
+its data are the first 16 bytes of a SHA-256 digest, and the payload. `kind` says what the payload is. Without
+a key, envelopes are plain: the digest detects accidental changes, but anybody can make an envelope, which is
+enough if client and server belong to one person.
 
-`so` and `po` are bound to an owner: the authenticated text is then the fields before the data, a dot and
-the owner's name, which is not part of the envelope. So it opens for that owner alone, and one that another
-owner shows looks the same as one that was altered.
+`so` and `po` are bound to an owner: the authenticated text is then the fields before the data, a dot and the
+owner's name, which is not part of the envelope. Such an envelope opens for that owner only; another owner
+gets the same error as for an altered one.
 
-Plain envelopes need the standard library only; `cryptography` is imported by the first sealer that has a key.
+Plain envelopes need only the standard library; `cryptography` is imported when a sealer with a key is made.
 """
 
 from __future__ import annotations
@@ -49,9 +51,10 @@ _BODY: Final = re.compile(
 
 
 class SealError(RemoteError):
-    """A text that can't be opened here. `FOREIGN`: not one of ours, or of another version or key
-    policy. `BROKEN`: ours, but altered, cut, or sealed with another key or for another owner. `OWNER`:
-    ours, but bound to an owner and opened without one, or bound to none and opened for one."""
+    """A text that can't be opened. `FOREIGN`: it is not an envelope of this library or has another version,
+    or it is sealed and there is no key, or plain and there is one. `BROKEN`: it was altered or cut off, or
+    made with another key or for another owner. `OWNER`: it is bound to an owner and was opened without one,
+    or the other way round."""
 
     FOREIGN = "bridge.seal.foreign"
     BROKEN = "bridge.seal.broken"
@@ -66,7 +69,7 @@ class Sealed(NamedTuple):
 
 
 class _Parsed(NamedTuple):
-    """The fields of an envelope; `bound` is the sign of an owner, or empty."""
+    """The fields of an envelope; `bound` is `o` if it is bound to an owner, otherwise empty."""
 
     mode: str
     bound: str
@@ -75,10 +78,10 @@ class _Parsed(NamedTuple):
 
 
 class Sealer:
-    """Makes and opens envelopes. `key` is 16, 24 or 32 bytes, None for plain envelopes; `nonce` gives
-    12 fresh bytes each time it is called; `others` are keys that open as well, and do not seal. Raises
-    LocalError for a key of another size (`bridge.seal.key`), and for any key where `cryptography` is not
-    installed (`bridge.seal.cryptography`)."""
+    """Makes and opens envelopes. `key` is 16, 24 or 32 bytes, None for plain envelopes; `nonce` returns 12
+    bytes, others at each call; `others` are further keys with which envelopes are opened but not sealed.
+    Raises LocalError for a key of another size (`bridge.seal.key`), and for any key where `cryptography` is
+    not installed (`bridge.seal.cryptography`)."""
 
     __slots__ = ("_cipher", "_nonce", "_others", "_owner")
 
@@ -94,14 +97,15 @@ class Sealer:
         self._owner = ""
 
     def bound(self, owner: str) -> Sealer:
-        """A sealer with the same key whose envelopes open for this owner alone, and that opens no others.
-        For the empty name it makes and opens those that are not bound to an owner."""
+        """Return a sealer with the same keys that makes and opens only envelopes bound to this owner; for the
+        empty name, only envelopes that are not bound to an owner."""
         sealer = Sealer(nonce=self._nonce)
         sealer._cipher, sealer._others, sealer._owner = self._cipher, self._others, owner
         return sealer
 
     def seal(self, payload: bytes, kind: str) -> str:
-        """`payload` in an envelope. `kind` is up to 40 of ``a-z 0-9 _ -``, readable to everyone."""
+        """Return the payload in an envelope. `kind` is 1 to 40 characters of ``a-z 0-9 _ -`` and is not
+        encrypted. Raises LocalError (`bridge.seal.kind`) for any other kind."""
         if not _KIND.fullmatch(kind):
             raise LocalError("bridge.seal.kind", f"the kind {kind!r} is not 1 to 40 of a-z 0-9 _ -")
         head = _head(_PLAIN if self._cipher is None else _SEALED, self._sign, kind)
@@ -114,7 +118,7 @@ class Sealer:
         return f"{head}.{urlsafe_b64encode(body).decode()}"
 
     def open(self, text: str) -> Sealed:
-        """Return the content that `seal` was given. Raises SealError (`bridge.seal.foreign`,
+        """Return the kind and the payload that `seal` received. Raises SealError (`bridge.seal.foreign`,
         `bridge.seal.broken`, `bridge.seal.owner`)."""
         parsed = _parse(text)
         if parsed.bound != self._sign:
@@ -182,7 +186,7 @@ def _parse(text: str) -> _Parsed:
         body = urlsafe_b64decode(fields["data"])
     except Base64Error as error:
         raise SealError(SealError.BROKEN, "the envelope is incomplete") from error
-    if urlsafe_b64encode(body).decode() != fields["data"]:  # spare bits of the last character
+    if urlsafe_b64encode(body).decode() != fields["data"]:  # unused bits of the last character
         raise SealError(SealError.BROKEN, "the envelope was altered on its way")
     return _Parsed(fields["mode"], fields["bound"], fields["kind"], body)
 

@@ -1,14 +1,17 @@
 """Server-sent events: bytes to frames, incrementally, and frames to bytes.
 
-Follows the WHATWG "event stream" grammar (HTML, section 9.2), with four differences, as real servers send
-that: a last frame that lacks its blank line is delivered at the end and not dropped; a block without data
-that begins as a JSON object is the data itself; one whose field is `error` is an event of that name; and
-where each line of data is an object or the end of the stream, each is a frame.
-Google reports an error in the second way, after the frames before it, llama.cpp's server in the third.
+The grammar is that of the WHATWG "event stream" (HTML, section 9.2), with four differences for the sake of
+real servers:
 
-A frame ends at a blank line, so with every line end turned to LF a frame is what lies between two
-``b"\\n\\n"``. That makes `bytes.split` the parser of the usual stream; only frames with more than
-``event`` and one ``data`` line are read line by line.
+- A last frame that lacks its blank line is returned at the end, not dropped.
+- A block without a ``data`` line that begins like a JSON object is itself the data. Google reports an error
+  in this way after other frames.
+- A block with an ``error`` line instead of a ``data`` line is an event of the name `error`, with that line as
+  its data. llama.cpp's server reports errors in this way.
+- If a frame has several ``data`` lines and each of them is a JSON object or ``[DONE]``, each is a frame.
+
+Every line end is converted to LF first, so that each frame ends with ``b"\\n\\n"`` and `bytes.split` finds
+the frames. Only a frame with more than ``event`` and one ``data`` line is read line by line.
 """
 
 from __future__ import annotations
@@ -25,13 +28,13 @@ DONE: Final = b"data: [DONE]\n\n"
 
 MAX_FRAME_BYTES: Final = 16 * 1024 * 1024
 
-# As integers: `in` takes these five times as fast as one byte of bytes.
+# Integers, since `in` finds these in bytes five times as fast as a bytes object of length 1.
 _LF: Final = 10
 _CR: Final = 13
 _BOM: Final = b"\xef\xbb\xbf"
 _OBJECT: Final = b"{"
 _ERROR: Final = b"error"
-_WHOLE: Final = re.compile(rb"\{\s*\".*\}\s*|\[DONE\]")  # a line that is data by itself
+_WHOLE: Final = re.compile(rb"\{\s*\".*\}\s*|\[DONE\]")  # a data line that is a frame
 # More digits than any clock needs, and few enough for `int` to take without its own limit.
 _MAX_RETRY_DIGITS: Final = 18
 
@@ -39,8 +42,8 @@ _MAX_RETRY_DIGITS: Final = 18
 class Frame(msgspec.Struct, frozen=True, gc=False):
     """One dispatched event.
 
-    `event` is its name, "" when it had none; `data` its lines joined by LF, not decoded; `id` and
-    `retry` (milliseconds) are what this very frame carried, None when it carried none.
+    `event` is its name, "" if it has none; `data` are its data lines joined by LF, not decoded; `id` and
+    `retry` (milliseconds) are those of this frame alone, None if it has none.
     """
 
     event: str = ""
@@ -50,27 +53,28 @@ class Frame(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def name(self) -> str:
-        """The event's name, with the default that the standard gives to a frame without one."""
+        """The event's name; for a frame without one `message`, the standard's default."""
         return self.event or "message"
 
 
 class SSEDecoder:
-    """Turns the bytes of one event stream into frames, wherever the chunks begin and end.
+    """Decodes the bytes of one event stream into frames. The chunks may begin and end anywhere.
 
-    `max_frame_bytes` is the limit of one frame: comments and field names count, its blank line does not. A
-    larger one raises `WireError` ``bridge.sse.frame_too_large``: the frames before it are returned first,
-    and the next call and every later one raise.
+    `max_frame_bytes` is the limit of one frame, with its comments and field names but without its blank line.
+    A larger frame raises `WireError` ``bridge.sse.frame_too_large``. If there are frames before it, they are
+    returned first; the next call and every later one raise.
     """
 
     __slots__ = ("_after_cr", "_at_start", "_buffer", "_error", "_max", "last_event_id", "retry", "skipped")
 
     def __init__(self, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
         self.last_event_id = ""
-        """The id to resume from, by the standard's rules: it outlives the frame that set it."""
+        """The id to resume from: as the standard requires, the last one received, in whichever frame."""
         self.retry: int | None = None
-        """Milliseconds to wait before a new connection, as last sent by the server."""
+        """Milliseconds to wait before a new connection, as the server last sent them; None if it sent
+        none."""
         self.skipped = 0
-        """How many blocks were comments or had no data, so that they gave no frame."""
+        """The number of blocks without data, such as comments, which give no frame."""
         self._max = max_frame_bytes
         self._buffer = bytearray()
         self._at_start = True
@@ -79,7 +83,8 @@ class SSEDecoder:
 
     @property
     def is_between(self) -> bool:
-        """True if the next byte begins a frame: the caller may then read a frame by itself."""
+        """True if nothing is buffered and the next byte begins a frame, so that the caller may read that
+        frame without this decoder."""
         return not (self._buffer or self._after_cr or self._at_start or self._error)
 
     def feed(self, data: bytes) -> list[Frame]:
@@ -110,10 +115,10 @@ class SSEDecoder:
         return self._frames(pieces) if len(data) <= self._max else self._frames_up_to_limit(pieces)
 
     def close(self) -> list[Frame]:
-        """End the stream: return its last frame if that lacks a blank line, else nothing.
+        """End the stream. Return its last frame if that lacks a blank line, otherwise nothing.
 
-        The decoder then stands at the start of another stream and still knows `last_event_id`.
-        Raises `WireError` ``bridge.sse.frame_too_large`` when that was not raised yet.
+        The decoder can then read another stream; it keeps `last_event_id`. Raises `WireError`
+        ``bridge.sse.frame_too_large`` if a frame was too large.
         """
         if self._error is not None:
             raise self._error
@@ -148,8 +153,9 @@ class SSEDecoder:
         return self._within_limit(self._frames(pieces))
 
     def _within_limit(self, frames: list[Frame]) -> list[Frame]:
-        """Return `frames` if what is buffered behind them can still become a frame within the limit."""
-        # The LF that ends a line may prove to be half of the blank line, which is not counted.
+        """Return `frames` if the bytes that are buffered after them can still become a frame within the
+        limit; otherwise refuse the frame that they begin."""
+        # A last LF may be the first half of a blank line, which is not counted.
         size = len(self._buffer) - self._buffer.endswith(b"\n")
         return frames if size <= self._max else self._refuse(frames)
 
@@ -165,8 +171,8 @@ class SSEDecoder:
         raise self._error
 
     def _parse(self, piece: bytes) -> list[Frame]:
-        """Read one frame line by line, or several that no blank line divides; none when it has no data and so
-        is not dispatched."""
+        """Read one frame line by line, or several that have no blank line between them. Without data there is
+        no frame, as the standard requires."""
         event = b""
         lines: list[bytes] = []
         errors: list[bytes] = []
@@ -210,7 +216,8 @@ class SSEDecoder:
         return data.removeprefix(_BOM)
 
     def _to_lf(self, data: bytes) -> bytes:
-        """Turn CRLF and CR to LF; a CR that ends the chunk counts at once, and its LF is then skipped."""
+        """Convert CRLF and CR to LF. A CR at the end of a chunk is converted at once, and an LF at the
+        beginning of the next chunk is then skipped."""
         if self._after_cr and data:
             data = data.removeprefix(b"\n")
             self._after_cr = False
@@ -225,9 +232,10 @@ def is_done(frame: Frame) -> bool:
 
 
 def encode_frame(event: str | bytes, data: bytes) -> bytes:
-    """One named frame. Line ends in `data` become one ``data`` line each.
+    """Return one named frame. Each line of `data` becomes a ``data`` line.
 
-    Raises `LocalError` ``bridge.sse.invalid_event_name`` for a name with a line end: it would forge fields.
+    Raises `LocalError` ``bridge.sse.invalid_event_name`` for a name with a line end, which would add fields
+    to the frame.
     """
     name = event if isinstance(event, bytes) else event.encode()
     if _LF in name or _CR in name:
@@ -236,14 +244,15 @@ def encode_frame(event: str | bytes, data: bytes) -> bytes:
 
 
 def encode_data(data: bytes) -> bytes:
-    """One frame without a name, as Chat Completions sends them."""
+    """Return one frame without a name, as Chat Completions sends it. Each line of `data` becomes a ``data``
+    line."""
     if _LF in data or _CR in data:
         data = b"\ndata: ".join(_lines(data))
     return b"data: " + data + b"\n\n"
 
 
 def encode_comment(text: str) -> bytes:
-    """A comment, which clients skip: it keeps a connection alive."""
+    """Return a comment, which clients ignore: it keeps a connection alive."""
     return b": " + b"\n: ".join(_lines(text.encode())) + b"\n\n"
 
 

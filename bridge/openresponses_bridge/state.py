@@ -1,9 +1,8 @@
-"""Every state of a stream and every way between them. Data only; nothing here does anything.
+"""The states of a stream and the transitions between them, as tables.
 
-Two rules hold this file together. Whatever decides which method or event may follow which stands
-here and nowhere else. And it does not know who is reading: the machine that emits, the validator
-that judges and the diagrams in docs/ all walk these same tables. A transition is a look-up,
-`TABLE[state][verb]`; a key that is absent is an error.
+Only these tables decide which method or event may follow which. The machine that emits events, the validator
+that checks them and the diagrams in docs/ all use the same tables. A transition is a look-up,
+`TABLE[state][verb]`; a key that is absent is not allowed.
 """
 
 from __future__ import annotations
@@ -28,9 +27,9 @@ class ResponseStreamPhase(StrEnum):
 _P = ResponseStreamPhase
 TERMINAL_PHASES = frozenset({_P.COMPLETED, _P.INCOMPLETE, _P.FAILED})
 
-# Methods that carry output or facts about it, and methods that move the stream. A wrong one of the first
-# kind is a delta before the start or after the end; a wrong one of the second an invalid transition
-# (law E9).
+# Methods that add output or facts about it, and methods about the response as a whole. In a wrong phase, one
+# of the first is an error of output before the start or of a delta after the end, one of the second an
+# invalid transition (law E9).
 OUTPUT_METHODS = frozenset(
     {
         "text",
@@ -97,7 +96,7 @@ class StreamState(StrEnum):
 
 
 _S = StreamState
-OUTPUT = "output"  # stands for every event that is not named in STREAM
+OUTPUT = "output"  # stands for every other event that is not named in STREAM
 EXTENSION = "extension"  # stands for the events of extensions, `slug:name`
 
 # state → event type → next state
@@ -141,7 +140,7 @@ STATUSES: dict[str, frozenset[str]] = {
     "response.incomplete": frozenset({"incomplete", "cancelled"}),
     "response.failed": frozenset({"failed"}),
 }
-# what a response is from its first event on (its id aside); models and tiers are known later at times
+# fields that, like the id, are the same in every event; the model and the service tier may become known later
 FIXED_FIELDS = frozenset({"created_at", "previous_response_id", "store", "background"})
 # status of a response that has ended → the event that reports it
 TERMINAL_EVENT: dict[str, type[Any]] = {
@@ -174,13 +173,13 @@ PART: dict[BlockState, dict[str, BlockState]] = {
     _B.SEALED: {"annotation": _B.SEALED, "closed": _B.CLOSED},
     _B.CLOSED: {},
 }
-# a call's arguments; those that are cut have no event of their own, their item is incomplete (law E7)
+# a call's arguments; no event says that they were cut off, but their item is incomplete (law E7)
 ARGUMENTS: dict[BlockState, dict[str, BlockState]] = {
     _B.ABSENT: {"delta": _B.OPEN, "done": _B.SEALED, "cut": _B.SEALED},
     _B.OPEN: {"delta": _B.OPEN, "done": _B.SEALED, "cut": _B.SEALED},
     _B.SEALED: {},
 }
-# what an event is about (see ROLES) → the table that it walks
+# the subject of an event (see ROLES) → the table of its states
 TABLE_OF_SUBJECT: dict[str, dict[BlockState, dict[str, BlockState]]] = {
     "item": ITEM,
     "part": PART,
@@ -225,7 +224,8 @@ ROLES: dict[str, EventRole] = {
     "response.custom_tool_call_input.done": EventRole("call", "done"),
 }
 
-# which kind of part the text events belong to, and which kinds an item holds, by item and subject
+# type of an event without its verb → type of the part that it is about; then (type of an item, subject) →
+# types of the parts that the item may have
 PART_OF_EVENT: dict[str, str] = {
     "response.output_text": "output_text",
     "response.output_text.annotation": "output_text",
@@ -246,14 +246,14 @@ ITEM_OF_CALL_EVENT: dict[str, str] = {
     "response.function_call_arguments": "function_call",
     "response.custom_tool_call_input": "custom_tool_call",
 }
-# where an item that streams keeps what is streamed, by subject; all of it is empty when it is added
+# type of an item that is streamed → subject → the field with the streamed content, which is empty at first
 PAYLOADS: dict[str, dict[str, str]] = {
     "message": {"part": "content"},
     "reasoning": {"part": "content", "summary": "summary"},
     "function_call": {"call": "arguments"},
     "custom_tool_call": {"call": "input"},
 }
-# subject → the field that says which of an item's blocks an event is about
+# subject → the field of an event with the index of the block in its item
 INDEX_OF_SUBJECT: dict[str, str] = {"part": "content_index", "summary": "summary_index"}
 
 
@@ -263,12 +263,12 @@ class Wire(NamedTuple):
     name: str
     reasoning_delta: type[Any]
     reasoning_done: type[Any]
-    openai_items: bool  # custom_tool_call, shell_call … leave under their own names
-    unknown_fields: bool  # fields that the protocol does not have leave too
-    nested_error: bool  # the error event's fields stand in `error`, else at top level
+    openai_items: bool  # custom_tool_call, shell_call … are sent under their own names
+    unknown_fields: bool  # fields that the protocol does not have are sent too
+    nested_error: bool  # the error event's fields are in `error`, else at the top level
     cancelled_status: str
-    progress: frozenset[str]  # events of hosted tools that leave under their own names
-    foreign: bool = False  # its client speaks another API, and reads what its own says in citations
+    progress: frozenset[str]  # events of hosted tools that are sent under their own names
+    foreign: bool = False  # its client speaks another API, and reads citations that only that API has
 
 
 WIRES: dict[str, Wire] = {
@@ -279,7 +279,7 @@ WIRES: dict[str, Wire] = {
         "openai", ev.ReasoningTextDelta, ev.ReasoningTextDone, True, True, False, "cancelled", PROGRESS_EVENTS
     ),
 }
-OPENAI_SLUG = "openai:"  # what is put before types that a wire does not have
+OPENAI_SLUG = "openai:"  # precedes the names of types that a wire does not have
 OPENAI_ROLES = frozenset(
     {
         "response.reasoning_text.delta",
@@ -291,6 +291,6 @@ OPENAI_ROLES = frozenset(
 PUBLISHED_EVENTS = frozenset(ROLES) - OPENAI_ROLES | LIFECYCLE_EVENTS
 PUBLISHED_ITEMS = frozenset({"message", "function_call", "function_call_output", "reasoning", "compaction"})
 
-# what the published schema admits in an echoed `reasoning`; models and servers have levels beside these
+# values that the published schema allows in an echoed `reasoning`; models and servers have others too
 PUBLISHED_EFFORTS = frozenset({"none", "low", "medium", "high", "xhigh"})
 PUBLISHED_SUMMARIES = frozenset({"concise", "detailed", "auto"})

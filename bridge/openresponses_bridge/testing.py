@@ -1,12 +1,12 @@
-"""Strategies for Hypothesis: random responses as the streams that they are sent in, with what a reader should
-make of them. Needs `openresponses-bridge[testing]`.
+"""Strategies for Hypothesis: random streams, each with the result that a reader should decode. Needs
+`openresponses-bridge[testing]`.
 
     @given(streams())
     def test_my_decoder(stream):
         mine = decode(stream.body)
         assert mine.text == stream.expected.text
 
-What fails is shrunk to few and short steps.
+Hypothesis shrinks a failing stream to few and short steps.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ __all__ = ["RandomStream", "scripts", "streams"]
 
 
 class RandomStream(NamedTuple):
-    """A stream of one response, and what a reader should make of it."""
+    """A stream of one response, with the result that a reader should decode."""
 
     wire: CaseWire
     steps: list[Step]
-    """What was called to make it, as in `openresponses_bridge.corpus.scripts`."""
+    """The steps that made it, as in `openresponses_bridge.corpus.scripts`."""
     variant: str | None
-    """The legal way to send it that was chosen."""
+    """The legal change with which it is sent, by name; None for none."""
     events: list[dict[str, Any]]
     expected: Expected
 
@@ -55,7 +55,7 @@ _SEARCH: Final = {"type": "web_search_call", "status": "completed"}
 _RESPONSE: Final = ResponseStreamStateMachine(
     "m", response_id="resp_0", ids=lambda prefix: f"{prefix}_0", clock=lambda: 0
 ).snapshot
-# calls of the machine that say nothing about the output, in any phase and once it is in progress
+# steps that may stand anywhere before the end (_ABOUT), and those that may stand after the start (_WITHIN)
 _ABOUT: Final[list[Step]] = [
     ("machine", "adopt", _RESPONSE),
     ("machine", "report", _RESPONSE),
@@ -102,7 +102,7 @@ def _arguments(draw: st.DrawFn) -> str:
 
 @st.composite
 def _call(draw: st.DrawFn) -> list[Step]:
-    """A call; one that does not end is whole, cut or empty when the response ends."""
+    """A call. One without a `call_end` has whole, cut or empty arguments when the response ends."""
     name, text = draw(_NAMES), draw(_arguments())
     begun: list[Step] = [("call", 0, "call_0", name)]
     if draw(st.booleans()):
@@ -114,7 +114,7 @@ def _call(draw: st.DrawFn) -> list[Step]:
 
 @st.composite
 def _calls(draw: st.DrawFn) -> list[Step]:
-    """Calls that take turns."""
+    """Several calls whose steps alternate."""
     made = draw(st.lists(_call(), min_size=1, max_size=3))
     waiting = [_renumbered(call, at) for at, call in enumerate(made)]
     steps: list[Step] = []
@@ -172,7 +172,7 @@ _MOST_CALLS: Final = 3  # in a piece
 
 
 def _renumbered(steps: list[Step], first: int) -> list[Step]:
-    """The steps with their indexes and ids counted from `first`."""
+    """Return the steps with their indexes and ids counted from `first`."""
 
     def id_of(id: str) -> str:
         prefix, _, number = id.rpartition("_")
@@ -195,7 +195,7 @@ def _renumbered(steps: list[Step], first: int) -> list[Step]:
 
 @st.composite
 def scripts(draw: st.DrawFn) -> list[Step]:
-    """Random legal scripts: any output in any order, calls that take turns, and each way to end."""
+    """Random legal scripts: any output in any order, calls whose steps alternate, and every kind of end."""
     before = draw(st.lists(st.sampled_from(_ABOUT), max_size=2))
     pieces = draw(st.lists(_PIECES, max_size=5))
     numbered = (step for at, piece in enumerate(pieces) for step in _renumbered(piece, _MOST_CALLS * at))
@@ -220,7 +220,7 @@ _REFUSED: Final = st.builds(lambda text: [("fail", "server_error", text)], _TEXT
 
 @st.composite
 def streams(draw: st.DrawFn, wire: CaseWire | None = None) -> RandomStream:
-    """Random valid streams, on this wire or on either, sent in any legal way."""
+    """Random valid streams, on this wire or, by default, on either, sent with any legal change or none."""
     chosen = draw(st.sampled_from(WIRE_NAMES)) if wire is None else wire
     steps = draw(_REFUSED if draw(st.integers(0, 7)) == 7 else scripts())
     events = stream_of(steps, chosen)

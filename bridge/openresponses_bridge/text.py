@@ -8,9 +8,9 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-# Halves of surrogate pairs: an upstream may split an emoji between two deltas.
+# Surrogates: an upstream may split an emoji between two deltas, with half of its surrogate pair in each.
 #
-# Half a pair can't be encoded as UTF-8. Whole texts are mended at once, streams by a joiner.
+# Half a pair can't be encoded as UTF-8. `repair_surrogates` repairs a whole text, `SurrogateJoiner` a stream.
 
 REPLACEMENT: Final = "\ufffd"
 _HALF: Final = re.compile("[\ud800-\udfff]")
@@ -19,25 +19,25 @@ _search = _HALF.search
 
 
 def is_whole(text: str) -> bool:
-    """Return True if the text is free of half pairs."""
+    """Return True if the text has no surrogates."""
     return _search(text) is None
 
 
 def repair_surrogates(text: str) -> str:
-    """The text with surrogate pairs joined; a lone surrogate becomes U+FFFD."""
+    """Return the text with surrogate pairs joined; a lone surrogate becomes U+FFFD."""
     if text.isascii() or _search(text) is None:
         return text
     return _HALF.sub(REPLACEMENT, joined(text))
 
 
 def joined(text: str) -> str:
-    """The text with its pairs joined; a half by itself stays as it is."""
+    """Return the text with surrogate pairs joined; a lone surrogate is left unchanged."""
     return _PAIR.sub(_join, text)
 
 
 def overlap(text: str, position: int, mark: str) -> int:
-    """Return the number of characters at the end of the text, from this position on, that may begin the
-    mark."""
+    """Return the number of characters at the end of the text, from this position on, that may be the
+    beginning of the mark."""
     for size in range(min(len(mark) - 1, len(text) - position), 0, -1):
         if text.endswith(mark[:size]):
             return size
@@ -45,12 +45,12 @@ def overlap(text: str, position: int, mark: str) -> int:
 
 
 def repair_surrogates_json(value: Any) -> Any:
-    """A JSON value in which `repair_surrogates` was applied to every text and name."""
+    """Return a JSON value with `repair_surrogates` applied to every text and name in it."""
     return each_text(value, repair_surrogates)
 
 
 def each_text(value: Any, change: Callable[[str], str]) -> Any:
-    """A JSON value with every text and name in it as `change` returns it."""
+    """Return a JSON value with `change` applied to every text and name in it."""
     if isinstance(value, str):
         return change(value)
     if isinstance(value, list):
@@ -62,7 +62,7 @@ def each_text(value: Any, change: Callable[[str], str]) -> Any:
 
 class SurrogateJoiner:
     """Joins surrogate pairs that are split between deltas: a high surrogate at the end of a delta stays in
-    `pending` until the next one. `repaired`: a lone surrogate was replaced."""
+    `pending` until the next one. `repaired` is True if a lone surrogate was replaced."""
 
     pending = ""
     repaired = False
@@ -88,8 +88,8 @@ def _join(pair: re.Match[str]) -> str:
     return pair.group().encode("utf-16", "surrogatepass").decode("utf-16")
 
 
-# What a terminal shows as nothing though Python calls it printable: fillers, joiners, selectors of variants.
-# U+FE0F stays behind a sign that it makes an emoji, where it is seen.
+# Characters that Python calls printable but a terminal does not show: fillers, joiners, variation selectors.
+# U+FE0F is kept after a character that it turns into an emoji, since its effect is visible there.
 _UNSEEN: Final = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180d\u180f\u2800\u3164\ufe00-\ufe0e\uffa0]"
     "|[\U00016fe4\U0001d159\U000e0100-\U000e01ef]"
@@ -100,13 +100,14 @@ _STAYS: Final = "\n\t"
 
 
 def is_printable(text: str) -> bool:
-    """Return whether all of the text is seen when it is printed, and on one line."""
+    """Return True if every character of the text is visible when it is printed, and all are on one line."""
     return text.isprintable() and (text.isascii() or _UNSEEN.search(text) is None)
 
 
 def escaped(text: str, escape: Callable[[str], str], stays: str = "") -> str:
-    """The text with `escape` applied to each character that does not print or is not seen: line ends, control
-    sequences, signs that turn the direction of writing, halves of pairs, fillers."""
+    """Return the text with `escape` applied to each character that is not printable or not visible, such as
+    line ends, control characters, marks that change the direction of writing, lone surrogates and fillers.
+    Characters in `stays` are left unchanged."""
     if is_printable(text):
         return text
     seen = _UNSEEN.sub(lambda found: escape(found.group()), text)
@@ -114,19 +115,20 @@ def escaped(text: str, escape: Callable[[str], str], stays: str = "") -> str:
 
 
 def printable(text: str) -> str:
-    """The text with escapes for what does not print or is not seen, line ends too. It could else end a line,
-    move the cursor of its reader's terminal, or look like another text."""
+    """Return the text with Python's escapes for every character that is not printable or not visible, line
+    ends included. Without them a text could end a line, move the cursor of its reader's terminal, or look
+    like another text."""
     return escaped(text, _python_escape)
 
 
 def shown(text: str) -> str:
-    """The text as `printable` makes it, line ends and tabs aside."""
+    """Return the text as `printable` does, with line ends and tabs unchanged."""
     return escaped(text, _python_escape, _STAYS)
 
 
 def shown_json(text: str) -> str:
-    """JSON, or lines with JSON in them, with JSON's own escapes for what does not print or is not seen, line
-    ends and tabs aside: the values stay the same."""
+    """Return JSON, or lines that contain JSON, with JSON's escapes for every character that is not printable
+    or not visible, except line ends and tabs. The JSON's values stay the same."""
     return escaped(text, _json_escape, _STAYS)
 
 
@@ -140,18 +142,19 @@ def _json_escape(sign: str) -> str:
 
 
 def on_one_line(text: str, most: int) -> str:
-    """The text on one line, cut off at this many characters."""
+    """Return the text as `printable` does; what exceeds `most` characters is replaced by `…`."""
     line = printable(text[: most + 1])
     return line if len(line) <= most else f"{line[:most]}…"
 
 
 def counted(number: int, what: str) -> str:
-    """`1 response`, `2 responses`."""
+    """Return a number with its noun: `1 response`, `2 responses`."""
     return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def cut(text: str, lines: int, columns: int) -> str:
-    """The first lines of a text, each cut off at this many characters, with a note of what is left out."""
+    """Return the first `lines` lines of a text, each cut off at `columns` characters, with notes of what is
+    left out."""
     kept: list[str] = []
     at = 0
     while len(kept) < lines and at < len(text):
@@ -165,16 +168,17 @@ def cut(text: str, lines: int, columns: int) -> str:
 
 
 def latest(text: str, lines: int, columns: int) -> str:
-    """The last lines of a growing text, as many as fit into a field of this size."""
+    """Return the end of a growing text: at most `lines` lines and `lines * columns` characters, after `…` if
+    the text has more characters."""
     field = lines * columns
     end = shown(text[-field:]).split("\n")[-lines:]
     return "\n".join(end) if len(text) <= field else f"…{chr(10).join(end)}"
 
 
 def allows_colours(environ: Mapping[str, str], *, is_terminal: bool) -> bool:
-    """Return True if output may have colours, by these environment variables: never with `NO_COLOR`
-    (https://no-color.org) or on a terminal without them (`TERM=dumb`), else on a terminal, and with
-    `FORCE_COLOR` anywhere. An empty variable says nothing."""
+    """Return True if these environment variables allow colours: never with `NO_COLOR` (https://no-color.org)
+    or on a terminal without colours (`TERM=dumb`), otherwise on a terminal, and with `FORCE_COLOR` anywhere.
+    An empty variable counts as absent."""
     if environ.get("NO_COLOR") or environ.get("TERM") == "dumb":
         return False
     return is_terminal or bool(environ.get("FORCE_COLOR"))

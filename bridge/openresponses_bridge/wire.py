@@ -1,5 +1,5 @@
-"""Chooses the wire, the spelling of the protocol, for a client (law E10): as a header or a setting says, else
-by what the request carries and by the client's name."""
+"""Chooses the wire, the spelling of the protocol, for a client (law E10): by a header or a setting, otherwise
+by the request's content and the client's name."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from openresponses_bridge.state import PUBLISHED_ITEMS
 OPENRESPONSES: Final = "openresponses"
 OPENAI: Final = "openai"
 AUTO: Final = "auto"
-"""The choice by the request and its client's name."""
+"""The request's content and the client's name decide."""
 WIRE_CHOICES: Final = (OPENAI, OPENRESPONSES, AUTO)
 WIRE_HEADER: Final = "openresponses-wire"
 """The header with which a request chooses its wire: one of `WIRE_CHOICES`."""
@@ -24,11 +24,12 @@ _PUBLISHED_INPUT: Final = PUBLISHED_ITEMS | {"item_reference"}
 
 
 class KnownClient(NamedTuple):
-    """A client that reads OpenAI's names only, as its user agent says.
+    """A client that reads only OpenAI's names, recognised by its user agent.
 
-    `agents` is how the user agent is recognised, `shows` what of raw reasoning it shows. `seen` is the
-    version that was looked at, on the day `on`; `package` is where newer ones would come from, `npm:` or
-    `pypi:` and a name, "" where that can't be asked.
+    `agents` is the regular expression that finds its user agent. `shows` is the reasoning that it shows: raw
+    reasoning, summaries only, or in whole answers (not streamed) an unknown one. `seen` is the version that
+    was examined, on the date `on`. `package` is where its versions are published, `npm:` or `pypi:` and a
+    name; "" if there is no such place.
     """
 
     title: str
@@ -46,8 +47,8 @@ CLIENTS: Final = (
     KnownClient("OpenAI SDK (JS)", r"^OpenAI/JS", "raw", "7.59.0", "2026-11-28", "npm:openai"),
     KnownClient("OpenAI SDK (Python)", r"^(?:Async)?OpenAI/", "raw", "3.57.0", "2026-11-28", "pypi:openai"),
     KnownClient("OpenAI Agents", r"^Agents/", "raw", "0.24.0", "2026-11-28", "pypi:openai-agents"),
-    # reads `reasoning_text` over both of its providers; in requests for whole answers it does not say which
-    # provider it is, and the one for Open Responses reads there nothing but raw reasoning
+    # reads `reasoning_text` with both of its providers; a request for a whole answer does not name the
+    # provider, and the one for Open Responses reads only raw reasoning in it
     KnownClient("AI SDK", r"^ai/", "unknown when whole", "7.0.173", "2026-11-28", "npm:ai"),
     KnownClient(
         "AI SDK, OpenAI", r"\bai-sdk[/-]openai/", "summaries", "4.0.118", "2026-11-28", "npm:@ai-sdk/openai"
@@ -61,38 +62,40 @@ CLIENTS: Final = (
         "npm:@ai-sdk/open-responses",
     ),
     KnownClient("AI SDK, OpenAI-compatible", r"\bai-sdk[/-]openai-compatible/", "raw", "2.0", "2026-11-23"),
-    # sends its own name in the place of the AI SDK's provider for OpenAI
+    # sends its own name instead of that of the AI SDK's provider for OpenAI
     KnownClient("opencode", r"^opencode/", "summaries", "1.18.33", "2026-11-28", "npm:opencode-ai"),
     KnownClient("Zed", r"^Zed/", "raw", "1.4.2", "2026-11-23"),
     KnownClient("Grok Build", r"^grok-(?:shell|pager)/", "raw", "0.2.101", "2026-11-23"),
     KnownClient("Cline", r"^Cline/", "raw", "3.74.0", "2026-11-23"),
     KnownClient("Roo Code", r"^RooCode/", "raw", "3.36.6", "2026-11-23"),
     KnownClient("Kilo Code", r"^Kilo-Code/", "raw", "7.2.0", "2026-11-23"),
-    # names change, and an SDK of OpenAI's kind reads no other spelling: `async-openai`, what comes after
-    # `ai-sdk-openai/4`
+    # SDKs that are not listed, such as `async-openai` and successors of `ai-sdk-openai/4`: an SDK for
+    # OpenAI's API reads no other spelling
     KnownClient("an SDK of OpenAI's kind", r"openai|\bai-sdk\b", "summaries", "", "2026-11-28"),
 )
-"""Of those that a user agent fits, the one that fits at its beginning counts, then the first one."""
+"""If several match a user agent, the match nearest to its beginning counts, of those at one place the first
+here."""
 _KNOWN_CLIENTS: Final = re.compile(
     "|".join(f"(?P<c{at}>{each.agents})" for at, each in enumerate(CLIENTS)), re.IGNORECASE
 )
-# Headers of clients whatever their user agents are: OpenAI's SDKs add theirs under any application's name,
-# Goose sends no user agent.
+# Headers that identify a client without its user agent: OpenAI's SDKs send theirs even if an application sets
+# another user agent, and Goose sends no user agent.
 _KNOWN_HEADERS: Final = frozenset({"x-stainless-lang", "goose-session-id", "agent-session-id"})
 _CODEX: Final = re.compile("codex", re.IGNORECASE)
 
 
 def is_codex(headers: Mapping[str, str]) -> bool:
     """Return True if this client is Codex, which times out although it receives SSE comments (field case 43),
-    and ends its turn over some errors that others ask again over (field case 46)."""
+    and ends its turn at some errors after which other clients retry (field case 46)."""
     if "user-agent" in headers and _CODEX.match(headers["user-agent"]):
         return True
     return "originator" in headers and _CODEX.match(headers["originator"]) is not None
 
 
 def shows_only_summaries(headers: Mapping[str, str], *, streamed: bool, asked: str = AUTO) -> bool:
-    """Return whether this client shows summaries and no raw reasoning. The wire that it asked for by its
-    header says so too: in OpenAI's spelling only Codex has raw reasoning."""
+    """Return True if this client shows summaries and no raw reasoning. `asked` is the wire that its header
+    asks for, one of `WIRE_CHOICES`; unless that is `auto`, it decides: of the clients that ask for `openai`,
+    only Codex shows raw reasoning."""
     if asked != AUTO:
         return asked == OPENAI and not is_codex(headers)
     found = _KNOWN_CLIENTS.search(headers["user-agent"]) if "user-agent" in headers else None
@@ -103,7 +106,7 @@ def shows_only_summaries(headers: Mapping[str, str], *, streamed: bool, asked: s
 
 
 def wire_choice(value: str) -> str:
-    """The value of the header as one of `WIRE_CHOICES`. Raises InvalidRequestError for another value."""
+    """Return the header's value as one of `WIRE_CHOICES`. Raises InvalidRequestError for any other value."""
     wanted = value.strip().lower()
     if wanted in WIRE_CHOICES:
         return wanted
@@ -112,16 +115,17 @@ def wire_choice(value: str) -> str:
 
 
 def choose_wire(request: CreateResponse, headers: Mapping[str, str], setting: str = AUTO) -> str:
-    """The wire that the header asks for, else that of `setting`, one of `WIRE_CHOICES`, as `wire_for` has it.
-    Raises InvalidRequestError for a header with another value."""
+    """Return the wire that the header asks for, or without the header the one that `setting` asks for, as
+    `wire_for` does. Both are one of `WIRE_CHOICES`; raises InvalidRequestError for any other value of the
+    header."""
     return wire_for(
         request, headers, wire_choice(headers[WIRE_HEADER]) if WIRE_HEADER in headers else setting
     )
 
 
 def wire_for(request: CreateResponse, headers: Mapping[str, str], chosen: str) -> str:
-    """The chosen one of `WIRE_CHOICES` as a wire. With `auto` it is `openai` when the request carries what
-    only OpenAI's API has or comes from a client known to need it, else `openresponses`."""
+    """Return the wire for `chosen`, one of `WIRE_CHOICES`: for `auto`, `openai` if the request contains what
+    only OpenAI's API has or comes from a client that is known to need it, otherwise `openresponses`."""
     if chosen != AUTO:
         return chosen
     items = request.input if isinstance(request.input, list) else ()

@@ -63,7 +63,7 @@ class LoopEnd(StrEnum):
 
     DONE = "done"  # the model answered without calling tools
     TRIMMED = "trimmed"  # the callback stopped the reading
-    INCOMPLETE = "incomplete"  # the answer was cut by a limit or a filter
+    INCOMPLETE = "incomplete"  # the answer was cut off by a limit or a filter
     LIMIT = "tool_call_limit"
     CANCELLED = "cancelled"
     EMPTY = "empty"  # the model's answer was empty, twice
@@ -277,8 +277,8 @@ class ToolCallingLoop:
     """Asks the model and runs its tool calls, from a question to its answer. Tools that the model's server
     runs are the context's `hosted_tools`; `hosted_cb` sees their items as they come.
 
-    `context`: what stays the same in all rounds: system text, tools, the question. `state`: the state that an
-    earlier loop's entries give; the loop continues from it. `record` is called with each entry before the
+    `context` has what stays the same in all rounds: system text, tools, the question. `state`: the state that
+    an earlier loop's entries give; the loop continues from it. `record` is called with each entry before the
     action of that entry starts; when it returns, the entry must be stored. `parallel`: whether calls of the
     tool of this name may run concurrently. `retries`: how often a request that failed or was interrupted is
     sent again. `model_summaries`: the model summarises a conversation that exceeds its budget; otherwise, and

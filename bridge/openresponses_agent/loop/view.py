@@ -1,7 +1,7 @@
-"""What the user sees of a loop, as data: rounds with their thinking, text and calls.
+"""A loop as the user sees it, as data: rounds with their thinking, text and calls.
 
-It is updated with the callback's deltas, the journal's entries and the tools' progress, in order. The entries
-are enough for a loop that has ended.
+The callback's deltas, the journal's entries and the tools' progress update it, in order. For a loop that has
+ended the entries are enough.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class ToolResultElement(Struct, rename="camel", kw_only=True):
     """The label of the MCP server of a call that the model's server runs, "" for its other tools; None for
     all other calls."""
     seconds: float | None = None
-    """The seconds for which the model's server ran the call, as far as that was seen."""
+    """The seconds for which the model's server ran the call; None if its beginning or end was not seen."""
 
 
 class RoundView(Struct, rename="camel", kw_only=True):

@@ -21,9 +21,9 @@ from openresponses_bridge.protocol.hosted import McpApprovalRequest, asks_approv
 from openresponses_bridge.protocol.unknown import UnknownItem
 from openresponses_bridge.text import counted, escaped
 
-# Rounds of tool calling, as data: what a loop keeps, a prompt is built from, and a file is resumed from. In
-# JSON, names are camelCase, and messages of a prompt are unchanged. Results are separate from the rounds, by
-# the id of their call.
+# Rounds of tool calling, as data. A loop keeps them, a prompt is built from them, and a loop is resumed from
+# a journal of them. In JSON, names are camelCase, except in the messages of a prompt. Results are kept
+# separately from the rounds, by the ids of their calls.
 
 
 class ToolCall(Struct, frozen=True, rename="camel"):

@@ -165,7 +165,7 @@ def text_of(content: Content) -> str:
     return "\n\n".join(part.text for part in content if isinstance(part, TextPart))
 
 
-# Images of raw messages as the single text that the APIs accept for them: an address or a data URL.
+# The APIs accept an image as a single text: an address or a data URL.
 
 _SCHEME: Final = "data:"
 _BASE64: Final = ";base64"

@@ -1,7 +1,7 @@
-"""Summaries: when one is made, of what, and by whom.
+"""Summaries of conversations: when one is made, and of which messages.
 
-A summary is made by any callable; `condense` makes one without a model. A driver that lets a model make it
-calls `PromptRenderer.summary_request`, sends `summary_prompt` and puts the answer into the context.
+Any callable can make the summary; `condense` makes one without a model. A driver whose model makes it calls
+`PromptRenderer.summary_request`, sends `summary_prompt` and puts the answer into the context.
 """
 
 from __future__ import annotations

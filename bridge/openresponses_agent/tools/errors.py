@@ -71,7 +71,7 @@ class ToolNotFoundError(RemoteError):
 
 
 class ToolCallCancelledError(LocalError):
-    """The user ended the run while a tool was to be called or was running."""
+    """The user ended the run before a tool was called or while it was running."""
 
     CANCELLED = "bridge.tools.cancelled"
 
@@ -109,7 +109,8 @@ class ToolTimeoutError(ToolInvocationError):
 
 
 class ToolFailureEncountered(NamedTuple):
-    """A call that did not run to its end; `retry_attempt` counts the calls of the round's retries from 0."""
+    """A call that did not run to its end; `retry_attempt` is what `run_call` received, 0 for a first
+    attempt."""
 
     tool_name: str
     error: BridgeError

@@ -1,4 +1,4 @@
-"""The tools that a model can be offered, by name.
+"""The tools that can be offered to a model, by name.
 
 A tool is a name, a description, a JSON Schema of its input and a handler: `handler(input)` or
 `handler(input, context)`, sync or async, whose return value becomes a result (`LanguageModelToolResult.of`).

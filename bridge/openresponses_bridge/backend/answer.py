@@ -45,23 +45,23 @@ from openresponses_bridge.wire import choose_wire, is_codex
 MAX_OUTPUT: Final = 64 * 1024 * 1024
 
 _log = logging.getLogger("openresponses_bridge.backend")
-_EACH: Final = 64  # bytes for which an output or event without text counts
+_EACH: Final = 64  # bytes that an output or event counts besides its text
 _UNNAMED: Final = "model"  # the response's model when neither side names one
 _JSON: Final = {"content-type": "application/json"}
 _STREAM: Final = {
     "cache-control": "no-store",
     "x-accel-buffering": "no",  # a buffering proxy would hold back the stream
 }
-# fields of a request that need a backend with a store
+# fields of a request that need a backend that stores responses
 _NEED_A_STORE: Final = ("previous_response_id", "conversation", "background", "prompt")
 _INTERNAL: Final = ("The server failed.", "internal_error")
-# what a header field's name consists of, and its value, which is sent as latin-1 (RFC 9110, 5.1 and 5.5)
+# the characters of a header field's name, and of its value, which is sent as latin-1 (RFC 9110, 5.1 and 5.5)
 _IN_NAMES: Final = frozenset(f"!#$%&'*+-.^_`|~{digits}{ascii_letters}")
 _IN_VALUES: Final = frozenset(map(chr, (9, *range(0x20, 0x7F), *range(0x80, 0x100))))
 
 
 _answers: Final[WeakValueDictionary[int, Answer]] = WeakValueDictionary()
-"""The id of a request, which lives as long as its answer → the answer."""
+"""`id(request)` → the answer. The id stays valid because the answer keeps its request."""
 
 
 class AnswerHead(NamedTuple):
@@ -90,7 +90,7 @@ def _is_headers(given: object) -> bool:
     )
 
 
-# each option but `dialect` → whether a value is allowed, and what is
+# each option but `dialect` → whether a value is allowed, and which values are
 _OPTIONS: Final[dict[str, tuple[Callable[[Any], bool], str]]] = {
     "target": (lambda given: isinstance(given, str), "a str"),
     "request_headers": (lambda given: given is None or _is_headers(given), "a mapping of str to str"),
@@ -118,9 +118,9 @@ def check_options(options: AnswerOptions) -> None:
 
 
 def head_of(surface: Surface, target: str, headers: Mapping[str, str]) -> RequestHead:
-    """Return what the target of a request (its path and query) says besides the body. What stands before
-    the path of the API is ignored; a target without such a path says nothing. Raises HttpError 404 for a path
-    of the API that does not give an answer."""
+    """Return what the target of a request (its path and query) says in addition to the body. A prefix before
+    the API's path is ignored; a target without such a path says nothing. Raises HttpError 404 for a path of
+    the API that does not ask for an answer."""
     path, _, query = target.partition("?")
     found, fields = next(_places(surface, unquote(path)), (None, {}))
     if found is not None and found.asks is not Asks.ANSWER:
@@ -225,8 +225,9 @@ class Answer:
 
     @property
     def head(self) -> AnswerHead:
-        """Status and headers of a streamed answer. The header `openresponses-losses` has what of the request
-        could not be expressed so far, in the client's dialect and in `chat_request`."""
+        """Status and headers of a streamed answer. The header `openresponses-losses` lists the parts of the
+        request that could not be expressed so far, when the client's dialect was read and in
+        `chat_request`."""
         content_type = {"content-type": self._form.stream_type.decode()}
         return AnswerHead(200, content_type | _STREAM | self._loss_header())
 
@@ -263,8 +264,8 @@ class Answer:
         return self._flush()
 
     def keep_alive(self) -> bytes:
-        """The bytes of a keep-alive for a waiting client, after the beginning of the stream if that was not
-        sent."""
+        """Return the bytes of a keep-alive for a waiting client; before any other bytes they begin the
+        stream. Empty for an answer that is not streamed or has ended."""
         if not self.streamed or self.ended:
             return b""
         if not self._begun:
@@ -277,15 +278,16 @@ class Answer:
         return self._surface.keep_alive
 
     def end(self) -> bytes:
-        """The model has finished. Raises StreamStateError when a call never got a name."""
+        """End the answer, since the model has finished. Raises StreamStateError if a call never got a
+        name."""
         self._start()
         self._unsent += self._machine.finish()
         self._log_cases()
         return self._flush(last=True)
 
     def fail(self, error: BaseException) -> bytes:
-        """The model failed. The client gets the message of a RemoteError (`HttpError` is one); any other
-        exception is only logged."""
+        """End the answer, since the model failed. The client gets the message of a RemoteError (`HttpError`
+        is one); any other exception is only logged. Returns nothing if the answer has ended."""
         if self.ended:
             return b""
         self._error = self._reported(error)
@@ -295,12 +297,12 @@ class Answer:
         return self._flush(last=True)
 
     def refuse(self, error: BaseException) -> tuple[AnswerHead, bytes]:
-        """The model failed before its first output: an HTTP error."""
+        """Return the HTTP error of a model that failed before its first output."""
         return refusal(self._reported(error), self._dialect)
 
     def whole(self) -> tuple[AnswerHead, bytes]:
-        """The answer that is not streamed, when the response has ended. A failed response without output is
-        an HTTP error; one with output is sent, if the API has a form for it."""
+        """Return the answer that is not streamed, after the response has ended. A failed response without
+        output is an HTTP error; one with output is sent if the API has a form for it."""
         in_one_form = self._form.single_reasoning_form
         response = self._machine.in_one_form if in_one_form else self._machine.snapshot
         body = None if self._error is not None and not response.output else self._form.whole(response)
@@ -327,7 +329,8 @@ class Answer:
         return data
 
     def _log_cases(self) -> None:
-        """Log what was lost and repaired, and as warnings what is odd: somebody has to look at the model."""
+        """Log the diagnostics: losses and repairs with level INFO, warnings with level WARNING, since they
+        may show a fault of the model."""
         for case in (*self._lost, *self._machine.diagnostics):
             level = logging.WARNING if case.kind == "warning" else logging.INFO
             _log.log(level, "response %s: %s", self._machine.response_id, printable(str(case)))
@@ -350,8 +353,8 @@ class Answer:
 
 
 def _unsendable(error: RemoteError) -> str:
-    """What is wrong in an error that a backend's author made, of which nobody may have checked the types;
-    empty if nothing is."""
+    """Return why this error can't be sent; empty if it can. A backend's author made it, and its types may be
+    unchecked."""
     message: Any = error.message
     if not isinstance(message, str):
         return f"the message must be a str, not {message!r:.100}"
@@ -365,7 +368,7 @@ def _unsendable(error: RemoteError) -> str:
 
 
 def refusal(error: BridgeError, dialect: str = "responses") -> tuple[AnswerHead, bytes]:
-    """The HTTP error for a request, in the format of its API."""
+    """Return the HTTP error for a request, in the format of its API."""
     status = error.http_status if 400 <= error.http_status <= 599 else 500
     headers = error.headers if isinstance(error, HttpError) else {}
     given = {name.lower(): value for name, value in headers.items()}
@@ -374,11 +377,11 @@ def refusal(error: BridgeError, dialect: str = "responses") -> tuple[AnswerHead,
 
 
 def chat_request(request: CreateResponse) -> dict[str, Any]:
-    """The request as a Chat Completions body, which most libraries for models accept: `messages`, `tools`
-    under the names by which the model may call them, and the parameters that Chat has. `tool_choice` is
-    applied: when no call is allowed there are no `tools`, and a tool that must be called is the only one.
-    Without a model in the request there is none in the body. What Chat can't express is in the log, and in
-    the answer's header `openresponses-losses` if nothing was sent yet.
+    """Return the request as a Chat Completions body, which most libraries for models accept: `messages`,
+    `tools` under the names by which the model may call them, and the parameters that Chat has. `tool_choice`
+    is applied: when no call is allowed there are no `tools`, and a tool that must be called is the only one.
+    Without a model in the request there is none in the body. What Chat can't express is logged as a loss, and
+    listed in the answer's header `openresponses-losses` if nothing was sent yet.
 
     Raises InvalidRequestError with `param`; an iterator may let it through, and the client gets a 400.
     """

@@ -39,8 +39,8 @@ class ToolCall(Struct, frozen=True):
     call_id: str | None = None
 
     def written(self) -> ToolCall:
-        """The call with its arguments as text. Raises LocalError for values that JSON can't represent, NaN
-        and the infinities among them."""
+        """Return the call with its arguments as text. Raises LocalError for values that JSON can't represent,
+        NaN and the infinities among them."""
         if not isinstance(self.arguments, Mapping):
             return self
         try:
@@ -53,9 +53,9 @@ class ToolCall(Struct, frozen=True):
 
 
 class ToolCallDelta(Struct, frozen=True):
-    """A piece of a call while the model writes it. `index` (0 or more) identifies the call among those that
-    are being written. The first piece has `name` (and `call_id`, if there is one); each piece has the next
-    part of the arguments' JSON."""
+    """The next piece of a call that the model is writing. `index` (0 or more) identifies the call among those
+    that are being written. The first piece has `name` (and `call_id`, if there is one); each piece has the
+    next part of the arguments' JSON."""
 
     index: int
     arguments: str = ""
@@ -100,8 +100,8 @@ _REASONS: Final = frozenset(get_args(FinishReason))
 
 
 class Finish(Struct, frozen=True):
-    """Why the model stopped. `length`, `content_filter` and the like end the response as incomplete. Optional
-    when the model stopped by itself. For a failure, raise an exception."""
+    """Why the model stopped. `length`, `content_filter` and similar reasons make the response incomplete.
+    Optional if the model stopped by itself. For a failure, raise an exception."""
 
     reason: FinishReason
 
@@ -120,8 +120,8 @@ class OutputEmitter:
         self._whole_calls = 0
 
     def emit(self, output: Output) -> list[Event]:
-        """The events for one output. Raises LocalError, without any effect, for a value that is not an output
-        or has a field of a wrong type."""
+        """Return the events for one output. Raises LocalError, without any effect, for a value that is not an
+        output or has a field of a wrong type."""
         if type(output) is str:  # the common one first
             return self._machine.text(output)
         method = _METHODS.get(type(output))
@@ -148,14 +148,14 @@ class OutputEmitter:
         return self._machine.defer_finish(reason)
 
     def _call(self, call: ToolCall) -> list[Event]:
-        # typed as Any: nobody may have checked the types of a backend's author
+        # typed as Any: the types in a backend may be unchecked
         name: Any = call.name
         arguments: Any = call.written().arguments
         if not isinstance(arguments, str):
             raise _wrong("ToolCall", f"arguments must be a mapping or a str, not {type(arguments).__name__}")
         if not isinstance(name, str) or not name:
             raise _wrong("ToolCall", f"name must be a non-empty str, not {name!r:.100}")
-        # negative: deltas have indexes from 0
+        # negative, since the indexes of deltas begin at 0
         index = -1 - self._whole_calls
         self._whole_calls += 1
         events = self._machine.tool_call(index, call.call_id, name, arguments)
@@ -206,8 +206,8 @@ _NOT_CLOSED: Final = "a backend's iterator failed when it was closed"
 
 
 def opened(generate: Generate, request: CreateResponse) -> Iterator[Output]:
-    """The iterator over the outputs for this request. Raises LocalError for a value that is not iterable, and
-    what the call raises."""
+    """Return the iterator over the outputs for this request. Raises LocalError for a value that is not
+    iterable; an exception of the function is passed on."""
     outputs = _called(generate, request)
     if not isinstance(outputs, Iterable) or isinstance(outputs, Mapping):
         raise _not_iterable(outputs, "an iterator that is not async")
@@ -248,7 +248,7 @@ def check_function(generate: object) -> None:
 
 
 def place_of(outputs: object) -> str:
-    """The current line of a generator, as a traceback writes it; for any other iterator the name of its
+    """Return the current line of a generator as a traceback writes it; for any other iterator the name of its
     class."""
     while (inner := getattr(outputs, "gi_yieldfrom", None)) is not None:
         outputs = inner

@@ -24,7 +24,7 @@ from openresponses_bridge.errors import RemoteError
 
 
 class ReplyBody:
-    """The bytes to send, to iterate over once. `close` closes the model's iterator early."""
+    """The bytes to send. It can be iterated over once; `close` closes the model's iterator early."""
 
     def __init__(self, first: bytes, rest: Generator[bytes, None, None] | None = None) -> None:
         self._pieces: Iterator[bytes] = iter([first])
@@ -81,8 +81,8 @@ class AsyncReply(NamedTuple):
 
 
 def reply(body: Any, generate: Generate, **options: Unpack[AnswerOptions]) -> Reply:
-    """The answer to the request in `body`, made of the outputs that `generate` yields. The options are those
-    of `Answer`. A request that can't be read or fulfilled gives a reply that is an HTTP error."""
+    """Return the answer to the request in `body`, made of the outputs that `generate` yields. The options are
+    those of `Answer`. A request that can't be read or fulfilled gives a reply that is an HTTP error."""
     try:
         answer = Answer(body, **options)
     except RemoteError as error:
@@ -124,8 +124,8 @@ async def async_reply(body: Any, generate: AsyncGenerate, **options: Unpack[Answ
 
 
 def streamed(answer: Answer, outputs: Iterator[Output]) -> Generator[bytes, None, None]:
-    """The stream of an answer, output by output. Raises an exception of the model that comes before the first
-    bytes."""
+    """Yield the bytes of a streamed answer, output by output. An exception of the model before the first
+    bytes is raised; a later one ends the stream with a failure."""
     try:
         for output in outputs:
             if data := answer.feed(output, outputs):
@@ -157,7 +157,7 @@ async def async_streamed(answer: Answer, outputs: AsyncIterator[Output]) -> Asyn
 
 
 def collected(answer: Answer, outputs: Iterator[Output]) -> tuple[AnswerHead, bytes]:
-    """The answer that is not streamed, after the model has finished."""
+    """Return the answer that is not streamed, after the model has finished or failed."""
     try:
         for output in outputs:
             answer.feed(output, outputs)

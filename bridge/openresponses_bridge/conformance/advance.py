@@ -1,4 +1,4 @@
-"""Updates a stream's track with an event, whatever is wrong with that event.
+"""Updates the state of a stream (`StreamTrack`) with an event, whatever is wrong with that event.
 
 Recovery is silent: an event out of order is treated as if the missing events had come before it, so that one
 mistake is reported once.

@@ -1,4 +1,4 @@
-"""For every rule a stream that violates it: a valid stream with one change.
+"""Examples of the rules: for each a stream that violates it, a valid stream with one change.
 
 The violations are computed when an example is shown, so that they can't differ from what the rules do.
 """
@@ -117,7 +117,8 @@ class _Script:
 
 
 def completed() -> list[Json]:
-    """A completed response: reasoning, a message with a citation, two calls, an item of an extension."""
+    """Return the events of a completed response: reasoning, a message with a citation, two calls, an item of
+    an extension."""
     script = _Script()
     script.reasoning("Look ", "it up.")
     script.message("Hel", "lo")
@@ -131,7 +132,7 @@ def completed() -> list[Json]:
 
 
 def failed() -> list[Json]:
-    """A response that failed within a message."""
+    """Return the events of a response that failed within a message."""
     script = _Script()
     script.message("Hel", "lo", closed=False)
     script.emit("error", error={"type": "server_error", "param": None, **ERROR})
@@ -143,7 +144,7 @@ Edit = Callable[[list[Any]], list[Any]]
 
 
 class Example(NamedTuple):
-    """An example. `says` describes the change, `found` are the validator's violations."""
+    """An example. `says` describes the change, `found` returns the validator's violations."""
 
     says: str
     found: Callable[[], list[Violation]]

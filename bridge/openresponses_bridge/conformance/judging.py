@@ -17,10 +17,10 @@ from openresponses_bridge.protocol.lenient import Repair
 from openresponses_bridge.sse import Frame, SSEDecoder
 from openresponses_bridge.state import STATUSES
 
-# A response and a WebSocket error are checked by the rules of streams that apply to them: a response as the
-# event that would have it, each of its items as the event that would close it.
+# A response and a WebSocket error are checked by those rules of streams that apply to them: a response as in
+# the event of its status, each of its items as in the item's done event.
 
-# status of a response → the event that has such a response
+# status of a response → the event with such a response
 _EVENT_OF: Final = {status: event for event, statuses in STATUSES.items() for status in sorted(statuses)} | {
     "in_progress": "response.in_progress"
 }

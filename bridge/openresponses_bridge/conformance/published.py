@@ -1,6 +1,6 @@
-"""What exactly each wire allows. The protocol's structs are wider than the published schema, because they
-also accept OpenAI's supersets; so the JSON is walked once more, with tables of what each wire does not
-have."""
+"""Finds where JSON deviates from what a wire allows. The protocol's structs accept more than the published
+schema, namely OpenAI's additions too; so the JSON is checked once more, with tables of what each wire
+allows."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ _FILE = (
     Limit("file_url", False, _of(str), "a string"),
 )
 
-# kind:type → limits of every wire, for objects that the structs keep as JSON
+# kind:type → limits on every wire, for objects that the structs keep as JSON
 EVERYWHERE: dict[str, tuple[Limit, ...]] = {
     "event:": (Limit("sequence_number", True, _of(int), "an integer"),),
     "item:": (Limit("id", True, _of(str), "a string"),),

@@ -1,4 +1,5 @@
-"""The registry of rules: the id of each, its clause, the source of that, and the events that it checks."""
+"""The registry of rules: each with its id, its clause, the source of the clause, and the events that it
+checks."""
 
 from __future__ import annotations
 

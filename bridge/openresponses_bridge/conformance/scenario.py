@@ -1,4 +1,4 @@
-"""The registry of scenarios, their verdicts, and their expectations of the server's answers.
+"""The registry of scenarios, their steps and outcomes, and what they may expect of a server's answers.
 
 A scenario has no transport. It is a generator that yields steps. The player performs each step and sends a
 `ServerAnswer` back; the generator returns when every expectation was met. It ends early by raising `Broken`

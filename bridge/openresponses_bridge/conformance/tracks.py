@@ -1,5 +1,5 @@
-"""The state of a stream as its reader knows it: its items, their parts and arguments. A text is kept once: as
-deltas until it is done, then as the done text, and after its item is closed only in that item."""
+"""The state of a stream after the events so far: its items, their parts and arguments. A text is kept once:
+as deltas until it is done, then as the done text, and after its item is closed only in that item."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ class StreamTrack:
         self.next_index = max(self.next_index, item.index + 1)
 
     def find(self, index: Any, item_id: Any) -> ItemTrack | None:
-        """The item of an event: by output index, else by id."""
+        """Return the item of an event: by output index, otherwise by id; None if there is none."""
         found = self.items.get(index) if isinstance(index, int) else None
         if found is None and isinstance(item_id, str):
             found = self.by_id.get(item_id)
@@ -181,7 +181,7 @@ class EventContext:
             self._resolve(self.role.subject)
 
     def _hosted_role(self) -> EventRole | None:
-        """Return the role of a progress event of a hosted tool, which must be within its item."""
+        """Return the role of a progress event of a hosted tool, which must come while its item is open."""
         about_an_item = "item_id" in self.raw or "output_index" in self.raw
         return _HOSTED if about_an_item and self.type.startswith("response.") else None
 

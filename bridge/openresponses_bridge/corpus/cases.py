@@ -1,4 +1,4 @@
-"""Cases: a script on a wire, as it is or in a variant, with all that a reader should make of it."""
+"""Cases: a script on a wire, unchanged or in a variant, with the result that a reader should decode."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ Json = dict[str, Any]
 
 
 class Case(Struct, frozen=True, kw_only=True):
-    """One stream of a response and what a reader should make of it. The form of `corpus show`."""
+    """One stream of a response, with the result that a reader should decode. `corpus show` prints it in this
+    form."""
 
     corpus: int = VERSION
     id: str
@@ -56,15 +57,15 @@ class Case(Struct, frozen=True, kw_only=True):
     response: dict[str, Any] | None
     """The response that the events add up to, as it stands when the stream ends."""
     parts: list[dict[str, Any]]
-    """VS Code's parts, those of one kind in a row joined."""
+    """VS Code's parts; consecutive texts are joined, and so is the thinking of one block."""
     broken_rules: tuple[str, ...]
-    """The rules that the stream breaks, of `validate`."""
+    """The ids of the rules of `validate` that the stream breaks."""
     events: list[dict[str, Any]]
     """The events, as the messages of a WebSocket."""
     sse: str
-    """The same as server-sent events: what `POST /v1/responses` answers."""
+    """The events as server-sent events, as `POST /v1/responses` answers."""
     piece: int = 0
-    """How many bytes the reader gets at a time; 0: any number."""
+    """The number of bytes that the reader gets at a time; 0: any number."""
 
     @property
     def body(self) -> bytes:
@@ -78,19 +79,19 @@ class Case(Struct, frozen=True, kw_only=True):
 
     @property
     def pieces(self) -> Iterator[bytes]:
-        """The bytes of the stream in the pieces in which a reader is to get them."""
+        """The bytes of the stream, in the pieces in which a reader gets them."""
         body = self.body
         size = self.piece or len(body)
         return (body[at : at + size] for at in range(0, len(body), size))
 
 
 def case_ids(wires: Collection[str] = WIRE_NAMES) -> list[str]:
-    """The ids of all cases on these wires: each script, followed by its variants."""
+    """Return the ids of all cases on these wires: each script, followed by its variants."""
     return [id for wire in WIRE_NAMES if wire in wires for id in _ids_of(wire)]
 
 
 def case(case_id: str) -> Case:
-    """The case with this id. Raises LocalError (`bridge.corpus.unknown_case`) if there is none."""
+    """Return the case with this id. Raises LocalError (`bridge.corpus.unknown_case`) if there is none."""
     wire, _, rest = case_id.partition("/")
     script, _, variant = rest.partition("/")
     if wire not in WIRE_NAMES or case_id not in _ids_of(wire):
@@ -99,13 +100,13 @@ def case(case_id: str) -> Case:
 
 
 def cases(only: Collection[str] = (), wires: Collection[str] = WIRE_NAMES) -> Iterator[Case]:
-    """The cases on these wires. `only`: those of these scripts and variants, and with these ids. Raises
-    LocalError (`bridge.corpus.unknown_case`) for any other name."""
+    """Yield the cases on these wires; with `only`, those of these scripts and variants, and those with these
+    ids. Raises LocalError (`bridge.corpus.unknown_case`) for any other name."""
     return map(case, chosen_ids(only, wires))
 
 
 def chosen_ids(only: Collection[str] = (), wires: Collection[str] = WIRE_NAMES) -> list[str]:
-    """The ids of the cases that `cases` yields, without building them. Raises as `cases` does."""
+    """Return the ids of the cases that `cases` yields, without building the cases. Raises as `cases` does."""
     known = {name for id in case_ids() for name in _names_of(id)}
     if unknown := [name for name in only if name not in known]:
         names = ", ".join(repr(name[:80]) for name in unknown)
@@ -123,7 +124,8 @@ def schema() -> dict[str, Any]:
 
 
 def stream_of(steps: Iterable[Step], wire: str = "openresponses") -> list[Json]:
-    """The events of a script on a wire, as JSON objects. Ids count and the clock stands still."""
+    """Return the events of a script on a wire, as JSON objects. Ids are numbered from 1, and the clock does
+    not advance."""
     numbers = count(1)
     machine = ResponseStreamStateMachine(
         model="m",
@@ -141,7 +143,7 @@ def stream_of(steps: Iterable[Step], wire: str = "openresponses") -> list[Json]:
 
 
 def joined(parts: Iterable[Part]) -> list[Json]:
-    """Parts as JSON objects; texts in a row are one, and so is the thinking of one block."""
+    """Return parts as JSON objects; consecutive texts are joined, and so is the thinking of one block."""
     kept: list[Json] = []
     for part in parts:
         new: Json = json.loads(encode_part(part))
@@ -161,7 +163,7 @@ def joined(parts: Iterable[Part]) -> list[Json]:
 
 @cache
 def _ids_of(wire: str) -> dict[str, None]:
-    """The ids on a wire, as the keys of a dict: in order, and found at once."""
+    """Return the ids on a wire as the keys of a dict, which are ordered and quick to look up."""
     found: dict[str, None] = {}
     for script in SCRIPTS:
         found[f"{wire}/{script}"] = None
@@ -218,7 +220,7 @@ def _build(case_id: str, wire: Any, script: str, name: str) -> Case:
 
 
 def _folded(events: list[Json]) -> tuple[Json | None, list[Json]]:
-    """The response and the parts that our own decoders make of the events."""
+    """Return the response and the parts that our own decoders make of the events."""
     accumulator, decoder = ResponseAccumulator(), PartDecoder()
     parts = []
     for event in events:

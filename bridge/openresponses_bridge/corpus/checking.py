@@ -1,4 +1,4 @@
-"""Compares what a reader reported with what its streams say."""
+"""Compares what a reader reported with what it should have decoded."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class ReportedCall(Struct, kw_only=True):
 
 
 class Report(Struct, kw_only=True):
-    """The result of a reader for a case: a line of the file for `corpus check`. What is left out is not
-    checked; a `response` stands for all the facts in it."""
+    """The result of a reader for a case: a line of the file for `corpus check`. Fields that are left out are
+    not checked; a `response` replaces all other fields."""
 
     id: str
     status: Status | UnsetType = UNSET
@@ -65,7 +65,8 @@ _FIELDS: Final = (*_PLAIN_FACTS, "calls", "citations", "usage", "error")
 
 
 def read_report(line: bytes | str) -> Report:
-    """A line of a report. Raises WireError (`bridge.wire.invalid_shape`) that says what is wrong with it."""
+    """Decode a line of a report. Raises WireError (`bridge.wire.invalid_shape`) that says what is wrong with
+    it."""
     try:
         report = _REPORT.decode(line)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
@@ -76,7 +77,7 @@ def read_report(line: bytes | str) -> Report:
 
 
 def report_of(case_id: str, response: Mapping[str, Any]) -> Report:
-    """The report of a reader that made this response."""
+    """Return the report of a reader that decoded this response."""
     facts = facts_of(response)
     calls = [
         ReportedCall(call_id=each.call_id, name=each.name, arguments=each.arguments) for each in facts.calls
@@ -97,8 +98,8 @@ def report_of(case_id: str, response: Mapping[str, Any]) -> Report:
 
 
 def facts_of(response: Mapping[str, Any]) -> Expected:
-    """Return the contents of a response, as JSON: of its calls those that are whole. One that has not ended
-    was cut."""
+    """Return the contents of a response that is given as JSON, of its calls only the whole ones. The status
+    of a response that has not ended is `cut`."""
     texts: dict[str, list[str]] = {"text": [], "refusal": [], "reasoning": [], "summary": []}
     calls: list[ExpectedCall] = []
     citations: list[ExpectedCitation] = []
@@ -153,9 +154,9 @@ def differences(expected: Expected, report: Report) -> list[str]:
 
 
 def check(reports: Iterable[Report], asked: Iterable[str]) -> list[Fault]:
-    """The faults of a reader that was given the cases with these ids, in the order of the corpus. A case
-    without a report counts as one that differs. Raises LocalError (`bridge.corpus.unknown_case`) for a
-    report of no case, and `bridge.corpus.reported_twice`."""
+    """Return the faults of a reader that was given the cases with these ids, in the order in which the cases
+    show them. A case without a report counts as one that differs. Raises LocalError
+    (`bridge.corpus.unknown_case`) for a report of no case, and `bridge.corpus.reported_twice`."""
     by_id: dict[str, Report] = {}
     for report in reports:
         if report.id in by_id:
@@ -166,8 +167,8 @@ def check(reports: Iterable[Report], asked: Iterable[str]) -> list[Fault]:
 
 
 def faults_of(found: Mapping[str, tuple[Case, list[str]]]) -> list[Fault]:
-    """The faults behind these cases and their differences: a case that builds on one that differs too shows
-    no fault of its own."""
+    """Return the faults that these cases show, given each case with its differences. A case that builds on
+    another one that differs shows no fault of its own."""
     differ = {id: each for id, (each, differing) in found.items() if differing}
     causes = {id: _cause(each, differ) for id, each in differ.items()}
     by_asks: dict[str, Fault] = {}
@@ -182,7 +183,8 @@ def faults_of(found: Mapping[str, tuple[Case, list[str]]]) -> list[Fault]:
 
 
 def _cause(each: Case, differ: Mapping[str, Case]) -> str:
-    """The id of the simplest case that differs and that this one builds on; its own if there is none."""
+    """Return the id of the simplest case that differs and on which this one builds; its own if there is
+    none."""
     for below in each.builds_on:
         if below in differ:
             return _cause(differ[below], differ)

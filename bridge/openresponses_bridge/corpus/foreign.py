@@ -1,7 +1,7 @@
 """The scripts that every dialect can express, as servers of Chat Completions, Anthropic's Messages and Gemini
-stream them, each with what a bridge's response must say.
+stream them, each with the expected content of a bridge's response.
 
-A dialect leaves out a step that it can't express; a stream that was cut ends without a frame for its end.
+A dialect leaves out a step that it can't express; a stream that was cut off ends without a frame for its end.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ FOREIGN: Final[tuple[ForeignDialect, ...]] = get_args(ForeignDialect)
 Json = dict[str, Any]
 DONE: Final = "[DONE]"
 SILENT: Final = ("cancel", "cut")
-"""Steps that no server sends a frame for."""
-_NOT_SENT: Final = "cancel"  # by an upstream: it is its client that leaves
+"""Steps for which no server sends a frame."""
+_NOT_SENT: Final = "cancel"  # by an upstream: its client disconnects
 
 
 class ForeignCase(NamedTuple):
-    """A stream of another API, and what the response that a bridge makes of it must say."""
+    """A stream of another API, with the expected content of the response that a bridge makes of it."""
 
     id: str
     """`dialect/script`."""
@@ -73,12 +73,12 @@ class ForeignCase(NamedTuple):
 
 
 def foreign_ids() -> list[str]:
-    """The ids of all streams of other APIs."""
+    """Return the ids of all streams of other APIs."""
     return [f"{dialect}/{script}" for dialect in FOREIGN for script in COMMON if script != _NOT_SENT]
 
 
 def foreign_case(id: str) -> ForeignCase:
-    """The stream with this id, one of `foreign_ids`. Raises KeyError for another."""
+    """Return the stream with this id, one of `foreign_ids`. Raises KeyError for any other id."""
     name, _, script = id.partition("/")
     dialect = {each: each for each in FOREIGN}[name]  # type: ignore[index]
     steps = COMMON[script].steps

@@ -1,13 +1,13 @@
-"""Scripts of models' answers: steps that the machine plays, and that upstreams of other dialects send.
+"""Scripts of models' answers: steps that become calls of the machine, or frames of other dialects' upstreams.
 
 A step is a verb and its arguments. `text`, `reasoning`, `summary`, `encrypted`, `refusal` (a delta; text may
 have log probabilities, a summary the number of its part), `cite` (url, title, start, end), `call` and
 `custom` (index, id, name), `name` (index, name), `arguments` (index, delta), `call_end` (index). Only the
-protocol has `expect` (id and phase of the next item), `part_end`, `item_end`, `item`, `announce` (an
-item), `progress` (id, type, fields), `extension` (type, fields), `defer` (a reason to end), `machine`
-(another method of the machine, its arguments) and `start`, before which other steps may stand. The last step
-is how it ends: `end` (reason, usage), `fail` (code, message), `cancel` or `cut`: the upstream was cut, which
-shows in what is not whole.
+protocol has `expect` (id and phase of the next item), `part_end`, `item_end`, `item`, `announce` (an item),
+`progress` (id, type, fields), `extension` (type, fields), `defer` (a reason to end), `machine` (another
+method of the machine, its arguments) and `start`, before which other steps may stand. The last step is the
+end: `end` (reason, usage), `fail` (code, message), `cancel`, or `cut`, for which the upstream breaks off and
+open calls are incomplete.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ COMMON: Final[dict[str, Script]] = {
         ("text_then_tool",),
     ),
 }
-"""What an upstream of each dialect can say."""
+"""The scripts that an upstream of any dialect can send."""
 
 _SEARCH: Final = {"type": "web_search_call", "id": "ws_1", "status": "in_progress"}
 _FOUND: Final = {**_SEARCH, "status": "completed", "action": {"type": "search", "query": "Paris"}}
@@ -375,13 +375,13 @@ OWN: Final[dict[str, Script]] = {
         ("text",),
     ),
 }
-"""What only the protocol itself can say."""
+"""The scripts that only the protocol itself can express."""
 
 SCRIPTS: Final = COMMON | OWN
 
 
 def machine_calls(steps: Iterable[Step]) -> Iterator[MachineCall]:
-    """The calls of the machine that these steps stand for, with `start` first unless a step is that."""
+    """Yield the calls of the machine for these steps; `start` comes first unless it is one of the steps."""
     steps = list(steps)
     if ("start",) not in steps:
         yield "start", (), {}

@@ -1,4 +1,4 @@
-"""What a script says: its text, calls and ending, worked out from its steps without asking the machine."""
+"""The expected result of a script: its texts, calls and end, derived from its steps without the machine."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class _Call:
         self.ended = False
 
     def end(self) -> None:
-        """End the call, of which all was sent: a function without arguments has an empty object (law E6)."""
+        """End a call that was sent completely; a function without arguments gets an empty object (law E6)."""
         if not self.ended and not self.custom and not self.arguments.strip():
             self.arguments = "{}"
         self.ended = True
@@ -105,7 +105,7 @@ class _Call:
 
 
 class _Reading:
-    """A script that is read, step by step."""
+    """Reads a script step by step."""
 
     def __init__(self, wire: str) -> None:
         self.wire = wire

@@ -1,5 +1,5 @@
-"""Variants: the same response, sent in another way. Some are legal, most are what poor servers and proxies
-send; each says what a reader should do with it."""
+"""Variants: the same response, sent in another way. Some are legal, most are sent by faulty servers and
+proxies; each says what a reader should do with it."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ class Variant(NamedTuple):
     asks: str
     scripts: tuple[str, ...]
     events: Callable[[Events], Events] | None = None
-    """What becomes of the events; None for a change of the bytes alone."""
+    """Returns the changed events; None if only the bytes change."""
     frame: Callable[[int, Json], str] | None = None
-    """What becomes of the number and event of each frame."""
+    """Returns a changed frame, from its number and event."""
     text: Callable[[str], str] | None = None
-    """What becomes of the text of the whole stream."""
+    """Returns the changed text of the whole stream."""
     piece: int = 0
-    """How many bytes a reader gets at a time, if that is the change."""
+    """The number of bytes that a reader gets at a time; 0: any number."""
 
 
 def frame_of(event: Mapping[str, Any]) -> str:
-    """An event as it is sent."""
+    """Return the frame of an event as it is sent."""
     return f"event: {event['type']}\ndata: {json_of(event)}\n\n"
 
 
 def json_of(value: Any) -> str:
-    """JSON without whitespace. Halves of surrogate pairs are escaped, since UTF-8 has none."""
+    """Return JSON without whitespace. Lone surrogates are escaped, since UTF-8 can't encode them."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     return text if text.isascii() or _is_whole(text) else json.dumps(value, separators=(",", ":"))
 
@@ -84,7 +84,7 @@ def _little(at: int, event: Json) -> Events:
 
 
 def _other_ids(events: Events) -> Events:
-    """Each event with ids of its own, as a proxy makes them that signs them anew."""
+    """Give each event ids of its own, as a proxy does that signs ids anew."""
 
     def renamed(item: Json, at: int) -> Json:
         return {**item, "id": f"{item['id']}_{at}"} if "id" in item else item
@@ -104,7 +104,7 @@ def _other_ids(events: Events) -> Events:
 
 
 def _again(events: Events) -> Events:
-    """The events around the first delta come again, as when a reader resumes too early."""
+    """Repeat the events around the first delta, as for a reader that resumes too early."""
     at = next(place for place, each in enumerate(events) if each["type"].endswith(".delta")) + 1
     return [*events[: at + 1], *events[at - 2 :]]
 
@@ -144,7 +144,7 @@ def _spelt(at: int, event: Json) -> Events:
 
 
 def _halves(at: int, event: Json) -> Events:
-    """A character beyond the basic plane, one half in each of two deltas."""
+    """Split a character beyond the basic plane: each of two deltas has one surrogate of it."""
     delta = event.get("delta", "")
     found = next((place for place, char in enumerate(delta) if char > "\uffff"), None)
     if found is None:
@@ -165,7 +165,7 @@ def _beat_first(events: Events) -> Events:
 
 
 def _cited_late(events: Events) -> Events:
-    """The citations of a text come when it is done, before its part is."""
+    """Move the citations of a text after its done event, before that of its part."""
     done = {_part(each) for each in events if each["type"] == _TEXT_DONE}
     late = [each for each in events if each["type"].endswith("annotation.added") and _part(each) in done]
     found: Events = []
@@ -190,7 +190,7 @@ def _failed_first(events: Events) -> Events:
 
 
 def _refused(events: Events) -> Events:
-    """The error comes before the response was in progress."""
+    """Send the error before the response is in progress."""
     return _numbered([each for each in events if each["type"] != _IN_PROGRESS])
 
 
@@ -330,11 +330,11 @@ VARIANTS: Final[dict[str, Variant]] = {
 
 
 class LegalChange(NamedTuple):
-    """A legal way to send a stream that no call of the machine makes."""
+    """A legal change of a stream, which no call of the machine makes."""
 
     apply: Callable[[Events], Events]
     fits: Callable[[Events], bool]
-    """Whether it changes these events, and leaves them legal."""
+    """Returns whether the change applies to these events and leaves them legal."""
 
 
 def _has(end: str) -> Callable[[Events], bool]:
@@ -353,7 +353,7 @@ LEGAL: Final[dict[str, LegalChange]] = {
     "failed-first": LegalChange(_failed_first, _failed_at_once),
     "refused": LegalChange(_refused, _failed_at_once),
 }
-"""The names of those variants that are legal for each stream they fit."""
+"""The variants that are legal for every stream to which they apply, by name."""
 CUT: Final = "cut-"
 CUT_SCRIPT: Final = "text_then_tool"
 CUT_ASKS: Final = (
@@ -362,11 +362,11 @@ CUT_ASKS: Final = (
 
 
 def cut(events: Sequence[Json], count: int) -> tuple[Events, Expected]:
-    """The first events of a stream, and what is expected of them."""
+    """Return the first `count` events of a stream, and the expected result of reading them."""
     kept = list(events[:count])
     return kept, cut_after(kept)
 
 
 def cuts(events: Sequence[Json]) -> Iterator[str]:
-    """The names of the variants that are cut after each event but the last."""
+    """Return the names of the variants that are cut off, one after each event but the last."""
     return (f"{CUT}{count:02}" for count in range(1, len(events)))

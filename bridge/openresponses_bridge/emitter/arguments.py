@@ -45,26 +45,26 @@ def extension_type(kind: str) -> str:
 
 
 def wrong_argument(call: str, what: str) -> StreamStateError:
-    """The error for an argument that can't be used."""
+    """Return the error for an argument that can't be used."""
     return StreamStateError(StreamStateError.INVALID_ARGUMENT, f"{call}: {what}", call=call)
 
 
 def index_of(call: str, index: object) -> int:
-    """The upstream's index of a tool call."""
+    """Return the upstream's index of a tool call, which must be an int."""
     if isinstance(index, int):
         return index
     raise wrong_argument(call, f"expected an integer index, got {type(index).__name__}")
 
 
 def fields_of(call: str, fields: object) -> dict[str, Any]:
-    """The fields of an event or item given as a mapping."""
+    """Return the fields of an event or item, which must be a mapping."""
     if isinstance(fields, Mapping):
         return with_whole_characters(dict(fields))
     raise wrong_argument(call, f"expected a mapping of fields, got {type(fields).__name__}")
 
 
 def text_of(call: str, delta: object) -> str:
-    """A delta, which must be a string; None counts as empty."""
+    """Return a delta, which must be a string; None counts as empty."""
     if delta is None:
         return ""
     if isinstance(delta, str):
@@ -73,7 +73,7 @@ def text_of(call: str, delta: object) -> str:
 
 
 def reason_of(call: str, reason: object) -> str | None:
-    """Return why an upstream stopped, in its own word."""
+    """Return the upstream's own word for why it stopped; None if it gave none."""
     if reason is None:
         return None
     if isinstance(reason, str):
@@ -82,7 +82,8 @@ def reason_of(call: str, reason: object) -> str | None:
 
 
 def annotation_of(annotation: Annotation | Mapping[str, Any]) -> Annotation:
-    """A citation struct, whose fields are checked, or a mapping with them and `type`."""
+    """Return the citation given as a struct, whose fields are checked, or as a mapping of its fields and
+    `type`."""
     if isinstance(annotation, Unknown):
         return annotation
     try:
@@ -92,14 +93,15 @@ def annotation_of(annotation: Annotation | Mapping[str, Any]) -> Annotation:
         raise wrong_argument("annotation", error.message) from error
     except (TypeError, ValueError) as error:
         raise wrong_argument("annotation", str(error)) from error
-    return annotation if isinstance(annotation, KnownAnnotation) else built  # it has unknown fields too
+    return annotation if isinstance(annotation, KnownAnnotation) else built  # with unknown fields
 
 
 def kept_annotations(
     wire: Wire, annotations: Iterable[Annotation], diagnostics: Diagnostics
 ) -> list[Annotation]:
-    """The citations that the wire has; `openresponses` has `url_citation` only (law E10). The others are
-    losses."""
+    """Return the citations that can be sent on the wire; each of the others is a loss. `openresponses` has
+    only `url_citation` (law E10), but a client of another API also gets citations of types that are unknown
+    here."""
     admitted: list[Annotation] = []
     for cited in annotations:
         own = wire.foreign and isinstance(cited, Unknown)
@@ -111,8 +113,8 @@ def kept_annotations(
 
 
 def for_wire(wire: Wire, value: T, where: str, diagnostics: Diagnostics) -> T:
-    """The object without the unknown fields in it where the reader has no place for them (law E10): they are
-    losses."""
+    """Return the object as it can be sent on the wire: unchanged, or without its unknown fields if the wire
+    has none (law E10). Each of these is a loss."""
     if wire.unknown_fields:
         return value
     found: list[str] = []
@@ -128,7 +130,7 @@ def report_unknown(where: str, names: Iterable[str], diagnostics: Diagnostics) -
 
 
 def logprobs_of(logprobs: Sequence[LogProb | Mapping[str, Any]] | None) -> list[LogProb]:
-    """Log probabilities as structs or mappings (schema LogProb)."""
+    """Return log probabilities, given as structs or mappings, as structs (schema LogProb)."""
     if not logprobs:
         return []
     try:
@@ -139,8 +141,9 @@ def logprobs_of(logprobs: Sequence[LogProb | Mapping[str, Any]] | None) -> list[
 
 
 def usage_of(usage: Usage | Mapping[str, Any] | None, diagnostics: Diagnostics) -> Usage | None:
-    """Usage as a struct, or as a mapping in the names of the schema, Chat Completions or Anthropic, where
-    missing counts are 0. What can't be a count is refused; wrong sums are put right."""
+    """Return usage that is given as a struct, or as a mapping with the names of the schema, of Chat
+    Completions or of Anthropic, in which missing counts are 0. A value that can't be a count is an error;
+    wrong sums are corrected, with a diagnostic."""
     if usage is None:
         return None
     if type(usage) is Usage and _is_plain(usage) and is_consistent(usage):
@@ -159,7 +162,8 @@ def usage_of(usage: Usage | Mapping[str, Any] | None, diagnostics: Diagnostics) 
 
 
 def _is_plain(usage: Usage) -> bool:
-    """Return True if the usage is sent as it is: empty optional fields, and rounds, would be left out."""
+    """Return True if the usage can be sent unchanged: it has no empty optional fields and no `rounds`, which
+    are not sent."""
     estimated, written = usage.estimated, usage.input_tokens_details.cache_write_tokens
     return written != 0 and (estimated is True or estimated is UNSET) and usage.rounds is UNSET
 

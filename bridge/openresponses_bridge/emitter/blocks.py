@@ -1,7 +1,7 @@
-"""Items that are open (a message, a reasoning item, an item that a server fills), and their open parts: text,
-refusal, raw reasoning or a summary.
+"""The open items of a response (messages, reasoning items, items that a server completes itself) and their
+open parts (text, refusal, raw reasoning, summary).
 
-A table says what each kind of part is made of on each wire, so that there is one part and four rows.
+One class, `OpenPart`, serves all kinds of parts: a `PartKind` has the structs in which they differ.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from openresponses_bridge.text import SurrogateJoiner
 
 
 class PartKind(NamedTuple):
-    """The spelling of a kind of part: its content struct and the four events of its life."""
+    """A kind of part: its content struct and the structs of its four events."""
 
     name: str
     content: type[Any]
@@ -75,11 +75,11 @@ REASONING = {
 
 
 class OpenPart:
-    """A part that still receives deltas. `index` counts within the item's content, or within its summary. Its
-    state follows `state.PART`; only the machine writes plain deltas without consulting the table.
+    """A part that still receives deltas. `index` is its place in the item's content or summary. `state`
+    follows `state.PART`; only the machine writes plain deltas without looking it up.
 
-    Its `extra` shows when it is done. A string with a reference elsewhere is copied whole at each `+=`, so
-    the text sits in a StringIO (law E12).
+    `extra`, its unknown fields, appears in its done event. The text is in a StringIO, since `+=` copies a
+    whole string that has another reference (law E12).
     """
 
     __slots__ = (
@@ -119,7 +119,8 @@ class OpenPart:
         return added
 
     def delta(self, delta: str, logprobs: list[LogProb] | None = None) -> list[Event]:
-        """The next piece; nothing while all of it is held back. Probabilities go with any text."""
+        """Append the next piece. Returns no event if all of it is held back and it has no log
+        probabilities."""
         if self.joiner.pending or not delta.isascii():
             delta = self.joiner.feed(delta)
         if not delta and not logprobs:
@@ -133,7 +134,7 @@ class OpenPart:
         return [self.kind.delta(self._number(), self.item_id, self.output_index, self.index, delta, *extra)]
 
     def whole(self, text: str, logprobs: list[LogProb] | None = None) -> list[Event]:
-        """All of the part's text at once."""
+        """Append all of the part's text at once."""
         return self.delta(text, logprobs) if text else []
 
     def annotate(self, annotation: Annotation) -> Event:
@@ -145,7 +146,7 @@ class OpenPart:
         )
 
     def close(self) -> tuple[list[Event], ContentPart]:
-        """The done events and the finished part."""
+        """End the part. Returns its done events and the finished part."""
         events = self.delta(self.joiner.flush()) if self.joiner.pending else []
         number, place = self._number, (self.item_id, self.output_index, self.index)
         text = self.text.getvalue()
@@ -160,7 +161,7 @@ class OpenPart:
         return events, part
 
     def content(self, text: str | None = None) -> ContentPart:
-        """The part as it stands, or with this text instead."""
+        """Return the part with its text so far, or with this text instead."""
         text = self.text.getvalue() if text is None else text
         if self.kind is TEXT:
             return ct.OutputTextContent(text, list(self.annotations), list(self.logprobs))
@@ -169,10 +170,10 @@ class OpenPart:
 
 
 class OpenItem:
-    """An item from its announcement, when it gets its output index, to its end; `state` follows `state.ITEM`.
-    `cut`: it ended before it was whole; it is then closed at the end of the response, since the specification
-    lets no item follow an incomplete one. `extra` are the unknown fields that it was announced with,
-    `extra_at_end` those that show when it is done."""
+    """An item that has not ended. `output_index` is -1 until it is announced; `state` follows `state.ITEM`.
+    `cut` is True if the item ended before it was whole: it is then closed at the end of the response, since
+    no item may follow an incomplete one (specification, Items). `extra` are the unknown fields with which it
+    is announced, `extra_at_end` those of its done event."""
 
     __slots__ = ("_number", "cut", "extra", "extra_at_end", "item_id", "output_index", "state")
 
@@ -186,20 +187,20 @@ class OpenItem:
         self.cut = False
 
     def item(self, status: ItemStatus) -> Item:
-        """The item as it stands."""
+        """Return the item as it is now, with this status."""
         raise NotImplementedError
 
     def close_part(self) -> list[Event]:
-        """Close what is open within."""
+        """Close the open parts. Returns their events."""
         return []
 
     def close(self, stopped: bool, abandoned: bool = False) -> Closing:
-        """The end of the item, see `output.Block`."""
+        """End the item, see `output.Block.close`."""
         raise NotImplementedError
 
 
 class MessageBlock(OpenItem):
-    """An assistant message. Text and refusal are successive parts of it; one is open at a time."""
+    """An assistant message. Its parts are texts and refusals; one is open at a time."""
 
     __slots__ = ("part", "parts", "phase")
 
@@ -216,7 +217,7 @@ class MessageBlock(OpenItem):
         self.part: OpenPart | None = None
 
     def open_part(self, kind: PartKind) -> tuple[list[Event], OpenPart]:
-        """Begin a part of this kind, closing the open one."""
+        """Close the open part, then begin one of this kind."""
         events = [] if self.part is None else self.close_part()
         part = self.part = OpenPart(kind, self._number, self.item_id, self.output_index, len(self.parts))
         events.append(part.added())
@@ -236,16 +237,16 @@ class MessageBlock(OpenItem):
         return Closing(events, self.item("incomplete" if cut else "completed"), cut)
 
     def item(self, status: ItemStatus) -> Message:
-        """The message as it stands, open text included."""
+        """Return the message as it is now, with the open text."""
         live = [] if self.part is None else [self.part.content()]
         extra = self.extra if status == "in_progress" else self.extra_at_end or self.extra
         return Message(self.item_id, status, "assistant", [*self.parts, *live], self.phase, extra=extra)
 
 
 class ReasoningBlock(OpenItem):
-    """A reasoning item: raw content, summaries, encrypted content, in any combination.
+    """A reasoning item: raw content, summaries and encrypted content, in any combination.
 
-    Encrypted content has no event of its own: it shows when the item is done.
+    Encrypted content has no event of its own: it appears in the item's done event.
     """
 
     __slots__ = (
@@ -273,7 +274,7 @@ class ReasoningBlock(OpenItem):
         self.encrypted: str | None = None
 
     def open_raw(self) -> tuple[list[Event], OpenPart]:
-        """The open raw part, begun when there is none."""
+        """Return the open part of raw content; one is begun if there is none."""
         if self.part is not None:
             return [], self.part
         self.part = OpenPart(self._kind, self._number, self.item_id, self.output_index, len(self.content))
@@ -282,7 +283,8 @@ class ReasoningBlock(OpenItem):
         return [self.part.added()], self.part
 
     def open_summary(self, key: int) -> tuple[list[Event], OpenPart]:
-        """The summary part the upstream calls `key`; another key closes the open one."""
+        """Return the summary part with the upstream's number `key`. If the open one has another number, it is
+        closed and one is begun."""
         if self.summary is not None and self.summary_key == key:
             return [], self.summary
         events = self.close_summary()
@@ -300,7 +302,7 @@ class ReasoningBlock(OpenItem):
         return events
 
     def close_part(self) -> list[Event]:
-        """Close what is open within: raw content first, then the summary."""
+        """Close the open parts: raw content first, then the summary."""
         events: list[Event] = []
         if self.part is not None:
             events, part = self.part.close()
@@ -314,7 +316,7 @@ class ReasoningBlock(OpenItem):
         return Closing(events, self.item("incomplete" if cut else "completed", done=True), cut)
 
     def item(self, status: ItemStatus, done: bool = False) -> ReasoningItem:
-        """The item as it stands; `done` lets the encrypted content show."""
+        """Return the item as it is now; `done`: with its encrypted content."""
         content = [*self.content, *([self.part.content()] if self.part else [])]
         summary = [*self.summaries, *([self.summary.content()] if self.summary else [])]
         encrypted = self.encrypted if done and self.encrypted is not None else UNSET
@@ -323,7 +325,8 @@ class ReasoningBlock(OpenItem):
 
 
 class WholeBlock(OpenItem):
-    """An item that a server fills by itself (a hosted tool's): announced, then completed."""
+    """An item that a server completes itself, such as that of a hosted tool: it is announced, then
+    completed."""
 
     __slots__ = ("_finished", "_item")
 
@@ -334,12 +337,12 @@ class WholeBlock(OpenItem):
 
     @property
     def call_id(self) -> str | None:
-        """The call id that the call was announced with; None for other items."""
+        """The call_id with which the call was announced; None for other items."""
         return call_id_of(self._item)
 
     def complete(self, item: Item) -> None:
-        """Accept the finished item. No event carries it before its end, so the snapshot does not show it
-        before."""
+        """Keep the finished item. The snapshot shows it only after the item's done event, as the events
+        do."""
         self._finished = item
 
     def close(self, stopped: bool, abandoned: bool = False) -> Closing:

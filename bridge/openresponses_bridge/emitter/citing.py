@@ -1,7 +1,8 @@
-"""A filter that cites the pages which a text names by their addresses.
+"""A filter that adds citations of the pages whose addresses are in a text.
 
-A model that was shown what a search found names pages as links or bare addresses. Each such address becomes a
-`url_citation` on the text, as soon as it is whole. A text is read once, whatever it looks like.
+A model that has seen the results of a search names their pages by links or bare addresses. Each address of
+such a page gives a `url_citation` of the text as soon as it is complete. Every text is read once, whatever is
+in it.
 """
 
 from __future__ import annotations
@@ -25,18 +26,18 @@ _BEGINNING: Final = re.compile(r"https?://", re.IGNORECASE)
 _LONGEST_BEGINNING: Final = len("https://")
 _END: Final = re.compile(r"[\s<>\"`()\[\]{}|\\^。，、；：！？（）【】「」『』《》“”‘’…]")
 _LONGEST: Final = 2048  # characters of an address
-_LABEL: Final = 300  # characters before it in which the text of its link begins
-_MARKS: Final = frozenset(".,;:!?'*_~-")  # which end a sentence, or emphasis, rather than an address
+_LABEL: Final = 300  # characters before an address in which its link's text must begin
+_MARKS: Final = frozenset(".,;:!?'*_~-")  # at an address's end, marks of the sentence or of emphasis
 _MOST_MARKS: Final = 8
 _TITLE: Final = 200  # characters of a title in a citation
 MOST_PAGES: Final = 2000
-"""Pages that one response may name."""
+"""The most pages of one response that can be cited."""
 MOST_CITATIONS: Final = 500
-"""Citations in one response."""
+"""The most citations that are added to one response."""
 
 
 class FoundPages:
-    """The pages that a text may name: their addresses and titles."""
+    """The pages that can be cited: their addresses and titles."""
 
     def __init__(self) -> None:
         self._pages: dict[str, tuple[str, str]] = {}
@@ -45,7 +46,7 @@ class FoundPages:
         return bool(self._pages)
 
     def add(self, pages: Iterable[tuple[str, str]]) -> None:
-        """Add further pages, by address and title. A title that comes later counts where there was none."""
+        """Add pages, each as (address, title). A later title of the same page is used only if it had none."""
         for url, title in pages:
             key = _key(url)
             known = self._pages.get(key)
@@ -55,8 +56,9 @@ class FoundPages:
                 self._pages[key] = (url if known is None else known[0], title[:_TITLE])
 
     def named(self, address: str) -> tuple[str, str, int] | None:
-        """The page that this begins with, and how many of its characters name it: what follows are marks of
-        the sentence. None for a page that was not found."""
+        """Return (address, title, length) of the page with this address. Its first `length` characters are
+        the page's address, what follows them is punctuation of the sentence. None if there is no such
+        page."""
         length = len(address)
         for _ in range(_MOST_MARKS + 1):
             known = self._pages.get(_key(address[:length]))
@@ -69,27 +71,28 @@ class FoundPages:
 
 
 def _key(url: str) -> str:
-    """Return the key that two addresses of the same page share: neither the place in it nor a slash at the
-    end counts, and the host has no case."""
+    """Return the key that all addresses of one page share: without fragment and last slash, with scheme and
+    host in lower case."""
     scheme, _, rest = url.partition("#")[0].partition("://")
     host, slash, path = rest.partition("/")
     return f"{scheme.lower()}://{host.lower()}{slash}{path}".rstrip("/")
 
 
 class AddressReader:
-    """Reads the addresses of one text that comes in pieces."""
+    """Finds the addresses in one text that comes in pieces."""
 
     def __init__(self, pages: FoundPages) -> None:
         self._pages = pages
-        self._text = ""  # what is still needed: an address that has begun, and what stands before it
-        self._before = 0  # characters of the text before that
-        self._read = 0  # from here on in it, no address has begun
-        self._begin = -1  # where one has begun
-        self._at = 0  # so far it was read
-        self._depth = 0  # brackets that are open in it
+        self._text = ""  # the end of the text: an address that has begun, and what precedes it
+        self._before = 0  # characters of the text before `_text`
+        self._read = 0  # where in `_text` to search for the next address
+        self._begin = -1  # where in `_text` an address has begun, or -1
+        self._at = 0  # where to go on reading that address
+        self._depth = 0  # open brackets in that address
 
     def feed(self, piece: str) -> Iterator[UrlCitation]:
-        """The citations that the next piece completes. Their indexes count code points of the whole text."""
+        """Yield the citations that the next piece completes. Their indexes count code points of the whole
+        text."""
         self._text += piece
         while self._has_address() and (end := self._end_of_address()) is not None:
             if (cited := self._citation(end)) is not None:
@@ -104,7 +107,7 @@ class AddressReader:
             self._begin = max(self._begin - kept, -1)
 
     def close(self) -> Iterator[UrlCitation]:
-        """The text has ended: so has an address that had begun."""
+        """End the text, and with it an address that has begun: yield its citation."""
         if self._begin >= 0:
             cited = self._citation(len(self._text))
             self._begin, self._read = -1, len(self._text)
@@ -166,7 +169,7 @@ def _opening(text: str, end: int) -> int | None:
 
 
 class CitingFilter(TextHoldingFilter):
-    """Cites on `stream` the `pages` that its text names. Does nothing once upstream cites itself."""
+    """Adds citations of `pages` to the text of `stream`, until the upstream sends citations of its own."""
 
     def __init__(self, stream: ResponseStream, pages: FoundPages) -> None:
         super().__init__(stream)
@@ -201,7 +204,7 @@ class CitingFilter(TextHoldingFilter):
         return events
 
     def _flush(self) -> list[Event]:
-        """The open text may end now."""
+        """End the open text, and cite the page of an address at its end."""
         return [] if self._reader is None else self._annotate(self._reader.close())
 
     def item(self, item: Item | Mapping[str, Any]) -> list[Event]:

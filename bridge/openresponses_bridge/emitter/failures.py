@@ -1,4 +1,5 @@
-"""Converts the error given to `fail()` into the two forms that it takes on the wire."""
+"""Converts the reason for which an upstream stopped into the end of a response, and the error given to
+`fail()` into its two forms on the wire."""
 
 from __future__ import annotations
 
@@ -14,16 +15,16 @@ from openresponses_bridge.protocol.response import PROTOCOL, ErrorPayload, Respo
 from openresponses_bridge.state import Wire
 from openresponses_bridge.text import each_text, repair_surrogates
 
-# Why an upstream stopped → how the response ends (law E7, field case 23). A table, not branches.
+# Why an upstream stopped → how the response ends (law E7, field case 23).
 
 MAX_OUTPUT_TOKENS = "max_output_tokens"
 CONTENT_FILTER = "content_filter"
 CANCELLED = "cancelled"
-# what is known when an upstream that ended by itself left something unfinished, or gave no reason at all
+# our own reasons, for an upstream that ended by itself but left something unfinished, or gave no reason
 INCOMPLETE_TOOL_CALL = "incomplete_tool_call"
 INCOMPLETE_ITEM = "incomplete_item"
 UNKNOWN = "unknown"
-LONGEST_REASON: Final = 200  # characters of an upstream's own word
+LONGEST_REASON: Final = 200  # characters of an upstream's own reason
 
 # reason → the `incomplete_details.reason` it ends with, None for completed
 _OUTCOMES: dict[str, str | None] = {
@@ -84,7 +85,7 @@ _OUTCOMES: dict[str, str | None] = {
 def outcome(reason: str | None) -> tuple[str | None, bool]:
     """Return (reason for an incomplete response, or None for a completed one; whether the reason is known).
 
-    An unknown reason is not a good end: the response is incomplete for that very reason.
+    With an unknown reason the response is incomplete, for that reason.
     """
     if reason is None:
         return None, True
@@ -95,7 +96,7 @@ def outcome(reason: str | None) -> tuple[str | None, bool]:
 
 
 def upstream_reason(reason: str | None) -> str:
-    """The upstream's own reason, limited to what a response can carry; empty without a reason."""
+    """Return the upstream's own reason, at most `LONGEST_REASON` characters of it; empty without a reason."""
     return repair_surrogates((reason or "").strip()[:LONGEST_REASON])
 
 
@@ -107,8 +108,8 @@ Failure = ErrorPayload | ResponseError | BridgeError | Mapping[str, Any] | BaseE
 
 
 def payload_of(error: Failure) -> ErrorPayload:
-    """The error as the `error` event carries it. An unforeseen exception gives its class, never its
-    text, which may hold secrets."""
+    """Return the error as the `error` event carries it. Of an unforeseen exception it has the class but not
+    the message, which may contain secrets."""
     if isinstance(error, ErrorPayload):
         return error
     if isinstance(error, ResponseError):
@@ -130,11 +131,11 @@ def payload_of(error: Failure) -> ErrorPayload:
 
 
 Redact = Callable[[ErrorPayload], ErrorPayload]
-"""Takes out of an error what no client may see."""
+"""Removes from an error what no client may see."""
 
 
 def redacted(payload: ErrorPayload, redact: Callable[[str], str]) -> ErrorPayload:
-    """The error with each of its texts as `redact` returns it."""
+    """Return the error with `redact` applied to each of its texts."""
     texts: dict[str, Any] = {name: redact(text) for name in _TEXTS if (text := getattr(payload, name))}
     if payload.native:
         texts["native"] = each_text(payload.native, redact)
@@ -142,15 +143,15 @@ def redacted(payload: ErrorPayload, redact: Callable[[str], str]) -> ErrorPayloa
 
 
 def error_event(number: int, payload: ErrorPayload, wire: Wire) -> ErrorEvent:
-    """The `error` event with this sequence number, in the form of this wire (law E8)."""
+    """Return the `error` event with this sequence number, in the form of this wire (law E8)."""
     if wire.nested_error:
         return ErrorEvent(number, payload)
     return ErrorEvent(number, code=payload.code, message=payload.message, param=payload.param)
 
 
 def response_error(payload: ErrorPayload, wire: Wire) -> ResponseError:
-    """The error as a failed response carries it, where the code is never null. What another server of the
-    protocol has said besides are fields of it like all others, on a wire that has them."""
+    """Return the error as a failed response carries it, with a code that is never null. If the wire has
+    unknown fields, those that another server of the protocol sent in its error are fields of this error."""
     own = (payload.native or {}).get(PROTOCOL)
     if own is None or not wire.unknown_fields:
         return ResponseError(payload.code or payload.type or DEFAULT_CODE, payload.message, payload.native)

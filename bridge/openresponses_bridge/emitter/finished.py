@@ -1,5 +1,6 @@
-"""Converts a finished response into events, for callers that no longer have its stream: the same outbound
-then makes both whole and streamed answers, and a stream that was cut can be closed with its response."""
+"""Converts a finished response into events, for callers that no longer have its stream. So an outbound can
+make whole answers as it makes streamed ones, and a stream that was interrupted can be ended from its
+response."""
 
 from __future__ import annotations
 
@@ -19,15 +20,16 @@ from openresponses_bridge.protocol.response import Response
 from openresponses_bridge.protocol.unknown import UnknownAnnotation
 from openresponses_bridge.state import TERMINAL_EVENT
 
-# the type of an event and its fields behind the sequence number
+# the type of an event and its fields after the sequence number
 _Draft = tuple[Callable[..., Event], tuple[Any, ...]]
 
 
 def events_of(response: Response) -> Iterator[Event]:
-    """Yield the events of its beginning, its items and its end; each text is one delta up to each end of a
-    citation, and what an item's end repeats is left out.
+    """Yield the events of its beginning, its items and its end. A text is one delta, divided only where a
+    citation ends; the done events of texts and arguments are left out, since the item's done event repeats
+    them.
 
-    A call that was cut is left out too (`is_cut_call`): clients of whole answers run the calls in them.
+    A call that was cut off (`is_cut_call`) is left out too, since clients of whole answers run every call.
     Raises KeyError for a response that has not ended.
     """
     terminal = TERMINAL_EVENT[response.status]
@@ -42,19 +44,19 @@ def events_of(response: Response) -> Iterator[Event]:
 
 
 def opening_events(response: Response) -> list[Event]:
-    """`response.created` and `response.in_progress` as they were before any output."""
+    """Return `response.created` and `response.in_progress` as they were before any output."""
     begun = replace(response, status="in_progress", error=None, incomplete_details=None, output=[])
     return [ev.ResponseCreated(0, begun), ev.ResponseInProgress(1, begun)]
 
 
 def is_cut_call(item: it.Item) -> bool:
-    """Return True if this is a tool call whose arguments ended before their end."""
+    """Return True if this is a tool call whose arguments were cut off."""
     return isinstance(item, it.FunctionCall | it.CustomToolCall) and item.status == "incomplete"
 
 
 def in_one_form(response: Response, summarised: Container[str]) -> Response:
-    """Leaves out the raw reasoning of the items with these ids, whose summary came first. `events_of` gives
-    raw reasoning first for all others."""
+    """Return the response without the raw reasoning of the items with these ids, whose summary came first.
+    For all other items `events_of` yields the raw reasoning first."""
     output = [
         replace(item, content=UNSET) if isinstance(item, it.ReasoningItem) and item.id in summarised else item
         for item in response.output
@@ -86,7 +88,7 @@ def _part(part: ct.ContentPart, place: tuple[str, int, int]) -> Iterator[_Draft]
         sent, size, tokens = 0, len(part.text), deque(part.logprobs or ())
         for number, annotation in enumerate(part.annotations):
             end = _end_of(annotation)
-            if sent < size and (end > sent or not sent):  # the text that it cites stands before it
+            if sent < size and (end > sent or not sent):  # its text is sent before it
                 until = end if 0 < end < size else size
                 said = _tokens_of(tokens, until - sent if until < size else None)
                 yield ev.OutputTextDelta, (*place, part.text[sent:until], said)
@@ -100,7 +102,7 @@ def _part(part: ct.ContentPart, place: tuple[str, int, int]) -> Iterator[_Draft]
 
 
 def _tokens_of(tokens: deque[ct.LogProb], size: int | None) -> list[ct.LogProb]:
-    """Take the tokens that so many code points begin with; None: all that are left."""
+    """Remove and return the tokens that fit whole into the next `size` code points; all tokens for None."""
     taken: list[ct.LogProb] = []
     while tokens and (size is None or len(tokens[0].token) <= size):
         taken.append(tokens.popleft())
@@ -109,7 +111,7 @@ def _tokens_of(tokens: deque[ct.LogProb], size: int | None) -> list[ct.LogProb]:
 
 
 def _end_of(annotation: ct.Annotation) -> int:
-    """The index behind the text that is cited; 0 if the citation has none."""
+    """Return the index after the cited text; 0 if the citation has none."""
     if isinstance(annotation, UnknownAnnotation):
         found = annotation.raw.get("end_index")
         return found if isinstance(found, int) else 0
@@ -117,6 +119,6 @@ def _end_of(annotation: ct.Annotation) -> int:
 
 
 def _text(part: ct.ContentPart) -> str:
-    """The text of a part of a reasoning item, whatever kind of part a server used for it."""
+    """Return the text of a part of a reasoning item, whatever kind of part a server used for it."""
     text = getattr(part, "text", "")
     return text if isinstance(text, str) else ""

@@ -1,4 +1,4 @@
-"""The response resource from its creation to its end, as `snapshot` and the lifecycle events show it."""
+"""The response from its creation to its end, as `snapshot` and the lifecycle events show it."""
 
 from __future__ import annotations
 
@@ -50,18 +50,18 @@ from openresponses_bridge.state import (
 )
 from openresponses_bridge.text import repair_surrogates
 
-# The response as it stands before any output: the request's fields, echoed as the schema wants.
+# The response before any output: the request's fields, echoed as the schema requires.
 
 T = TypeVar("T")
-_LONGEST_OF_NAMES = 1024  # characters of what an upstream calls its model; paths of files are some
-_MOST_FIELDS = 256  # of an upstream's own, however often it sends others
+_LONGEST_OF_NAMES = 1024  # characters of an upstream's name for its model, which may be a path
+_MOST_FIELDS = 256  # fields that only the upstream's API has, of all its messages together
 
-# efforts that the published schema does not have → the nearest that it has; null would say that none was
-# asked for
+# efforts that the published schema does not have → the nearest that it has; null would mean that the request
+# had none
 _NEAREST_EFFORTS = {"minimal": "low", "max": "xhigh"}
 
 _TIER = "service_tier"
-# request fields that stand in the response as they are; null there means the schema's default here
+# request fields that are copied to the response; for null the response has the schema's default
 _PLAIN = (
     "previous_response_id",
     "instructions",
@@ -85,13 +85,13 @@ _plain_of = attrgetter(*_PLAIN)
 _CONVERSATION = "conversation"
 """OpenAI's field of a response for the conversation that its request named."""
 _PROMPT = "prompt"
-"""The same for the prompt."""
+"""OpenAI's field of a response for the prompt that its request named."""
 
 
 def initial_response(
     model: str, request: CreateResponse | None, response_id: str, created_at: int, wire: Wire
 ) -> Response:
-    """A response with no output yet, status `queued`. `created_at` is in Unix seconds."""
+    """Return a response without output, with status `queued`. `created_at` is in Unix seconds."""
     fields: dict[str, Any] = dict(RESPONSE_DEFAULTS)
     if request is not None:
         for name, value in zip(_PLAIN, _plain_of(request), strict=True):
@@ -132,8 +132,8 @@ def _reasoning_for_wire(used: Reasoning, asked: Reasoning | None, wire: Wire) ->
 
 
 def echo_for_wire(response: Response, wire: Wire) -> Response:
-    """Return the response that another server echoed in the spelling of this wire (law E10), without
-    secrets."""
+    """Return another server's response with the fields that it echoed in the spelling of this wire (law E10)
+    and without secrets."""
     if wire.openai_items:
         tools = [without_secrets(tool) for tool in response.tools]
         return response if tools == response.tools else replace(response, tools=tools)
@@ -166,7 +166,7 @@ def _tool(tool: tl.ToolParam | tl.Tool, wire: Wire) -> tl.Tool:
     if wire.openai_items:
         return tool
     if isinstance(tool, tl.CustomTool):
-        # the published schema knows functions only, and a function is how the model sees it
+        # the published schema has only functions, and the model sees this tool as a function too
         parameters = {
             "type": "object",
             "properties": {"input": {"type": "string"}},
@@ -194,7 +194,7 @@ def _choice(choice: tl.ToolChoice, wire: Wire) -> tl.ToolChoice:
 
 
 def _function_choice(choice: tl.FunctionToolChoice | UnknownToolChoice) -> tl.FunctionToolChoice:
-    """The published choice nearest to it: a function's, by name if it has one."""
+    """Return the nearest choice that is published: a function, by name if the choice has one."""
     if isinstance(choice, tl.FunctionToolChoice):
         return choice
     name = choice.raw.get("name")
@@ -217,7 +217,8 @@ def _given(value: T | UnsetType | None) -> T | None:
 
 
 def _merged(known: dict[str, Any], fields: dict[str, Any]) -> dict[str, Any]:
-    """The fields of both, objects of one name as one: the first of them, where they come to too many."""
+    """Return the fields of both; objects with the same name are merged. If there are too many, the first are
+    kept."""
     both = {
         name: dict(islice({**known[name], **each}.items(), _MOST_FIELDS))
         for name, each in fields.items()
@@ -231,13 +232,13 @@ def _are_objects(known: dict[str, Any], name: str, value: Any) -> bool:
 
 
 SettleUsage = Callable[[Usage | None, Sequence[Item]], Usage | None]
-"""From what the upstream has reported and the output, the usage that a response ends with."""
+"""Returns the final usage of a response, from the usage that the upstream has reported and the output."""
 
 
 class LiveResponse:
-    """The response's `fields`, which have its output at the end only, and its phase. `usage` is held back
-    until the terminal event, the only one that carries it (law E1); `settle_usage` may replace it there. A
-    total without its parts counts as input."""
+    """The phase of a response and its `fields`, which contain the output only after the end. `usage` is sent
+    in the terminal event only (law E1), for which `settle_usage` may replace it. A total without its parts
+    counts as input tokens."""
 
     __slots__ = (
         "_at_end",
@@ -283,14 +284,14 @@ class LiveResponse:
 
     @property
     def snapshot(self) -> Response:
-        """The response as it stands, open blocks with their partial text. Costs its own size."""
+        """The response as it is now, with the partial text of open blocks. Takes time linear in its size."""
         if self.phase is not ResponseStreamPhase.IN_PROGRESS:
             return self.fields
         return replace(self.fields, output=self._output.live())
 
     def adopt(self, response: Response) -> None:
-        """Take over an upstream's response: before the start all its fields, after it only what the terminal
-        event may carry."""
+        """Take over an upstream's response: before the start all its fields, afterwards only the service tier
+        and the time of completion, for the terminal event."""
         response = self._readable(response)
         if self.phase is ResponseStreamPhase.IDLE:
             self.fields = replace(
@@ -310,13 +311,13 @@ class LiveResponse:
             self._at_end["completed_at"] = response.completed_at
 
     def _readable(self, response: Response) -> Response:
-        """The response as this wire may say it, without its output, which has events of its own."""
+        """Return the response as this wire can express it, without its output, which has its own events."""
         whole = with_whole_characters(replace(response, output=[]))
         return for_wire(self._wire, whole, "response", self._diagnostics)
 
     def report(self, response: Response) -> None:
-        """Take over what an upstream's response says of itself: before the start for all events, after it for
-        the terminal event."""
+        """Take over what an upstream's response reports of itself: before the start for all events,
+        afterwards for the terminal event."""
         response = self._readable(response)
         own = self.fields
         facts: dict[str, Any] = {_TIER: response.service_tier}
@@ -324,7 +325,7 @@ class LiveResponse:
             facts["reasoning"] = _reasoning_for_wire(response.reasoning, own.reasoning, self._wire)
         if response.extra:
             facts["extra"] = {**(own.extra or {}), **response.extra, **self._echoed}
-            if response.extra.get(_PROMPT):  # it says which version it took
+            if response.extra.get(_PROMPT):  # it has the version that was used
                 facts["extra"][_PROMPT] = response.extra[_PROMPT]
         if response.text.extra:
             facts["text"] = replace(own.text, extra=response.text.extra)
@@ -336,7 +337,7 @@ class LiveResponse:
         self._update(facts)
 
     def report_names(self, model: object, service_tier: object) -> None:
-        """Take over the names that an upstream has for its model and the service tier."""
+        """Take over an upstream's names for its model and the service tier."""
         facts: dict[str, Any] = {}
         for what, name in (("model", model), (_TIER, service_tier)):
             if isinstance(name, str) and len(name) > _LONGEST_OF_NAMES:
@@ -356,8 +357,8 @@ class LiveResponse:
             self._at_end |= facts
 
     def keep_native(self, dialect: str, fields: dict[str, Any]) -> None:
-        """Keep what an upstream says in this dialect alone: before the start for all events, after it for the
-        terminal event. Objects are merged with what is there of that name."""
+        """Keep an upstream's fields that only this dialect has: before the start for all events, afterwards
+        for the terminal event. An object is merged with an earlier one of the same name."""
         shown, over = bounded_fields(with_whole_characters(fields))
         for name in over:
             self._diagnostics.loss(f"{dialect}.{name[:LONGEST_SHOWN]}", "is too large")
@@ -373,7 +374,7 @@ class LiveResponse:
             self._at_end["native"] = native
 
     def begin(self) -> list[Event]:
-        """`response.created` and `response.in_progress`."""
+        """Start the response. Returns `response.created` and `response.in_progress`."""
         self.phase = METHODS[self.phase]["start"]["in_progress"]
         self.usage_at_start = self.usage
         self.fields = replace(self.fields, status="in_progress")
@@ -381,7 +382,8 @@ class LiveResponse:
         return [created, ev.ResponseInProgress(self._output.number(), self.fields)]
 
     def end(self, method: str, incomplete: str | None) -> Event:
-        """The terminal event that this method causes; `incomplete` is why it is not completed, if so."""
+        """End the response by this method. Returns the terminal event; `incomplete` is the reason if the
+        response is not completed, otherwise None."""
         if incomplete is None:
             return self._terminal(method, "completed", completed_at=int(self._clock()))
         if incomplete == CANCELLED and self._wire.cancelled_status == CANCELLED:
@@ -389,7 +391,8 @@ class LiveResponse:
         return self._terminal(method, "incomplete", incomplete_details=IncompleteDetails(incomplete))
 
     def fail(self, payload: ErrorPayload) -> list[Event]:
-        """`error`, then `response.failed` with the partial output, open items incomplete (law E8)."""
+        """Return `error`, then `response.failed` with the partial output, in which open items are incomplete
+        (law E8)."""
         error = error_event(self._output.number(), payload, self._wire)
         return [error, self._terminal("fail", "failed", error=response_error(payload, self._wire))]
 
@@ -398,7 +401,7 @@ class LiveResponse:
         output = self._output.live("incomplete")
         facts |= self._at_end
         if status == "completed":
-            # clocks go back, and an upstream's may differ from ours
+            # a clock may go back, and an upstream's may differ from ours
             facts["completed_at"] = max(facts["completed_at"], self.fields.created_at)
             facts["stop_sequence"] = self.stop_sequence or UNSET
         else:

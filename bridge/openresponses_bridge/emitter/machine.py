@@ -1,7 +1,7 @@
 """`ResponseStreamStateMachine`: calls in, OpenResponses events out, and a live snapshot.
 
-The machine decides what opens, what closes and in which order (laws E4–E9); the blocks know how
-they are spelled. Sans-IO: ids and clock are injected, nothing waits.
+The machine decides which blocks open and close, and in which order (laws E4–E9); the blocks make their
+events. Sans-IO: ids and clock are injected, nothing waits.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ from openresponses_bridge.random_ids import random_id
 from openresponses_bridge.state import METHODS, OUTPUT_METHODS, WIRES, BlockState, ResponseStreamPhase
 from openresponses_bridge.text import is_whole, repair_surrogates
 
-# by name, since Python 3.11 runs code for each look at an enum's member
+# constants, since Python 3.11 runs code at each access to a member of an enum
 _IN_PROGRESS = ResponseStreamPhase.IN_PROGRESS
 _OPEN = BlockState.OPEN
 _NO_LOGPROBS: list[LogProb] = []
@@ -138,14 +138,14 @@ class ResponseStreamStateMachine:
 
     @property
     def snapshot(self) -> Response:
-        """The response so far, open blocks with their partial text. Takes time linear in its size."""
+        """The response so far, with the partial text of open blocks. Takes time linear in its size."""
         live = self._live
         return live.snapshot if live.phase is _IN_PROGRESS else live.fields
 
     @property
     def in_one_form(self) -> Response:
         """The response so far, for clients that have one place for reasoning. An item with both a summary and
-        raw reasoning keeps the form that came first, which is the one that such a client was streamed."""
+        raw reasoning keeps the form that came first, which such a client also gets in a stream."""
         return in_one_form(self._live.snapshot, self._summarised)
 
     @property
@@ -160,34 +160,36 @@ class ResponseStreamStateMachine:
         self._live.adopt(response)
 
     def report(self, response: Response) -> None:
-        """Take over what an upstream's response says of itself: its service tier, how the model reasoned and
-        what it is called there, and on the wire `openai` the fields that the protocol does not have; on the
-        other these are losses. Before `start()` all events have it, after it the terminal one."""
+        """Take over what an upstream's response reports of itself: its service tier, the settings of its
+        reasoning, its name for the model, and on the wire `openai` the fields that the protocol does not
+        have; on `openresponses` these are losses. If this is called before `start()`, all events have these
+        values, otherwise only the terminal event."""
         self.require("report")
         self._live.report(response)
 
     def report_names(self, model: object = None, service_tier: object = None) -> None:
-        """Take over the names that an upstream of another API has for its model and the service tier; what is
-        not a text names nothing. Before `start()` all events have them, after it the terminal one."""
+        """Take over the names that an upstream of another API has for its model and the service tier; a value
+        that is not a string is ignored. If this is called before `start()`, all events have the names,
+        otherwise only the terminal event."""
         self.require("report_names")
         self._live.report_names(model, service_tier)
 
     def native(self, dialect: str, fields: Mapping[str, Any]) -> list[Event]:
-        """Keep what the upstream's answer says that only clients of its API know, in the form of that API:
-        objects are merged with those of earlier calls. Before `start()` all events have it, after it the
-        terminal one."""
+        """Keep fields of the upstream's answer that only clients of its API understand, in the form of that
+        API. Objects are merged with those of earlier calls. If this is called before `start()`, all events
+        have the fields, otherwise only the terminal event."""
         self.require("native")
         self._live.keep_native(text_of("native", dialect), fields_of("native", fields))
         return []
 
     def start(self) -> list[Event]:
-        """`response.created` and `response.in_progress`."""
+        """Start the response. Returns `response.created` and `response.in_progress`."""
         self.require("start")
         return self._live.begin()
 
     # Text, refusal and reasoning: one kind is open at a time (law E5).
     def text(self, delta: str, logprobs: Sequence[LogProb | Mapping[str, Any]] | None = None) -> list[Event]:
-        """The next piece of visible text, with the log probabilities of its tokens if known."""
+        """Append the next piece of visible text, with the log probabilities of its tokens if known."""
         part = self._blocks.text_part
         if part is None or logprobs or type(delta) is not str or not delta:
             if self._live.phase is not _IN_PROGRESS:
@@ -202,15 +204,15 @@ class ResponseStreamStateMachine:
         ]
 
     def refusal(self, delta: str) -> list[Event]:
-        """The next piece of a refusal: a part of the same message as the text around it."""
+        """Append the next piece of a refusal, which is a part of the same message as the text around it."""
         self.require("refusal")
         return self._emit_text("refusal", REFUSAL, delta, None)
 
     def annotation(self, annotation: Annotation | Mapping[str, Any]) -> list[Event]:
-        """A citation on the open text; a text part is opened when there is none.
+        """Add a citation to the open text; a text part is opened if there is none.
 
-        Citations other than `url_citation` are unknown to the `openresponses` wire: there they are
-        left out, with a diagnostic.
+        The wire `openresponses` has only `url_citation`: any other citation is left out there, which is a
+        loss.
         """
         self.require("annotation")
         cited = kept_annotations(self._wire, [annotation_of(annotation)], self.diagnostics)
@@ -220,7 +222,7 @@ class ResponseStreamStateMachine:
         return events + [part.annotate(each) for each in cited]
 
     def reasoning(self, delta: str) -> list[Event]:
-        """The next piece of raw reasoning."""
+        """Append the next piece of raw reasoning."""
         if self._live.phase is not _IN_PROGRESS:
             raise self._refusal("reasoning")
         part = self._blocks.raw_part
@@ -231,7 +233,7 @@ class ResponseStreamStateMachine:
         return [part.kind.delta(self._number(), part.item_id, part.output_index, part.index, delta)]
 
     def reasoning_summary(self, delta: str, part: int = 0) -> list[Event]:
-        """The next piece of a summary; `part` is the upstream's number of the summary part."""
+        """Append the next piece of a summary; `part` is the upstream's number of the summary part."""
         self.require("reasoning_summary")
         delta = text_of("reasoning_summary", delta)
         if not delta:
@@ -241,8 +243,8 @@ class ResponseStreamStateMachine:
         return events + opened + summary.delta(delta)
 
     def reasoning_encrypted(self, content: str) -> list[Event]:
-        """The encrypted content of the open reasoning item; an item is begun when none is open. It appears
-        in the item's done event. A second one begins another item."""
+        """Set the encrypted content of the open reasoning item; an item is begun if none is open. The content
+        appears in the item's done event. A second one begins another item."""
         self.require("reasoning_encrypted")
         content = repair_surrogates(text_of("reasoning_encrypted", content))
         if not content:
@@ -284,7 +286,8 @@ class ResponseStreamStateMachine:
         type: str = "function",
         namespace: str | None = None,
     ) -> list[Event]:
-        """One fragment of the call at the upstream's `index`. It is announced once its name is known.
+        """Append a fragment of the call at the upstream's `index`. The call is announced when its name is
+        known.
 
         `type` is `function` (arguments are JSON) or `custom` (arguments are free text); `namespace`
         is for an upstream that has namespaces itself.
@@ -328,7 +331,8 @@ class ResponseStreamStateMachine:
 
     def end_nameless(self) -> list[Event]:
         """End the calls that have no name yet: each is left out, with a loss, and the response is incomplete.
-        An upstream that may leave a name out has this called before `finish`, which refuses such a call."""
+        Call this before `finish`, which refuses calls without names, for an upstream that may leave names
+        out."""
         self.require("end_nameless")
         self._blocks.end_nameless()
         return []
@@ -341,10 +345,10 @@ class ResponseStreamStateMachine:
         explicit_end: bool = False,
         extra: Extra = UNSET,
     ) -> list[Event]:
-        """Give the next item to open this id, if it is free; a message also gets this phase. `explicit_end`:
-        the upstream says when the item ends, so a tool call stays open until `tool_call_done` or the end
-        of the response, even if its arguments are whole JSON. `extra`: the unknown fields that it begins
-        with, see `item_extra`."""
+        """Give this id, if it is free, to the next item that opens; a message also gets this phase.
+        `explicit_end`: the upstream says when the item ends, so a tool call stays open until `tool_call_done`
+        or the end of the response, even if its arguments are whole JSON. `extra`: the unknown fields with
+        which the item is announced, see `item_extra`."""
         self.require("expect_item")
         if phase not in (None, *get_args(MessagePhase)):
             raise wrong_argument("expect_item", f"phase must be commentary or final_answer, not {phase!r}")
@@ -352,14 +356,15 @@ class ResponseStreamStateMachine:
         return []
 
     def item_added(self, item: Item | Mapping[str, Any]) -> list[Event]:
-        """Announce an item that a server fills by itself; `item()` with its id completes it. A reasoning item
-        is opened at once, since upstreams announce one long before its first text, if it gets any."""
+        """Announce an item that a server completes itself; `item()` with its id completes it here. A
+        reasoning item is opened at once, since upstreams may announce one long before its first text, or
+        without any text."""
         self.require("item_added")
         return self._blocks.announce(self._item("item_added", item))
 
     def item_event(self, item_id: str, type: str, fields: Mapping[str, Any]) -> list[Event]:
-        """Progress of an announced item, for instance `response.web_search_call.searching`. Types that the
-        wire does not have get a slug (law E10)."""
+        """Report progress of an announced item, for instance `response.web_search_call.searching`. A type
+        that the wire does not have gets a slug (law E10)."""
         self.require("item_event")
         block = self._blocks.items.announced(item_id)
         if block is None:
@@ -371,13 +376,14 @@ class ResponseStreamStateMachine:
         return [self._extension(self._known_type(kind), {**fields_of("item_event", fields), **where})]
 
     def item(self, item: Item | Mapping[str, Any]) -> list[Event]:
-        """A whole item at once: the same events as if it had been streamed."""
+        """Add a whole item at once. Returns the same events as if it had been streamed."""
         self.require("item")
         return self._blocks.item(self._item("item", item))
 
     def extension_event(self, type: str, fields: Mapping[str, Any]) -> list[Event]:
-        """An event of an extension, `slug:name` (specification, "Extensions"), or one of OpenAI's that is of
-        no item, such as `response.audio.delta`, with a slug where the wire does not have it (law E10)."""
+        """Emit an event of an extension, `slug:name` (specification, "Extensions"), or an event of OpenAI's
+        that belongs to no item, such as `response.audio.delta`; it gets a slug on a wire that does not have
+        it (law E10)."""
         self.require("extension_event")
         if type in PROGRESS_EVENTS:
             type = self._known_type(type)
@@ -439,20 +445,21 @@ class ResponseStreamStateMachine:
         return [*events, self._live.end("finish", why)]
 
     def cancel(self) -> list[Event]:
-        """End because the client cancelled: whatever is open is incomplete (law E8)."""
+        """End the response because the client cancelled it: everything that is open is incomplete (law
+        E8)."""
         self.require("cancel")
         closed = self._blocks.close_all(stopped=False, abandoned=True)
         return [*closed, self._live.end("cancel", CANCELLED)]
 
     def fail(self, error: Failure) -> list[Event]:
-        """End in error: `error`, then `response.failed` with the partial output (law E8).
+        """End the response with an error: `error`, then `response.failed` with the partial output (law E8).
 
         Open items are incomplete and get no done events, so that no client runs half a call.
         """
         self.require("fail")
         payload = redacted(payload_of(error), repair_surrogates)
         payload = payload if self._redact is None else self._redact(payload)
-        self._blocks.text_part = None  # it takes deltas without a look at the phase
+        self._blocks.text_part = None  # it accepts deltas without a check of the phase
         return self._live.fail(payload)
 
     def require(self, method: str) -> None:

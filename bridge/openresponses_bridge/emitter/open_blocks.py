@@ -1,8 +1,9 @@
 """The open blocks of one response, and which block closes which (law E5).
 
 At most one block of text, refusal or reasoning is open. Starting another one, or announcing a tool call,
-closes it. Tool calls may be open beside it, by the upstream's index: dialects resolve odd fragments first,
-here the index decides, except that another id on a busy index is another call (field case 1).
+closes it. Several tool calls may be open, each under the upstream's index. Dialects assign irregular
+fragments to an index first; here the index decides, except that another id at the index of an open call is
+another call (field case 1).
 """
 
 from __future__ import annotations
@@ -39,38 +40,39 @@ class OpenBlocks(Struct, eq=False):
     diagnostics: Diagnostics
     open: MessageBlock | ReasoningBlock | None = None
     text_part: OpenPart | None = None
-    """The open text part if it accepts deltas without a check: nothing of it is buffered."""
+    """The open text part, if it accepts deltas without a check: none of its text is buffered."""
     raw_part: OpenPart | None = None
-    """The same of raw reasoning."""
+    """The same for raw reasoning."""
     phase: MessagePhase | UnsetType = UNSET
     calls: dict[int, ToolCallBlock] = {}
     waiting: dict[int, ToolCallBlock] = {}
-    """Those of them that are not announced."""
+    """The calls that are not announced yet."""
     cut: str | None = None
-    """After all is closed, the reason for an incomplete response, or None."""
+    """After everything is closed, the reason for an incomplete response, or None."""
     begun: int = 0
-    """How many calls were."""
-    # of those that got something since they were last asked if they are whole: `release` asks no others
+    """The number of calls that have begun."""
+    # indexes of the calls that received something after `release` last checked whether they are whole: it
+    # checks no others
     grown_open: dict[int, None] = {}
     grown_waiting: dict[int, None] = {}
     emitter: ItemEmitter | None = None
 
     @property
     def items(self) -> ItemEmitter:
-        """Emits whole items; made when the first one comes."""
+        """Emits whole items; created when the first one comes."""
         if self.emitter is None:
             self.emitter = ItemEmitter(self.output, self.wire, self.diagnostics)
         return self.emitter
 
     def append_text(self, kind: PartKind, delta: str, logprobs: list[LogProb]) -> list[Event]:
-        """The next piece of text or refusal."""
+        """Append the next piece of text or refusal."""
         events, part = self.open_message_part(kind)
         events += part.delta(delta, logprobs)
         self.text_part = part if kind is TEXT and not part.joiner.pending else None
         return events
 
     def open_message_part(self, kind: PartKind) -> tuple[list[Event], OpenPart]:
-        """The open part of this kind, begun when there is none."""
+        """Return the open part of this kind; one is begun if there is none."""
         events: list[Event] = []
         block = self.open
         if not isinstance(block, MessageBlock):
@@ -88,7 +90,7 @@ class OpenBlocks(Struct, eq=False):
         return events, part
 
     def reasoning(self) -> tuple[list[Event], ReasoningBlock]:
-        """The open reasoning item, begun when there is none."""
+        """Return the open reasoning item; one is begun if there is none."""
         if isinstance(self.open, ReasoningBlock):
             return [], self.open
         events = self._close_others()
@@ -102,7 +104,7 @@ class OpenBlocks(Struct, eq=False):
         return events, block
 
     def append_reasoning(self, delta: str) -> list[Event]:
-        """The next piece of raw reasoning."""
+        """Append the next piece of raw reasoning."""
         events, block = self.reasoning()
         opened, part = block.open_raw()
         events += opened + part.delta(delta)
@@ -110,7 +112,7 @@ class OpenBlocks(Struct, eq=False):
         return events
 
     def encrypt(self, content: str) -> list[Event]:
-        """Encrypted content for the open reasoning item; a second one belongs to another item."""
+        """Set the encrypted content of the open reasoning item; a second one begins another item."""
         events: list[Event] = []
         if isinstance(self.open, ReasoningBlock) and self.open.encrypted is not None:
             events = self.close_open()
@@ -121,7 +123,7 @@ class OpenBlocks(Struct, eq=False):
     def call(
         self, index: int, call_id: str, name: str, arguments: str, free_text: bool, namespace: str | None
     ) -> list[Event]:
-        """One fragment of a tool call."""
+        """Append a fragment of a tool call."""
         events: list[Event] = []
         block = self.calls.get(index)
         if block is None or is_another(block.upstream_id, block.upstream_name, block.ended, call_id, name):
@@ -166,7 +168,7 @@ class OpenBlocks(Struct, eq=False):
         return events + block.delta(arguments) if arguments else events
 
     def _spelled(self, name: str, identity: ToolIdentity) -> str:
-        """The name as the request has it, where it came with tokens of the model's own."""
+        """Return the tool's name in the request for one that the model wrote with tokens of its own."""
         if self.identities.is_spelled(name):
             return name
         self.diagnostics.repair("tool_call.name", "came with tokens of the model's own, taken as the tool's")
@@ -192,7 +194,7 @@ class OpenBlocks(Struct, eq=False):
             self.diagnostics.loss("output_item.content", "unknown fields that came after its end")
 
     def end_call(self, index: int, cut: bool) -> list[Event]:
-        """The upstream says that this call is whole, or cut."""
+        """End this call, since the upstream says that it is whole, or `cut`."""
         block = self.calls[index]
         if block.ended:
             return []
@@ -207,7 +209,8 @@ class OpenBlocks(Struct, eq=False):
             self._end_nameless(block)
 
     def _end_nameless(self, block: ToolCallBlock) -> None:
-        """End a call that was cut before it had a name: nothing can be shown of it but that it was cut."""
+        """End a call that was cut off before it had a name: it is left out, and the response is
+        incomplete."""
         del self.waiting[block.index]
         block.end_whole()
         self.cut = INCOMPLETE_TOOL_CALL
@@ -226,7 +229,7 @@ class OpenBlocks(Struct, eq=False):
         return [event for block in ready for event in self._end_call(block, stopped=True)]
 
     def _whole_ones(self, grown: dict[int, None], state: BlockState) -> list[ToolCallBlock]:
-        # another state: of a call that followed at the same index
+        # a call in another state has followed at the same index
         asked = [block for block in map(self.calls.__getitem__, grown) if block.state is state]
         grown.clear()
         return [block for block in asked if not block.ended and block.may_end()]
@@ -238,13 +241,13 @@ class OpenBlocks(Struct, eq=False):
                 raise nameless("finish", block.index)
 
     def expect(self, item_id: str, phase: MessagePhase | UnsetType, explicit_end: bool, extra: Extra) -> None:
-        """The next item to open is upstream's `item_id`; a message carries this phase."""
+        """Give the upstream's `item_id` to the next item that opens; a message also gets this phase."""
         self.output.expect, self.output.explicit_end = item_id, explicit_end
         self.output.expect_extra = self.items.kept(extra, "output_item")
         self.phase = phase
 
     def announce(self, item: Item) -> list[Event]:
-        """Begin an item that is completed later, or a reasoning item that may get text."""
+        """Announce an item that is completed later, or a reasoning item that may get text."""
         self.items.check("item_added", item)
         closed = self.close_open()
         if isinstance(item, ReasoningItem):
@@ -254,7 +257,7 @@ class OpenBlocks(Struct, eq=False):
         return closed + self.items.announce(item)
 
     def item(self, item: Item) -> list[Event]:
-        """A whole item at once. Raises `bridge.stream.invalid_argument` before anything is done."""
+        """Add a whole item at once. Raises `bridge.stream.invalid_argument` before anything is done."""
         self.items.check("item", item)
         events = self.close_open() + self.release()
         return events + self.items.emit(item)
@@ -274,8 +277,8 @@ class OpenBlocks(Struct, eq=False):
         return [] if block is None else self.output.close(block, stopped=True)[0]
 
     def close_all(self, stopped: bool, abandoned: bool) -> list[Event]:
-        """Close everything in output_index order. `stopped`: upstream ended by itself, not by a
-        limit; `abandoned`: whatever is open counts as cut."""
+        """Close everything in output_index order. `stopped`: the upstream ended by itself, not at a limit;
+        `abandoned`: everything that is open counts as cut off."""
         events = self._end_waiting(stopped, abandoned) if self.waiting else []
         for _, block in sorted(self.output.blocks.items()):
             closed, cut = self.output.close(block, stopped, abandoned)
@@ -288,7 +291,7 @@ class OpenBlocks(Struct, eq=False):
     def _close_others(self) -> list[Event]:
         # a call that waits to be whole keeps its place before what comes after it
         closed = [] if self.open is None else self.close_open()
-        for index in self.grown_open:  # what waits for more arguments keeps its place too
+        for index in self.grown_open:  # so does a call that holds back arguments
             closed += self.calls[index].release()
         return closed + self.release(waiting_only=True) if self.grown_waiting else closed
 
@@ -318,8 +321,8 @@ class OpenBlocks(Struct, eq=False):
         return events + self.output.close(block, stopped, abandoned)[0]
 
     def _end_waiting(self, stopped: bool, abandoned: bool) -> list[Event]:
-        """End the calls that were never announced, those that are cut behind the others; nameless ones can't
-        be shown at all."""
+        """End the calls that were never announced, first whole ones, then those that were cut off. Calls
+        without a name are left out."""
         held = sorted((each for each in self.waiting.values() if each.waits), key=attrgetter("number_begun"))
         if len(held) < len(self.waiting):
             self.diagnostics.loss("tool_call", NAMELESS)

@@ -29,8 +29,8 @@ Number = Callable[[], int]
 
 
 class Closing(NamedTuple):
-    """The result of closing a block: the done events of what was open within, its finished item, and whether
-    it was cut."""
+    """The result of closing a block: the done events of its open parts, the finished item, and whether the
+    item was cut off."""
 
     events: list[Event]
     item: Item
@@ -44,12 +44,12 @@ class Block(Protocol):
     state: BlockState
 
     def item(self, status: ItemStatus) -> Item:
-        """The item as it stands."""
+        """Return the item as it is now, with this status."""
         ...
 
     def close(self, stopped: bool, abandoned: bool) -> Closing:
-        """`stopped`: upstream ended by itself, not by a limit. `abandoned`: what is open counts as
-        cut, whatever it looks like."""
+        """End the item. `stopped`: the upstream ended by itself, not at a limit. `abandoned`: the item counts
+        as cut off even if it looks whole."""
         ...
 
 
@@ -59,26 +59,26 @@ class Output(Struct, eq=False):
     ids: IdFactory
     number: Number
     items: list[Item | None] = []
-    """By their index; None for one that is open."""
+    """The items by index; None for an open one."""
     blocks: dict[int, Block] = {}
     taken: dict[str, int] = {}
-    """Ids, and how many have asked for each."""
+    """Id in use → the last number that `free_id` appended to it, 1 at first."""
     call_ids: dict[str, int] = {}
-    """The same of call_ids, which may equal ids of items."""
+    """The same for call_ids, which may equal ids of items."""
     given: dict[str, str] = {}
-    """A wanted call_id, and what the last call got in its place."""
+    """Wanted call_id → the call_id that the last call wanting it got instead."""
     summarised: set[str] = set()
-    """Ids of the reasoning items of which a summary came before the reasoning itself."""
+    """The ids of the reasoning items whose summary came before their raw reasoning."""
     expect: str = ""
     """The id of the next item to open; "" for a new one."""
     expect_extra: Extra = UNSET
-    """The unknown fields that the next item to open begins with."""
+    """The unknown fields with which the next item is announced."""
     explicit_end: bool = False
 
     def new_id(self, prefix: str, wanted: str | None = None) -> str:
-        """Return an id that is unique here: the wanted one (by default the expected one) if it is free, else
-        a fresh one, of whole characters. One with the prefix of another kind of item gets this prefix
-        instead."""
+        """Return an id that is unique in this response: `wanted` (by default the expected id) if it is free,
+        otherwise a new one. A wanted id with the prefix of another kind of item gets `prefix` instead, and
+        its lone surrogates are replaced."""
         if wanted is None:
             wanted, self.expect, self.explicit_end = self.expect, "", False
         new = id_of_kind(repair_surrogates(wanted), prefix) if wanted else self.ids(prefix)
@@ -88,9 +88,10 @@ class Output(Struct, eq=False):
         return new
 
     def unique_call_id(self, wanted: str, diagnostics: Diagnostics) -> str:
-        """Return a call_id that is unique here, the wanted one if it can be: clients must be able to send it
-        back, at most 64 characters that can be printed."""
-        if not wanted.isprintable():  # as half a surrogate pair is not
+        """Return a call_id that is unique in this response: `wanted` if it is free and has at most 64
+        characters, all printable and none a space, so that clients can send it back; otherwise one that is
+        derived from it, or a new one."""
+        if not wanted.isprintable():  # it may have half a surrogate pair
             wanted = repair_surrogates(wanted)
         printed = wanted.isprintable() and " " not in wanted
         unique = wanted if printed and len(wanted) <= LONGEST_ID else f"call_{digest(wanted)}"
@@ -111,7 +112,7 @@ class Output(Struct, eq=False):
         return unique
 
     def call_id_given(self, wanted: str) -> str:
-        """The call_id of the call that was last to ask for this one: its output repeats it."""
+        """Return the call_id of the last call that wanted this one, for the output of that call."""
         return self.given.get(wanted, wanted)
 
     def begin(self, block: Block) -> Event:
@@ -140,7 +141,7 @@ class Output(Struct, eq=False):
         return events, cut
 
     def live(self, status: ItemStatus = "in_progress") -> list[Item]:
-        """All items as they stand, open ones with this status."""
+        """Return all items as they are now, open ones with this status."""
         found = self.items.copy()
         for index, block in self.blocks.items():
             found[index] = block.item(status)

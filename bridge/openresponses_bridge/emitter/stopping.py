@@ -1,7 +1,7 @@
-"""A filter that ends a response at a stop sequence, for upstreams that do not support them.
+"""A filter that ends a response at a stop sequence, for upstreams that do not support stop sequences.
 
-The sequence is never part of the text: the filter buffers what may be the beginning of one, at most the
-longest sequence less one character, until the next text decides.
+The sequence is not part of the text. The end of a text that may be the beginning of a sequence, at most the
+longest sequence less one character, is buffered until the next text decides.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from openresponses_bridge.protocol.items import Item, Message, MessagePhase
 from openresponses_bridge.protocol.unknown import Extra
 from openresponses_bridge.text import SurrogateJoiner, repair_surrogates
 
-# Stop sequences found in a text that comes in pieces, each character looked at once (Aho and Corasick's
-# automaton): the cost is the text's and the sequences' own size, whatever they look like.
+# The automaton of Aho and Corasick finds stop sequences in a text that comes in pieces, in time linear in the
+# text and the sequences, whatever they contain.
 
 
 def sequences_of(stop: str | list[str] | None) -> tuple[str, ...]:
@@ -94,8 +94,8 @@ class StopMatcher:
         self._found[node] = sequence
 
     def _linked(self) -> list[int]:
-        """Node → the longest beginning of a sequence that it ends with, itself aside. What ends there, ends
-        here too."""
+        """Return, for each node, the node of its longest proper suffix that begins a sequence. A sequence
+        that ends at that suffix ends at the node too."""
         fallback = [0] * len(self._next)
         level = [0]
         for node in level:  # by depth: the list grows as it is read
@@ -111,15 +111,15 @@ class StopMatcher:
 
 
 STOP_SEQUENCE: Final = "stop_sequence"
-"""The finish reason of a response that ended at one."""
+"""The finish reason of a response that ended at a stop sequence."""
 
 
 class StopFilter(StreamFilter):
     """Ends the text of `stream` before the first of these sequences and drops what the model says after it.
 
-    When one was found the response is `stopped`: nothing more becomes output, token counts are still taken,
-    and `finish` (or the upstream's failure, or `end`) completes the response, which names the sequence. A
-    text that another block interrupts is another text.
+    Once a sequence is found, the response is `stopped`: further output is dropped, token counts are still
+    accepted, and `finish` (or `end`, or a failure of the upstream) completes the response, which names the
+    sequence. After another block, a text is a new one: no sequence spans both.
     """
 
     def __init__(self, stream: ResponseStream, sequences: tuple[str, ...]) -> None:
@@ -129,21 +129,21 @@ class StopFilter(StreamFilter):
         self._held = ""
         self._matched = False
         self._ending = False
-        # characters of the open text that were given and that were shown; by the first, where the log
-        # probabilities that wait belong
+        # characters of the open text that were received, and that were passed on; held log probabilities,
+        # each with the number of received characters at which its token ends
         self._given = 0
         self._shown = 0
         self._waiting: deque[tuple[int, LogProb]] = deque()
 
     @property
     def stopped(self) -> bool:
-        """A sequence was found, and the response has not been ended for it."""
+        """True if a sequence was found and `end` has not been called for it."""
         return self._matched and not self._ending
 
     def end(self) -> list[Event]:
-        """End the response that is `stopped`."""
+        """End a response that is `stopped`: it is completed."""
         self._ending = True
-        # a name that is missing would have come behind the sequence
+        # a missing name would have come after the sequence
         return super().end_nameless() + super().finish(STOP_SEQUENCE)
 
     def text(self, delta: str, logprobs: Sequence[LogProb | Mapping[str, Any]] | None = None) -> list[Event]:
@@ -167,12 +167,12 @@ class StopFilter(StreamFilter):
         return self._forward(text[:shown]) + self._stop()
 
     def _await(self, tokens: list[LogProb], length: int) -> None:
-        """Add the tokens of so much new text, by the place at which each of them ends."""
+        """Hold the tokens of the next `length` characters, each with the place at which it ends."""
         at, end = self._given, self._given + length
         for token in tokens:
             at = min(at + len(token.token), end)
             self._waiting.append((at, token))
-        if tokens and at < end:  # tokens that are bytes of a character do not add up
+        if tokens and at < end:  # tokens that are bytes of one character may be shorter
             self._waiting[-1] = (end, tokens[-1])
         self._given = end
 
@@ -189,7 +189,7 @@ class StopFilter(StreamFilter):
         return super().stop_sequence(self._matcher.found)
 
     def _flush(self) -> list[Event]:
-        """The open text ends without a sequence in it."""
+        """End the open text, which has no sequence in it: pass on what was held back."""
         if self._matched or not (self._held or self._waiting or self._joiner.pending):
             return []
         events = self._forward(self._held + self._joiner.flush())
@@ -272,7 +272,8 @@ class StopFilter(StreamFilter):
         return [] if self._matched else super().stop_sequence(sequence)
 
     def item(self, item: Item | Mapping[str, Any]) -> list[Event]:
-        """A whole message ends at a sequence too; one of which nothing is left is left out."""
+        """Pass on a whole item. A message ends at its first sequence, and is left out if nothing remains
+        before that."""
         if self._matched:
             return []
         self.require("item")
@@ -306,7 +307,8 @@ class StopFilter(StreamFilter):
         return self._flush() + super().finish(reason, incomplete=incomplete)
 
     def fail(self, error: Failure) -> list[Event]:
-        """End a stopped response without the failure: what failed was not wanted any more."""
+        """Fail the response, or complete it if it is `stopped`: the output that failed was not needed any
+        more."""
         if self.stopped:
             return self.end()
         return self._flush() + super().fail(error)
@@ -316,6 +318,6 @@ class StopFilter(StreamFilter):
 
 
 def _shortened(part: OutputTextContent, length: int) -> OutputTextContent:
-    """The first characters of a text, and what is said of those alone."""
+    """Return the part with the first `length` characters of its text and the citations of these alone."""
     cited = [each for each in part.annotations if isinstance(each, UrlCitation) and each.end_index <= length]
     return replace(part, text=part.text[:length], annotations=cited, logprobs=UNSET)

@@ -1,7 +1,7 @@
-"""The machine's interface for its callers, and filters before it.
+"""The interface of the machine, and filters in front of it.
 
-Every inbound drives a `ResponseStream` and does not ask whether that is the machine itself. What keeps calls
-back or changes them is a `StreamFilter`: it wraps a machine, or another filter.
+Every inbound calls a `ResponseStream`, which is the machine or a filter. A `StreamFilter` wraps the machine
+or another filter, and may hold back or change the calls of its methods.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from openresponses_bridge.state import ResponseStreamPhase
 
 
 class CallFragment(NamedTuple):
-    """The arguments of `tool_call` after the index."""
+    """The arguments of one call of `tool_call`, without the index."""
 
     id: str | None
     name: str | None
@@ -101,7 +101,8 @@ class ResponseStream(Protocol):
 
 
 class StreamFilter:
-    """Passes every call on to `stream`. A subclass overrides those that it keeps back or changes."""
+    """Passes every call on to `stream`. A subclass overrides the methods whose calls it holds back or
+    changes."""
 
     def __init__(self, stream: ResponseStream) -> None:
         self._stream = stream
@@ -131,7 +132,7 @@ class StreamFilter:
         return self._stream.in_one_form
 
     def next_answer(self) -> None:
-        """Begin another answer of the response: what this filter counts per answer begins again."""
+        """Begin another answer of the same response: a filter begins again whatever it counts per answer."""
         if isinstance(self._stream, StreamFilter):
             self._stream.next_answer()
 
@@ -199,7 +200,8 @@ class StreamFilter:
         return self._stream.tool_call(index, id, name, arguments, type, namespace)
 
     def _pass_on(self, index: int, held: list[CallFragment]) -> list[Event]:
-        """Pass on the held fragments of a call, as for one that ends without a name, and empty `held`."""
+        """Pass on the held fragments of a call, for instance of one that ends without a name, and empty
+        `held`."""
         fragments = held.copy()
         held.clear()
         return [event for each in fragments for event in self._stream.tool_call(index, *each)]
@@ -252,8 +254,8 @@ class StreamFilter:
 
 
 class HoldingFilter(StreamFilter):
-    """May hold something back until other output comes: `_flush` gives what is held before a refusal,
-    reasoning or an item begins."""
+    """May hold something back until other output comes: `_flush` passes it on before a refusal, reasoning or
+    an announced item."""
 
     def _flush(self) -> list[Event]:
         raise NotImplementedError
@@ -275,7 +277,8 @@ class HoldingFilter(StreamFilter):
 
 
 class TextHoldingFilter(HoldingFilter):
-    """May hold the end of a text: `_flush` gives it also before whatever ends the text."""
+    """May hold back the end of a text: `_flush` passes it on also before any other call that ends the
+    text."""
 
     def part_done(self) -> list[Event]:
         return self._flush() + super().part_done()
@@ -299,7 +302,8 @@ class TextHoldingFilter(HoldingFilter):
 
 
 class ItemHoldingFilter(HoldingFilter):
-    """Holds the id of an expected item until the item begins, since what begins may not be shown."""
+    """Holds back the id of an expected item until the item begins, since the filter may leave that item
+    out."""
 
     def __init__(self, stream: ResponseStream) -> None:
         super().__init__(stream)

@@ -1,8 +1,8 @@
 """One tool call, from its first fragment to its item.
 
-A call waits (absent) until it can be announced as what it is: a function or custom call until its name
-is known (law E4), a shell or patch call until its arguments are whole, because only then is it known
-whether it can be restored (law E11).
+A call waits (its state is absent) until the type of its item is known: a function or custom call until it has
+a name (law E4), a shell or patch call until its arguments are whole, because only these show whether it can
+be restored (law E11).
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ from openresponses_bridge.state import ARGUMENTS, BlockState, Wire
 from openresponses_bridge.text import SurrogateJoiner
 
 # A model that knows only functions sends JSON arguments; the client may have declared a custom tool (free
-# text) or a shell (laws E10, E11). A shape converts the one into the other as it streams.
+# text) or a shell (laws E10, E11). A shape converts the model's arguments into the client's form as they
+# stream.
 
 
 class Shape(Protocol):
@@ -57,7 +58,7 @@ class Shape(Protocol):
     they should be."""
 
     prefix: str
-    """Of the ids of its items."""
+    """The prefix of its items' ids."""
     delta: type[Any]
     done: type[Any]
     struct: type[FunctionCall | CustomToolCall]
@@ -66,12 +67,12 @@ class Shape(Protocol):
     def feed(self, fragment: str) -> str: ...
 
     def end(self, shown: str, stopped: bool) -> tuple[str, bool]:
-        """Return (rest to show, cut). `stopped`: upstream ended by itself, not by a limit."""
+        """Return (rest to show, cut). `stopped`: the upstream ended by itself, not at a limit."""
         ...
 
 
 class JsonShape:
-    """A function call: the arguments pass as they come."""
+    """A function call: the arguments are passed on unchanged."""
 
     prefix = prefix_of(FunctionCall.type)
     delta = ev.FunctionCallArgumentsDelta
@@ -92,7 +93,8 @@ class JsonShape:
 
 
 class WrappingShape(JsonShape):
-    """Free text from the model for a client that knows functions: `{"input": "…"}` as it comes."""
+    """Free text from the model for a client that knows only functions: sent as `{"input": "…"}` as it
+    streams."""
 
     def __init__(self) -> None:
         self._begun = False
@@ -125,7 +127,7 @@ class CustomShape:
 
 
 class UnwrappingShape(CustomShape):
-    """A function's JSON for a client that declared a custom tool: unwrapped as it streams."""
+    """A function's JSON for a client that declared a custom tool: its text is sent as it streams."""
 
     def __init__(self) -> None:
         self._unwrapper = InputUnwrapper()
@@ -137,7 +139,7 @@ class UnwrappingShape(CustomShape):
 
     def end(self, shown: str, stopped: bool) -> tuple[str, bool]:
         rest = self._unwrapper.close()
-        # what is not JSON does not show whether it is whole
+        # arguments that are not JSON do not show whether they are whole
         wrapped = self._begun and "raw_text" not in self._unwrapper.repairs
         return rest, self._unwrapper.truncated or not (stopped or wrapped)
 
@@ -155,14 +157,14 @@ SHAPES: dict[tuple[bool, bool, bool], Callable[[], Shape]] = {
 }
 
 
-# Calls of shells, patches and tool searches that a model made as plain functions → the items
-# the client declared them as (law E11). What can't be restored stays a function call.
+# Calls of shells, patches and tool searches that a model made as plain functions → the items the client
+# declared them as (law E11). A call that can't be restored stays a function call.
 
 Maker = Callable[[str, dict[str, Any], ItemStatus], Item]
 
 
 def restore(kind: ToolKind, call_id: str, arguments: str, status: ItemStatus) -> Item | None:
-    """The item of this kind with these JSON arguments, without an id; None when they don't fit it."""
+    """Return the item of this kind with these JSON arguments, without an id; None if they don't fit it."""
     try:
         given = msgspec.json.decode(arguments)
         return _MAKERS[kind](call_id, given, status) if isinstance(given, dict) else None
@@ -205,12 +207,12 @@ RESTORED_KINDS = frozenset(_MAKERS)
 
 
 _MOST_READINGS: Final = 64
-_MOST_RAW: Final = 16_384  # characters of arguments that are kept beside what is shown of them
-_BEGINNING: Final = '{"'  # arguments that begin so stand where they should
+_MOST_RAW: Final = 16_384  # characters of the received arguments that are kept as well as those shown
+_BEGINNING: Final = '{"'  # arguments that begin so need no repair of their beginning
 
 
 def nameless(call: str, index: int) -> StreamStateError:
-    """The error for a call that ends before it got a name: it can't be shown at all (law E7)."""
+    """Return the error for a call that ends before it has a name: it can't be shown at all (law E7)."""
     return StreamStateError(
         StreamStateError.INCOMPLETE_TOOL_CALL,
         f"{call}: the tool call at index {index} never got a name",
@@ -220,9 +222,9 @@ def nameless(call: str, index: int) -> StreamStateError:
 
 
 def is_another(known_id: str, known_name: str, ended: bool, call_id: str, name: str) -> bool:
-    """Return whether a fragment with this id and name begins another call than the one at its index, of which
-    these are known (empty while they are not). Filters that check calls before the machine must use the same
-    rule."""
+    """Return True if a fragment with `call_id` and `name` begins another call than the one at its index,
+    whose id and name are `known_id` and `known_name`, empty while unknown. Filters that check calls before
+    the machine must use the same rule."""
     if name and known_name and name != known_name:
         return True
     if call_id and known_id:
@@ -231,17 +233,18 @@ def is_another(known_id: str, known_name: str, ended: bool, call_id: str, name: 
 
 
 class ToolCallBlock(OpenItem):
-    """The accumulator of one call.
+    """One call while it is received.
 
     - `index` is the upstream's, `output_index` ours once the call is announced.
     - `state` is the item's state in `state.ITEM`, `arguments` that of its arguments in `state.ARGUMENTS`.
-    - `number_begun` counts the calls of the response.
+    - `number_begun`: the call's number in the response, from 1; 0 for a whole item.
     - `explicit_end`: the upstream says when the call ends, even if its arguments look whole before.
-    - `prefix`: of the id of the item that it is announced as.
+    - `prefix`: that of its item's id.
     - `plain`: it is open and active, and its arguments are sent unchanged, unless they begin again.
-    - `raw` has the arguments as they are read; `text` what is shown of them, the same for JSON.
-    - `grown` has the indexes of the active calls in the same state, where somebody asks them: a fragment
-      makes a call active, `may_end` inactive. It does not have the calls, which would refer to themselves.
+    - `raw` has the arguments as received, `text` as shown to the client; for JSON they are one buffer.
+    - `grown` has the indexes of the active calls that wait, or of those that are announced; None if nobody
+      asks whether the call has ended. A fragment makes a call active, `may_end` makes it inactive. It has
+      indexes since a call in it would refer to itself.
     """
 
     __slots__ = (
@@ -285,7 +288,7 @@ class ToolCallBlock(OpenItem):
         self._read = 0
         self._shape: Shape = JsonShape()
         self._diagnostics = diagnostics
-        self._streamed: StreamedArguments | None = None  # made for the first piece that may begin again
+        self._streamed: StreamedArguments | None = None  # made for the first piece that must be checked
         self.prefix = self._shape.prefix
         self.plain = False
         self.index = index
@@ -305,11 +308,11 @@ class ToolCallBlock(OpenItem):
 
     @property
     def waits(self) -> bool:
-        """True if its name is known but it is not announced yet."""
+        """True if the call has a name but is not announced yet."""
         return bool(self.upstream_name) and self.state is BlockState.ABSENT
 
     def identify(self, name: str, identity: ToolIdentity | None, wire: Wire) -> bool:
-        """Take the name, and with it what the client declared the tool as. Returns whether the call can be
+        """Set the name, and the tool that the client declared by it. Returns True if the call can be
         announced at once."""
         self.upstream_name = self.name = name
         # the published wire can't spell a namespaced name: there the model's own name is used
@@ -322,7 +325,7 @@ class ToolCallBlock(OpenItem):
         return not (wire.openai_items and kind in RESTORED_KINDS)
 
     def begin(self, arguments: str = "") -> list[Event]:
-        """The call was announced: give the arguments that came before, and these."""
+        """Emit the arguments that came before the call was announced, and these."""
         self.mark_grown()
         raw = self.raw.getvalue()
         fragment = arguments
@@ -337,18 +340,19 @@ class ToolCallBlock(OpenItem):
         return self._emit(self._shape.feed(raw)) if raw else []
 
     def delta(self, fragment: str) -> list[Event]:
-        """The next piece of the arguments; nothing while the call waits or the piece shows nothing."""
+        """Append the next piece of the arguments. Returns nothing while the call waits or the piece shows
+        nothing."""
         if self._inactive:
             self.mark_grown()
         return self._append(self._whole_pieces(fragment))
 
     def release(self) -> list[Event]:
-        """Give what waits for more arguments, because something else follows."""
+        """Emit the arguments that were held back until more arrive, because something else follows."""
         held = "" if self._streamed is None else self._streamed.release()
         return self._append(held) if held else []
 
     def _whole_pieces(self, fragment: str) -> str:
-        """Return what of the arguments can be used now."""
+        """Return the arguments that can be used now, of this fragment and those held back before."""
         if self.joiner.pending or not fragment.isascii():
             fragment = self.joiner.feed(fragment)
         if self.free_text or not fragment:
@@ -381,7 +385,8 @@ class ToolCallBlock(OpenItem):
             self.grown[self.index] = None
 
     def _keep_raw(self, fragment: str) -> None:
-        """Keep what is read beside what is shown of it: all before the call is announced, then so much."""
+        """Keep the arguments as received: all of them before the call is announced, then up to `_MOST_RAW`
+        characters."""
         if self.state is BlockState.ABSENT or self.raw.tell() <= _MOST_RAW:
             self.raw.write(fragment)
         elif self._streamed is not None:
@@ -402,7 +407,7 @@ class ToolCallBlock(OpenItem):
 
     @property
     def ended(self) -> bool:
-        """True if the call can get nothing more."""
+        """True if the call accepts no more arguments."""
         return self.arguments is BlockState.SEALED
 
     def seal(self, stopped: bool, abandoned: bool = False) -> list[Event]:
@@ -422,13 +427,14 @@ class ToolCallBlock(OpenItem):
         return events
 
     def _end_pieces(self) -> list[Event]:
-        """Take what the readers of the pieces held back."""
+        """Emit the arguments that the readers of the pieces held back."""
         events = self._append(self._whole_pieces(self.joiner.flush())) if self.joiner.pending else []
         rest = "" if self._streamed is None else self._streamed.end(self.raw)
         return events + self._append(rest) if rest else events
 
     def _judge_malformed(self) -> None:
-        """The arguments are not JSON: the model's own words, unless they were begun twice (law N4)."""
+        """Decide about arguments that are not JSON: they are the model's own, unless they began again after a
+        part of them had been sent; then the call is incomplete (law N4)."""
         self.cut = whole_within(self.text.getvalue()) is not None
         self._diagnostics.warning("tool_call.arguments", DIFFER if self.cut else "not JSON, sent as they are")
 
@@ -443,22 +449,23 @@ class ToolCallBlock(OpenItem):
         return Closing(events, item, self.cut)
 
     def end_whole(self) -> None:
-        """The call gets nothing more: it was sent at once, as what it was restored to, or was left out."""
+        """End a call that was sent at once as the item to which it was restored, or that was left out."""
         self.arguments = ARGUMENTS[self.arguments]["done"]
         self._release()
 
     def _release(self) -> None:
-        """The item holds the text from now on, so that it is kept once (law E12)."""
+        """Release the text, which the item has from now on, so that it is in memory once (law E12)."""
         self.raw = self.text = StringIO()
         self.write = self.text.write
 
     def ends_cut(self, stopped: bool, abandoned: bool) -> bool:
-        """Return whether this held call, which ends now, has ended before it was whole."""
+        """Return True if this waiting call, which ends now, was cut off before it was whole."""
         self._end_pieces()
         return abandoned or self._is_broken or self._shape.end(self.raw.getvalue(), stopped)[1]
 
     def restored(self) -> Item | None:
-        """The shell or patch item that a held call is, still without an id; None when it can't be one."""
+        """Return the item to which this waiting call is restored, still without an id; None if that is not
+        possible."""
         if self.identity is None:
             return None
         item = restore(self.identity.kind, self.call_id, self.raw.getvalue(), "completed")
@@ -466,7 +473,7 @@ class ToolCallBlock(OpenItem):
         return item if item is None or not extra else with_extra(item, extra)
 
     def item(self, status: ItemStatus) -> Item:
-        """The call as it stands."""
+        """Return the call as it is now, with this status."""
         namespace = (self.identity.namespace if self.identity is not None else None) or UNSET
         text = self.text.getvalue()
         extra = self.extra if status == "in_progress" else self.extra_at_end or self.extra

@@ -1,4 +1,5 @@
-"""Items that are given whole, or announced and completed later: the same events as if they were streamed."""
+"""Emits items that are given whole, or announced and completed later, with the events that streaming them
+gives."""
 
 from __future__ import annotations
 
@@ -39,7 +40,7 @@ from openresponses_bridge.text import repair_surrogates
 
 
 class ItemEmitter:
-    """Emits `item()` calls on one output. Ids are kept when they are free."""
+    """Emits the whole items of one response. An item keeps its id if that is free."""
 
     def __init__(self, output: Output, wire: Wire, diagnostics: Diagnostics) -> None:
         self._output = output
@@ -48,7 +49,7 @@ class ItemEmitter:
         self._announced: dict[str, WholeBlock] = {}
 
     def check(self, call: str, item: it.Item) -> None:
-        """Raises `bridge.stream.invalid_argument` for an item that no response may hold."""
+        """Raises `bridge.stream.invalid_argument` for an item that no response may contain."""
         if not isinstance(item, it.KnownItem | UnknownItem):
             raise wrong_argument(call, f"expected an output item, got {type(item).__name__}")
         if call == "item_added" and type(item) in _EMITTERS and type(item) is not it.ReasoningItem:
@@ -65,7 +66,7 @@ class ItemEmitter:
             raise wrong_argument(call, "an item needs a type")
 
     def emit(self, item: it.Item) -> list[Event]:
-        """The events of one checked item; one that is incomplete ends with the response."""
+        """Return the events of one checked item; an incomplete one ends with the response."""
         return _EMITTERS.get(type(item), ItemEmitter._plain)(self, self._readable(item))
 
     def kept(self, extra: Extra, where: str) -> Extra:
@@ -116,7 +117,7 @@ class ItemEmitter:
         return self._ended(events, block, item.status)
 
     def _report_parts(self, parts: Iterable[ct.ContentPart], own: type[ct.ContentPart]) -> None:
-        """Report the parts of a reasoning item that are of other kinds, whose texts alone are read."""
+        """Report the parts of a reasoning item that are not of the type `own`: only their text is used."""
         for part in parts:
             if isinstance(part, own):
                 continue
@@ -146,11 +147,11 @@ class ItemEmitter:
         return self._ended(events, block, item.status)
 
     def announce(self, item: it.Item) -> list[Event]:
-        """Begin an item that is completed later, by `emit` with the same id."""
+        """Announce an item that is completed later, by `emit` with the same id."""
         return [self._begin(self._readable(item))[0]]
 
     def announced(self, item_id: str) -> WholeBlock | None:
-        """The item that was announced under this id and is still open."""
+        """Return the open item that was announced with this id; None if there is none."""
         return self._announced.get(repair_surrogates(item_id))
 
     def _plain(self, item: it.Item) -> list[Event]:
@@ -179,8 +180,8 @@ class ItemEmitter:
         return self._output.begin(block), block
 
     def _merged(self, item: it.Item, announced: str | None = None) -> it.Item:
-        """The call under a unique call_id, or the output under the call_id of its call. An item that was
-        announced keeps the call_id it was announced with."""
+        """Return a call with a unique call_id, or an output with the call_id of its call. An item that was
+        announced keeps the call_id with which it was announced."""
         wanted = it.call_id_of(item)
         if wanted is None:
             return item
@@ -189,8 +190,8 @@ class ItemEmitter:
         return it.with_call_id(item, announced or self._output.unique_call_id(wanted, self._diagnostics))
 
     def _for_wire(self, item: it.Item) -> it.Item:
-        """The item as this wire spells it: types that are not published get a slug where only published ones
-        are known (law E10), and every item gets a status."""
+        """Return the item as this wire spells it: on `openresponses`, a type that is not published gets a
+        slug (law E10), and an item of such a type a status if it has none."""
         if self._wire.openai_items or item.type in PUBLISHED_ITEMS:
             return item
         raw = item.raw if isinstance(item, UnknownItem) else msgspec.to_builtins(item)
@@ -198,7 +199,7 @@ class ItemEmitter:
 
 
 def _refusal(part: ct.ContentPart) -> str:
-    """The text of the only other part that `check` lets into a message."""
+    """Return the text of a refusal, the only other part that `check` allows in a message."""
     return str(getattr(part, "refusal", ""))
 
 
@@ -207,12 +208,13 @@ def _extra_of(part: ct.ContentPart) -> Extra:
 
 
 def _text(part: ct.ContentPart) -> str:
-    """The text of a part of a reasoning item, whatever kind of part a server used for it."""
+    """Return the text of a part of a reasoning item, whatever kind of part a server used for it."""
     text = getattr(part, "text", "")
     return text if isinstance(text, str) else ""
 
 
-# Not in the instances: a table of bound methods would keep each, and its output, until garbage is looked for.
+# Not an attribute of the instances: a table of bound methods would refer to its instance, which, with its
+# output, would be freed only by the garbage collector.
 _EMITTERS: Final[dict[type[Any], Callable[[ItemEmitter, Any], list[Event]]]] = {
     it.Message: ItemEmitter._message,
     it.ReasoningItem: ItemEmitter._reasoning,

@@ -1,5 +1,5 @@
-"""JSON Schemas that clients and tools send: which of them can be used, and what judging a value by one costs.
+"""JSON Schemas of clients and tools: whether they can be used, and at what cost.
 
-jsonschema-rs, which judges, is an extra (`openresponses-bridge[tools]`) and is imported with the first
-schema.
+jsonschema-rs, which validates values, is an extra (`openresponses-bridge[tools]`) and is imported with the
+first schema.
 """

@@ -1,7 +1,7 @@
-"""Checks a client's schema when it arrives: whether it can be used at all.
+"""Checks whether a client's schema can be used, when it arrives.
 
-The walk knows which keywords hold a schema: a property that is called `$ref` is not a reference, nor is one
-inside `const` or `examples`. It follows references to wherever they lead.
+The check looks only into keywords that contain schemas: a property with the name `$ref` is not a reference,
+nor is a `$ref` inside `const` or `examples`. It follows every reference to its target.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from urllib.parse import unquote
 from openresponses_bridge.errors import InvalidRequestError, LocalError
 from openresponses_bridge.protocol.codec import encode
 
-# Validators of all these dialects are built offline: they resolve references within their schema and the
-# published metaschemas only. Their patterns run in time linear in the text; patterns with look-around or
-# back-references, which only backtracking can match, have a limit of steps.
+# Validators of all these dialects are built offline: they resolve references only within their schema and the
+# published metaschemas. Patterns match in time linear in the text, except those with look-around or
+# back-references: these need backtracking, whose steps are limited.
 
 _DEFAULT: Final = "https://json-schema.org/draft/2020-12/schema"
 _DIALECTS: Final = {
@@ -33,7 +33,7 @@ _MOST_STEPS: Final = 100_000  # of a pattern that backtracks
 
 @cache
 def engine() -> ModuleType:
-    """The module jsonschema_rs. Raises LocalError that names what to install when it is missing."""
+    """Return the module jsonschema_rs. Raises LocalError with what to install if it is missing."""
     try:
         import jsonschema_rs
     except ImportError:
@@ -44,7 +44,8 @@ def engine() -> ModuleType:
 
 
 def dialect_of(schema: dict[str, Any]) -> str | None:
-    """The URI of the schema's dialect: 2020-12 without `$schema`, None when the dialect is not known here."""
+    """Return the URI of the schema's dialect: that of 2020-12 without `$schema`, None for an unknown
+    dialect."""
     named = schema.get("$schema", _DEFAULT)
     if not isinstance(named, str):
         return None
@@ -55,8 +56,8 @@ def dialect_of(schema: dict[str, Any]) -> str | None:
 def validator(
     dialect: str, schema: dict[str, Any], *, formats: bool | None = None, pattern_bytes: int | None = None
 ) -> Any:
-    """A validator of values. `formats`: whether `format` is asserted (None: as the dialect says).
-    `pattern_bytes`: how large a compiled pattern may be. Raises `jsonschema_rs.ValidationError` for a schema
+    """Return a validator of values. `formats`: whether `format` is asserted (None: as the dialect requires).
+    `pattern_bytes`: the most bytes of a compiled pattern. Raises `jsonschema_rs.ValidationError` for a schema
     that can't be used and ValueError for one that is nested too deeply or isn't Unicode."""
     options = engine().FancyRegexOptions(backtrack_limit=_MOST_STEPS, size_limit=pattern_bytes)
     made = getattr(engine(), _DIALECTS[dialect])
@@ -80,8 +81,8 @@ def pattern_fits(pattern: str, compiled_bytes: int, *, backtracks: bool = True) 
 
 
 def linear_pattern(pattern: str, compiled_bytes: int) -> Callable[[str], bool] | None:
-    """A function that says whether a text has a match of the pattern, in time linear in the text. None when
-    the pattern is not a regular expression, compiles to more than `compiled_bytes`, or has look-around or
+    """Return a function that says whether a text has a match of the pattern, in time linear in the text. None
+    if the pattern is not a regular expression, compiles to more than `compiled_bytes`, or has look-around or
     back-references, which need backtracking."""
     options = engine().RegexOptions(size_limit=compiled_bytes)
     try:
@@ -94,12 +95,12 @@ def linear_pattern(pattern: str, compiled_bytes: int) -> Callable[[str], bool] |
 
 @cache
 def metaschema(dialect: str) -> Any:
-    """A validator of schemas of this dialect."""
+    """Return a validator of schemas of this dialect."""
     made = getattr(engine(), _DIALECTS[dialect])
     return made({"$ref": dialect}, validate_formats=False, offline=True)
 
 
-# Keywords that hold schemas or lead to them, of all dialects.
+# Keywords, of all dialects, that contain schemas or refer to them.
 
 REFERENCES: Final = ("$ref", "$dynamicRef", "$recursiveRef")
 ANCHORS: Final = ("$anchor", "$dynamicAnchor")
@@ -139,8 +140,8 @@ _LONGEST_PATH: Final = 200
 
 
 def json_path(steps: Iterable[str | int]) -> str:
-    """The path of these keys and indexes, such as `$.properties.city`, cut to a length that fits in a
-    message."""
+    """Return the path of these keys and indexes, such as `$.properties.city`, cut off at a length that fits
+    in a message."""
     path = "$"
     for step in steps:
         if isinstance(step, int):
@@ -158,7 +159,7 @@ _PATTERNS: Final = frozenset({"pattern", "patternProperties"})
 _INDEX: Final = re.compile(r"[0-9]{1,9}")
 
 MOST_DEPTH: Final = 200
-"""Levels of values in a schema, which is rewritten and walked by functions that call themselves."""
+"""The most levels of nested values in a schema, since recursive functions check and rewrite it."""
 _TOO_DEEP: Final = "it is nested too deeply, or holds half a surrogate pair"
 Position = tuple[Any, ...]  # (the position of the container, key or index); () is the root
 
@@ -171,8 +172,8 @@ def check_schema(schema: dict[str, Any], param: str, *, most_bytes: int, most_no
 
 
 def has_patterns(schema: dict[str, Any]) -> bool:
-    """Return True if a checked schema may hold regular expressions: True when one of their keywords is a name
-    anywhere in it."""
+    """Return True if a checked schema may contain regular expressions, that is, if one of their keywords is a
+    name anywhere in it."""
     rest: list[Any] = [schema]
     while rest:
         value = rest.pop()
@@ -288,7 +289,7 @@ class _Check:
 
 
 def within(schema: dict[str, Any], where: Position) -> Iterator[tuple[Any, Position]]:
-    """The schemas directly inside this one, with their positions."""
+    """Yield the schemas directly inside this one, with their positions."""
     for keyword in SCHEMAS:
         value = schema.get(keyword)
         if isinstance(value, list):

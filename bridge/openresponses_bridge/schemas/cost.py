@@ -1,9 +1,9 @@
-"""Estimates the work of judging a value by a schema, without doing that work.
+"""Estimates the work of judging (validating) a value by a schema, without doing that work.
 
-References that double, alternatives that nest and patterns with counted repetitions make a small schema take
-minutes. The work is the number of times that a schema is applied to a value. Each pair of a schema and a
-value is counted once and its number used again, so that the estimate takes time linear in the pairs. A unit
-is at most a microsecond of the engine's time.
+A small schema can take minutes if each reference doubles the work, if alternatives are nested or if patterns
+have counted repetitions. The work is the number of times that a schema is applied to a value. It is computed
+once for each pair of a schema and a value, so that the estimate takes time linear in the number of pairs. A
+unit is at most a microsecond of the engine's time.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from urllib.parse import unquote
 from openresponses_bridge.errors import RemoteError
 from openresponses_bridge.schemas.checking import ANCHORS, IDS, REFERENCES, pattern_fits, within
 
-# keywords that apply schemas to the value itself, to the members of an object, to the items of a list
+# keywords that apply schemas to the value itself, to the members of an object or to the items of a list
 _SAME: Final = ("allOf", "anyOf", "oneOf", "not", "if", "then", "else")
 _SAME_IF_PRESENT: Final = ("dependentSchemas", "dependencies")
 _MEMBERS: Final = ("additionalProperties", "unevaluatedProperties")
@@ -28,7 +28,7 @@ _AGAIN: Final = ("unevaluatedProperties", "unevaluatedItems")
 _WEIGHTS: Final = ((10_000, 3), (100_000, 30), (1_000_000, 500), (10_000_000, 5_000))
 LARGEST_PATTERN: Final = _WEIGHTS[-1][0]
 _SURELY_LINEAR: Final = frozenset("{(|*+?\\p")  # a pattern without any of these is plain text
-_BACKTRACKING: Final = 2_000  # at most, for a pattern with look-around or back-references
+_BACKTRACKING: Final = 2_000  # units at most for a search with look-around or back-references
 
 
 _MOST_PAIRS: Final = 300_000  # of a schema and a value; about a second
@@ -44,12 +44,12 @@ class TooCostlyError(RemoteError):
 
 
 class Estimator:
-    """Estimates the work that a schema makes of values. `schema` has been checked by `check_schema`."""
+    """Estimates the work of judging values by a schema, which must have passed `check_schema`."""
 
     def __init__(self, schema: dict[str, Any]) -> None:
         self._root = schema
         self._anchors: dict[str, Any] = {}
-        self._patterns: dict[str, tuple[int, int]] = {}  # pattern → units a character, units each time
+        self._patterns: dict[str, tuple[int, int]] = {}  # pattern → units a character, units a search
         for each in _every(schema):
             self._anchors.update({each[name]: each for name in ANCHORS if isinstance(each.get(name), str)})
             for name in IDS:
@@ -57,14 +57,14 @@ class Estimator:
                     self._anchors[each[name][1:]] = each
 
     def units(self, value: Any, most: int) -> int:
-        """The work in units. Raises TooCostlyError when it is more than `most`, or never ends."""
+        """Return the work in units. Raises TooCostlyError if it is more than `most`, or would never end."""
         try:
             return _Count(self, most).of(self._root, value)
         except RecursionError:
             raise TooCostlyError("the input or the schema is nested too deeply") from None
 
     def target(self, reference: str) -> Any:
-        """The schema that a reference leads to."""
+        """Return the schema to which a reference leads."""
         fragment = unquote(reference[1:])
         if fragment and not fragment.startswith("/"):
             if fragment not in self._anchors:
@@ -77,7 +77,7 @@ class Estimator:
         return value
 
     def pattern(self, pattern: str, length: int) -> int:
-        """Units to search this many characters for a pattern."""
+        """Return the units of searching this many characters for a pattern."""
         known = self._patterns.get(pattern)
         if known is None:
             known = self._patterns[pattern] = _weighed(pattern)
@@ -85,8 +85,8 @@ class Estimator:
 
 
 class _Count:
-    """One estimate. A text or a number costs at most by its length, so equal ones are counted once, with
-    their number."""
+    """One estimate. Texts of one length cost the same, and so do all numbers: of such values one is
+    estimated, and the result is multiplied by their number."""
 
     def __init__(self, estimator: Estimator, most: int) -> None:
         self._estimator = estimator
@@ -157,7 +157,7 @@ class _Count:
         return self._within(value).size if isinstance(value, dict | list) else 0
 
     def _own(self, schema: dict[str, Any], value: Any) -> int:
-        """Units of the keywords that do not hold a schema."""
+        """Return the units of the keywords that do not contain a schema."""
         units = self._size(value) if any(name in schema for name in _WHOLE) else 0
         if isinstance(value, str) and "pattern" in schema:
             return units + self._estimator.pattern(schema["pattern"], len(value))
@@ -171,13 +171,13 @@ class _Count:
 
 
 class _Contents(NamedTuple):
-    # members of a list or an object: of those that cost the same, one, with their number
+    # of the members of a list or an object that cost the same, one, with their number
     parts: list[tuple[Any, int]]
     size: int
 
 
 def _cost_key(value: Any) -> int | str:
-    """Return the key under which values that are alike cost the same."""
+    """Return a key that is the same for values of the same cost."""
     if isinstance(value, dict | list):
         return id(value)
     return f"text {len(value)}" if isinstance(value, str) else "other"
@@ -191,7 +191,7 @@ def _same_cost(values: Iterable[Any]) -> list[tuple[Any, int]]:
 
 
 def _listed(schema: dict[str, Any], keyword: str) -> list[Any]:
-    """The schemas of a keyword that has one or a list of them."""
+    """Return the schemas of a keyword whose value is one schema or a list of them."""
     value = schema.get(keyword, [])
     return value if isinstance(value, list) else [value]
 

@@ -1,7 +1,7 @@
-"""JSON Schemas for servers that know fewer keywords: some are left out, others written in another form.
+"""Rewrites JSON Schemas for servers that support fewer keywords: some are left out, others get another form.
 
-A property may have a keyword's name, and a value a schema's form, so only what is a schema by its place is
-looked into.
+A property may have the name of a keyword, and a value the form of a schema, so only a value in the place of a
+schema is rewritten.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _SINGLE: Final = frozenset(
 
 
 class SchemaRewriter:
-    """Rewrites schemas: `omit` are the keywords to leave out, `forms` those to write otherwise. `changes`
-    lists what was done, in order and once each."""
+    """Rewrites schemas: `omit` are the keywords to leave out, `forms` the other forms to use. `changes` lists
+    the changes, in order and each once."""
 
     def __init__(self, omit: Collection[str] = (), forms: Collection[Form] = ()) -> None:
         self._omit = omit
@@ -43,7 +43,7 @@ class SchemaRewriter:
         self.changes: dict[str, None] = {}
 
     def rewrite(self, schema: Schema) -> Schema:
-        """The schema, at its root."""
+        """Return a root schema, rewritten."""
         root = object_root(schema) if self._object_root else schema
         if root is not schema:
             self.changes[ONE_ROOT] = None
@@ -79,8 +79,8 @@ class SchemaRewriter:
 def rewritten(
     schema: Schema, omit: Collection[str], forms: Collection[Form], where: str, diagnostics: Diagnostics
 ) -> Schema:
-    """The schema of the field at this path, rewritten; the same one where nothing is changed. Each change is
-    a loss."""
+    """Return the schema of the field `where`, rewritten; the same object if nothing changes. Each change is a
+    loss."""
     if not omit and not forms:
         return schema
     rewriter = SchemaRewriter(omit, forms)
@@ -98,7 +98,8 @@ def _const_as_enum(schema: Schema) -> Schema | None:
 
 
 def _types_of(schema: Schema) -> list[str] | None:
-    """The types of a list of them, each once; an integer is a number."""
+    """Return the types in a list, each once and `integer` not beside `number`; None if `type` is not a
+    list."""
     types = schema.get("type")
     if not isinstance(types, list):
         return None
@@ -119,8 +120,8 @@ def _types_as_nullable(schema: Schema) -> Schema | None:
 
 
 def _types_as_any_of(schema: Schema) -> Schema | None:
-    """Move each keyword to the one type that it is about, so that the schema does not grow; what is about
-    values of any type stays. Alternatives that the schema has itself say the types."""
+    """Move each keyword to the one type to which it applies, so that the schema does not grow; keywords for
+    values of any type stay. If the schema has an `anyOf` of its own, the list of types is only left out."""
     types = _types_of(schema)
     if types is None:
         return None
@@ -154,15 +155,15 @@ ONE_ROOT: Final = "alternatives at the root written as one object"
 """What `object_root` does, for diagnostics."""
 _CHOICES: Final = ("anyOf", "oneOf")
 _NOT_AT_ROOT: Final = frozenset({*_CHOICES, "allOf", "$ref", "not", "enum", "const"})
-_MOST_LEVELS: Final = 16  # of alternatives within alternatives
-_MOST_MEMBERS: Final = 20_000  # properties, names and alternatives that are looked at
+_MOST_LEVELS: Final = 16  # of nested alternatives
+_MOST_MEMBERS: Final = 20_000  # properties, names and alternatives that are read
 
 
 def object_root(schema: Schema) -> Schema:
-    """The schema of an object whose root has no alternatives, as some servers want it for a tool's
-    parameters: it has the properties of all alternatives, and requires those that all of them require. It
-    takes what the schema takes, and more; only that a member which some alternatives name is as one of these
-    has it, whereas the others would take any. The same schema if its root has none."""
+    """Return a schema of an object whose root has no alternatives, as some servers require it for a tool's
+    parameters; the same schema if its root has none. It has the properties of all alternatives, and requires
+    those that all of them require. It accepts what the schema accepts, and more, with one exception: a member
+    that only some alternatives name must fit one of these, whereas the others would accept any value."""
     if _NOT_AT_ROOT.isdisjoint(schema):
         return schema
     merged = _RootReader(schema).members(schema)
@@ -175,7 +176,7 @@ def object_root(schema: Schema) -> Schema:
 
 
 class _Member(NamedTuple):
-    """A member's schema; `binds`: in every object that has the member, not only in those of some
+    """A member's schema. `binds`: it applies to every object with the member, not only to those of some
     alternatives."""
 
     schema: Any
@@ -194,8 +195,8 @@ _ANY_MEMBERS: Final = _Members({}, {}, False)
 
 
 class _RootReader:
-    """Reads the members of the object that a schema describes. References lead to the definitions of `root`;
-    one that leads into itself, and what is beyond the limits, says nothing."""
+    """Reads the members of the object that a schema describes. References are resolved in `root`; a reference
+    that leads back into itself, and anything beyond the limits, is ignored."""
 
     def __init__(self, root: Schema) -> None:
         self._root = root
@@ -255,7 +256,7 @@ def _may_be_object(schema: Schema) -> bool:
 
 
 def _all_of(parts: list[_Members]) -> _Members:
-    """Return the members of a schema that all of these hold for."""
+    """Return the members that an object has if all of these parts apply to it."""
     properties = {}
     for name, members in _by_name(parts).items():
         binding = [each.schema for each in members if each.binds]
@@ -266,7 +267,7 @@ def _all_of(parts: list[_Members]) -> _Members:
 
 
 def _any_of(parts: list[_Members]) -> _Members:
-    """Return the members of a schema that any of these hold for."""
+    """Return the members that an object has if any one of these parts applies to it."""
     if not parts:
         return _ANY_MEMBERS
     open_parts = [part for part in parts if not part.closed]
@@ -279,7 +280,7 @@ def _any_of(parts: list[_Members]) -> _Members:
 
 
 def _by_name(parts: list[_Members]) -> dict[str, list[_Member]]:
-    """Return the schemas of each member that any of the parts names."""
+    """Return each member's schemas in the parts, by its name."""
     found: dict[str, list[_Member]] = {}
     for part in parts:
         for name, member in part.properties.items():
@@ -288,8 +289,8 @@ def _by_name(parts: list[_Members]) -> dict[str, list[_Member]]:
 
 
 def _joined(keyword: str, schemas: list[Any]) -> Any:
-    """One schema of several for the same member. Each is compared with two others only, which finds the usual
-    repetitions."""
+    """Return several schemas of the same member as one. Each is compared with only two others, which finds
+    the usual repetitions."""
     different = schemas[:1]
     for each in schemas[1:]:
         if each != different[0] and each != different[-1]:
@@ -310,8 +311,8 @@ _ABOUT_TYPE: Final[Mapping[str, tuple[str, ...]]] = {
     **dict.fromkeys(("minProperties", "maxProperties"), ("object",)),
     **dict.fromkeys(("dependentRequired", "dependentSchemas", "dependencies"), ("object",)),
 }
-"""Keyword → the types of values that it is about (JSON Schema Validation, section 6; Core, section 10.3).
-At most one of a list has it: an integer beside a number is left out."""
+"""Keyword → the types of values to which it applies (JSON Schema Validation, section 6; Core, section 10.3).
+Of a list of types at most one is among them, since `integer` beside `number` is left out."""
 _FORMS: Final[Mapping[Form, Callable[[Schema], Schema | None]]] = {
     "const_as_enum": _const_as_enum,
     "types_as_nullable": _types_as_nullable,
