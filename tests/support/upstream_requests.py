@@ -43,10 +43,10 @@ COLUMNS: dict[str, tuple[UpstreamSide | None, dict[str, Any]]] = {
 CLOSED = {"type": "object", "properties": {}, "required": [], "additionalProperties": False}
 
 
-def drive(column: str, request: CreateResponse) -> tuple[dict[str, Any], list[str]]:
-    """(what is sent, the fields that are reported as lost)."""
+def drive(column: str, request: CreateResponse, **more: Any) -> tuple[dict[str, Any], list[str]]:
+    """(what is sent, the fields that are reported as lost), with `more` options than the column's."""
     side, options = COLUMNS[column]
     assert side is not None
-    context = RequestContext([], "m", side.options(**options), Sealer(), ToolIdentityMap())
+    context = RequestContext([], "m", side.options(**options, **more), Sealer(), ToolIdentityMap())
     outgoing = side.request(request, context)
     return json.loads(outgoing.body), [case.where for case in outgoing.diagnostics.of("loss")]

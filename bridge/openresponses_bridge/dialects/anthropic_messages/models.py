@@ -62,8 +62,8 @@ class MessagesOptions(Struct, frozen=True, kw_only=True):
     stream: bool = True
     """Whether a stream is requested. If not, one whole answer is."""
     extra: dict[str, Any] = {}
-    """Fields that are added to the body of every request, unless it has them already, such as `top_k` or
-    `stop_sequences`."""
+    """Fields that are added to the body of every request. They replace fields of clients that are passed on,
+    never one that the bridge itself makes."""
 
 
 DEFAULT_OPTIONS: Final = MessagesOptions()

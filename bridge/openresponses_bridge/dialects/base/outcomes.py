@@ -229,6 +229,21 @@ def add_missing(fields: dict[str, Any], given: Mapping[str, Any], merged: Collec
             fields[name] = value
 
 
+def add_beside(
+    fields: dict[str, Any],
+    extra: Mapping[str, Any],
+    *,
+    carried: Mapping[str, Any],
+    passed: Mapping[str, Any],
+    merged: Collection[str] = (),
+) -> None:
+    """Add to the fields that the bridge has made those that only the upstream's API has, if they are missing:
+    the operator's (the option `extra`), then those that a client of that API has sent (`carried`), then those
+    that are `passed` on. `merged` is as in `add_missing`."""
+    for given in (extra, carried, passed):
+        add_missing(fields, given, merged)
+
+
 def omit_within(
     fields: dict[str, Any], within: str, omitted: Collection[str], diagnostics: Diagnostics
 ) -> None:

@@ -40,8 +40,9 @@ class ConverseOptions(Struct, frozen=True, kw_only=True):
     such as `guardrailConfig` or `additionalModelRequestFields`. They are sent unchanged. `*` stands for all.
     No such field replaces one that the bridge itself makes."""
     extra: dict[str, Any] = {}
-    """Fields that are added to the body of every request, unless it has them already. Those of
-    `inferenceConfig` and `additionalModelRequestFields` are added one by one."""
+    """Fields that are added to the body of every request. They replace fields of clients that are passed on,
+    never one that the bridge itself makes. Those of `inferenceConfig` and `additionalModelRequestFields` are
+    added one by one."""
 
 
 DEFAULT_OPTIONS: Final = ConverseOptions()

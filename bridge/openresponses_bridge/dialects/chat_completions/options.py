@@ -134,8 +134,8 @@ class ChatOptions(Struct, frozen=True, kw_only=True):
     `top_k` or `guided_json`. They are sent unchanged. `*` stands for all. The fields of Chat Completions' own
     clients are sent in any case. No such field replaces one that the bridge itself makes."""
     extra: dict[str, Any] = {}
-    """Fields that are added to the body of every request. They replace those that clients send. Values may be
-    objects."""
+    """Fields that are added to the body of every request. They replace fields of clients that are passed on.
+    One that the bridge itself makes is refused. Values may be objects."""
     omit: frozenset[str] = frozenset()
     """The names of request fields that this upstream refuses. Each use is a loss."""
 

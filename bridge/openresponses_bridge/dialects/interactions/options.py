@@ -31,8 +31,8 @@ class InteractionsOptions(Struct, frozen=True, kw_only=True):
     such as `safety_settings`. They are sent unchanged. `*` stands for all. No such field replaces one that
     the bridge itself makes."""
     extra: dict[str, Any] = {}
-    """Fields that are added to the body of every request, unless it has them already. Those of
-    `generation_config` are added one by one."""
+    """Fields that are added to the body of every request. They replace fields of clients that are passed on,
+    never one that the bridge itself makes. Those of `generation_config` are added one by one."""
     omit: frozenset[str] = frozenset()
     """The names of fields of `generation_config` that this upstream refuses. Each use is a loss."""
 

@@ -41,6 +41,7 @@ from openresponses_bridge.dialects.base import (
     SEARCH_SOURCES,
     Outcomes,
     active_tools,
+    add_beside,
     apply,
     asked_tier,
     built,
@@ -324,9 +325,8 @@ def _add_options(
     body |= _sampling(request, facts, thinks, diagnostics)
     request = without_breakpoints(request)
     body |= apply(request, FIELDS, diagnostics) | _about(request, diagnostics)
-    body |= _beside(carried, options, diagnostics)
     body["stream"] = options.stream
-    body |= {name: value for name, value in options.extra.items() if name not in body}
+    add_beside(body, options.extra, carried=_carried(carried, options, diagnostics), passed={})
 
 
 def _built(builder: MessagesBuilder, instructions: str | None, added: str | None) -> list[dict[str, Any]]:
@@ -482,7 +482,7 @@ def _about(request: CreateResponse, diagnostics: Diagnostics) -> dict[str, Any]:
     return body
 
 
-def _beside(carried: CarriedFields, options: MessagesOptions, diagnostics: Diagnostics) -> dict[str, Any]:
+def _carried(carried: CarriedFields, options: MessagesOptions, diagnostics: Diagnostics) -> dict[str, Any]:
     """Return the fields of a client of this API that have no counterpart."""
     if options.betas:
         return carried.body

@@ -20,6 +20,7 @@ from openresponses_bridge.dialects.base import (
     Outcomes,
     accepted_efforts,
     active_tools,
+    add_beside,
     add_missing,
     apply,
     asked_tier,
@@ -166,8 +167,8 @@ def to_converse(
     add_missing(fields, _format(request, facts, carried, diagnostics), _MERGED)
     add_missing(fields, _thinking(request, facts, carried, efforts, fields, tools, diagnostics), _MERGED)
     check_include(request.include or (), _INCLUDES, diagnostics)
-    for given in (_tier(request, carried, diagnostics), _own(carried), passed, options.extra):
-        add_missing(fields, given, _MERGED)
+    add_missing(fields, _tier(request, carried, diagnostics))
+    add_beside(fields, options.extra, carried=_own(carried), passed=passed, merged=_MERGED)
     return {**fields, **body}, diagnostics
 
 

@@ -32,6 +32,7 @@ from openresponses_bridge.dialects.base import (
     Outcomes,
     accepted_efforts,
     active_tools,
+    add_beside,
     apply,
     built,
     check_include,
@@ -292,23 +293,25 @@ def _passed(
     request: CreateResponse, options: ChatOptions, diagnostics: Diagnostics
 ) -> tuple[CreateResponse, dict[str, Any]]:
     """Return (the request without the fields that are passed under their own names, these fields)."""
-    extra: dict[str, Any] = {}
+    own: dict[str, Any] = {}
+    passed: dict[str, Any] = {}
     if options.cache_breakpoints:
         request = without_breakpoints(request)
     native = request.native
     if native is not UNSET and native.dialect == CHAT:
         carried = carried_by(request)
-        extra = dict(carried.body)
+        own = carried.body
         if carried.cached and CACHE_OF_PARTS in native.names:
             diagnostics.loss(CACHE_OF_PARTS, "can't be expressed")
         request = replace(request, native=UNSET)
     if options.passes:
         request, passed = passed_on(request, options.passes, MADE)
-        extra |= passed
         if request.top_k is not None and may_pass("top_k", options.passes):
-            extra["top_k"] = request.top_k
+            passed["top_k"] = request.top_k
             request = replace(request, top_k=None)
-    return request, {**extra, **options.extra}
+    extra: dict[str, Any] = {}
+    add_beside(extra, options.extra, carried=own, passed=passed)
+    return request, extra
 
 
 def _tools(

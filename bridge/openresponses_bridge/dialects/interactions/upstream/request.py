@@ -18,6 +18,7 @@ from openresponses_bridge.dialects.base import (
     Outcomes,
     accepted_efforts,
     active_tools,
+    add_beside,
     add_missing,
     apply,
     asked_tier,
@@ -135,8 +136,9 @@ def to_interactions(
     tier = _tier(request, carried, diagnostics)
     labels = {"labels": carried.labels} if carried.labels else {}
     own = {_GENERATION: carried.generation, **labels, **carried.body}
-    for given in (fields, tier, own, passed, options.extra):
-        add_missing(body, given, (_GENERATION,))
+    for given in (fields, tier):
+        add_missing(body, given)
+    add_beside(body, options.extra, carried=own, passed=passed, merged=(_GENERATION,))
     omit_within(body, _GENERATION, options.omit, diagnostics)
     return body, diagnostics
 
