@@ -1,4 +1,4 @@
-"""What the tests cover is measured where it is cheap."""
+"""Coverage is measured in all tests except those that opt out."""
 
 import sys
 

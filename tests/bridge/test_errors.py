@@ -1,4 +1,4 @@
-"""The hierarchy of errors: whose fault it is, what to answer."""
+"""The hierarchy of errors: who is at fault, and the status with which to answer."""
 
 import pytest
 

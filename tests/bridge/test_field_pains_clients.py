@@ -1,4 +1,4 @@
-"""What clients of bridges meet, each a row by its number, without a server."""
+"""Problems of bridges' clients, each a row with its number, tested without a server."""
 
 from __future__ import annotations
 

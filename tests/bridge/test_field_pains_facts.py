@@ -1,4 +1,4 @@
-"""Facts that vanished between clients and upstreams of the Responses API, each a row by its number."""
+"""Data that got lost between clients and upstreams of the Responses API, each a row with its number."""
 
 from __future__ import annotations
 

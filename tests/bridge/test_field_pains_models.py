@@ -1,4 +1,4 @@
-"""What models and their servers do to users of bridges, each a row by its number."""
+"""Problems that models and their servers cause for users of bridges, each a row with its number."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What `PartDecoder`, `ResponseAccumulator` and `StreamValidator` take, and what they refuse by name."""
+"""The values that `PartDecoder`, `ResponseAccumulator` and `StreamValidator` accept; errors name all
+others."""
 
 import json
 import random

@@ -1,5 +1,5 @@
-"""Nothing of a translation is left for the cyclic collector: it rarely runs under load, and would find the
-whole of a response by one reference of an object to itself."""
+"""A translation leaves no reference cycles: the cyclic garbage collector rarely runs under load, and a single
+cycle can keep a whole response in memory until it does."""
 
 import gc
 import json

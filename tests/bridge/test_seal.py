@@ -1,4 +1,4 @@
-"""The sealed envelope: what goes in comes out, and nothing else is taken for it."""
+"""The sealed envelope: it opens to what was sealed, and nothing else is accepted as an envelope."""
 
 import pytest
 from hypothesis import given

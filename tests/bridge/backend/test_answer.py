@@ -1,4 +1,4 @@
-"""`Answer`: anything that a model yields becomes a stream or a body that keeps every rule."""
+"""`Answer`: whatever a model yields, the stream or the body keeps every rule."""
 
 import json
 import logging

@@ -1,4 +1,4 @@
-"""The nesting of a text is the same however it is cut, and agrees with the judge of JSON texts."""
+"""The nesting of a JSON text is the same wherever the text is divided, and agrees with `json_state`."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The examples of the rules: each breaks its rule, and the streams that they spoil are clean."""
+"""The examples of the rules: each breaks its rule, and the streams that they change are valid."""
 
 from collections.abc import Callable
 from typing import Any

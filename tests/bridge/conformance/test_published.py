@@ -1,4 +1,4 @@
-"""The published wire to the letter: where the structs are wider, the OpenAPI document decides."""
+"""What the published wire allows: where the structs accept more, the OpenAPI document decides."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""How the validator is fed, what it reports, and what it costs; which rule is broken is in `test_rules`."""
+"""`StreamValidator`: what it accepts, what it reports and what it costs. `test_rules` tests the rules."""
 
 import json
 import math

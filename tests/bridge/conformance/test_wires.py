@@ -1,4 +1,4 @@
-"""`auto`: the wire that a stream is held to, and from which event on."""
+"""`auto`: the wire by whose rules a stream is checked, and the event that decides it."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,5 @@
-"""The corpus: what its cases expect is worked out from the scripts alone, and our own halves agree."""
+"""The corpus: expected results come from the scripts alone, and our own machine and readers agree with
+them."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a reader reported, held to the corpus."""
+"""A reader's reports are compared with the corpus."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Streams of other APIs: our own bridges make of each what it says."""
+"""Streams of other APIs: our own bridges make the expected response of each."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""What the corpus expects, to be read; the text of its streams is in `snapshots/bridge/emitter/streams`."""
+"""The expected results of the corpus as snapshots; its streams are in `snapshots/bridge/emitter/streams`."""
 
 import json
 

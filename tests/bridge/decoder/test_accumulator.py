@@ -1,4 +1,5 @@
-"""`ResponseAccumulator`: any legal order, any terminal, and what other servers leave out (law E1)."""
+"""`ResponseAccumulator`: any legal order, any terminal event, and streams of servers that leave something out
+(law E1)."""
 
 from typing import Any
 

@@ -1,5 +1,5 @@
-"""How streams end: reasons, notes, errors, usage, the stateful marker (laws D1–D9; field cases 26,
-27, 29)."""
+"""How streams end: reasons, notes, errors, usage, the stateful marker (laws D1–D9; field cases 26, 27,
+29)."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""`process_stream`: a stream of events into whoever shows its parts."""
+"""`process_stream`: reports the parts of a stream of events to a `Progress`."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable

@@ -1,4 +1,4 @@
-"""Recorded streams of real servers: what they state in their done and terminal events is what comes out."""
+"""Recorded streams of real servers: the parts have the content of the done and terminal events."""
 
 import json
 from pathlib import Path

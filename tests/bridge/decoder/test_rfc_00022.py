@@ -1,4 +1,4 @@
-"""RFC 00022, row by row: what each event of its tables makes, and when. A row is a name and the steps of a
+"""RFC 00022, row by row: the parts that each event of its tables makes. A row is a name and the steps of a
 stream: each event with the parts that it makes, shown as (kind, value)."""
 
 from typing import Any

@@ -1,4 +1,4 @@
-"""Calls → events → parts: what was called is what VS Code gets, however the calls were cut."""
+"""Calls → events → parts: VS Code gets what the machine was given, however that was divided."""
 
 import itertools
 from typing import Any

@@ -1,4 +1,5 @@
-"""Whatever a peer sends: nothing raises, no part can't be encoded, and cost follows what came (law E12)."""
+"""Whatever a peer sends: nothing raises, every part can be encoded, and the cost is linear in the input (law
+E12)."""
 
 import time
 from typing import Any

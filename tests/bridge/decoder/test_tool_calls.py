@@ -1,4 +1,4 @@
-"""Tool calls as parts: three places that can vouch for one, once, whole (laws D1–D5)."""
+"""Tool calls as parts: each once and whole, at the first of three events that can confirm it (laws D1–D5)."""
 
 import itertools
 import sys

@@ -1,4 +1,4 @@
-"""What every dialect's entry promises: the same calls, whatever the dialect."""
+"""The contract of every dialect's `DIALECT`: the same calls, whatever the dialect."""
 
 import inspect
 import json

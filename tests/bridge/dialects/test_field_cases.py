@@ -1,4 +1,5 @@
-"""What ended a client's session for good: ids, reasoning and turns of one server that another refuses."""
+"""Causes that ended a client's session for good: ids, reasoning and turns of one server that another
+refuses."""
 
 import json
 from pathlib import Path

@@ -1,5 +1,5 @@
-"""The common frame of Codex, Copilot and VS Code is decoded strictly, all others leniently: what leaves is
-what the lenient reader alone gives. Chat Completions and Responses have tests of their own."""
+"""The common frame of Codex, Copilot and VS Code is decoded strictly, all others leniently: the events are
+those that the lenient reader alone gives. Chat Completions and Responses have tests of their own."""
 
 from contextlib import nullcontext
 from typing import Any, NamedTuple

@@ -1,4 +1,4 @@
-"""The APIs of clients, as their dialects' surfaces say them."""
+"""The APIs of clients, as their dialects' surfaces describe them."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Law E7 for clients: an end that their API has no word for is no good end, and is a loss."""
+"""Law E7 for clients: an end for which their API has no word is not sent as completion, and is a loss."""
 
 import json
 from typing import Any

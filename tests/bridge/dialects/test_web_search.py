@@ -1,4 +1,4 @@
-"""Searches of the web from dialect to dialect and back: the same wish, and the same pages."""
+"""Web searches from dialect to dialect and back: the same settings and the same pages."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Both wires for whoever asks for `wire`."""
+"""The fixture `wire`: both wires."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Addresses in a text that name pages which were found become citations of it, however the text comes."""
+"""Addresses of found pages in a text become citations, however the text is divided."""
 
 from time import process_time
 from typing import Any

@@ -1,4 +1,4 @@
-"""How a stream ends: truth at the end (E7), failure and cancellation (E8)."""
+"""How a stream ends: completed or incomplete (E7), failed or cancelled (E8)."""
 
 from functools import partial
 from typing import Any

@@ -1,4 +1,4 @@
-"""Field cases that are the machine's own: what other bridges got wrong in the events they sent."""
+"""Field cases of the machine: mistakes in the events of other bridges."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A response that has ended as events, for callers that do not have its stream."""
+"""The events of a response that has ended, for callers that do not have its stream."""
 
 import pytest
 

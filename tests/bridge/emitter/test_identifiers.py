@@ -1,4 +1,4 @@
-"""What an item is called by holds whole characters: strict JSON readers refuse half a surrogate pair."""
+"""Ids and names of items have no lone surrogates, which strict JSON readers refuse."""
 
 import re
 

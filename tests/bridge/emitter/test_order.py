@@ -1,4 +1,4 @@
-"""What opens, what closes, in which order: laws E4, E5, E6."""
+"""The order in which items and parts open and close (laws E4, E5, E6)."""
 
 import pytest
 

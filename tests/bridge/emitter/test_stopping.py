@@ -1,4 +1,4 @@
-"""A response that ends at a stop sequence, however its text comes."""
+"""A response that ends at a stop sequence, however its text is divided."""
 
 from collections.abc import Sequence
 from time import process_time

@@ -1,4 +1,4 @@
-"""`usage()`: which counts are taken in which spelling, what is put right, what is refused."""
+"""`usage()`: the names and counts that it accepts, those that it corrects and those that it refuses."""
 
 from typing import Any
 

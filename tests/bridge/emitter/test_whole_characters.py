@@ -1,4 +1,4 @@
-"""Half a surrogate pair in any text that a machine is given: what leaves can be read by strict decoders."""
+"""Half a surrogate pair in any text that a machine is given: strict decoders can read the events."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names of models, read."""
+"""Facts that are read from the names of models."""
 
 import pytest
 

@@ -1,4 +1,5 @@
-"""`TokenEstimator`: near a tokenizer that it does not know after some requests, bounded, not led astray."""
+"""`TokenEstimator`: near an unknown tokenizer after some requests, within bounds, and not misled by wrong
+counts."""
 
 import base64
 import random

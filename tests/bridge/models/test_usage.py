@@ -1,4 +1,4 @@
-"""`UsageTracker`: estimates before, counts after."""
+"""`UsageTracker`: the estimate of a request until its tokens are counted."""
 
 from openresponses_bridge.models.usage import AgentUsage, UsageTracker
 from openresponses_bridge.protocol.usage import Usage

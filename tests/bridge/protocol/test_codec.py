@@ -1,4 +1,4 @@
-"""Bytes that are not what they should be, and frames: each has one outcome."""
+"""Invalid bytes, and frames: each has one outcome."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Other servers' streams: what is put right, and how that is reported."""
+"""Other servers' streams: what is corrected, and how that is reported."""
 
 import json
 from typing import Any

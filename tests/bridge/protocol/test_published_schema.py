@@ -1,9 +1,9 @@
 """Every struct against the published document, in both directions.
 
-For each schema a valid instance is built, then bent in every way the schema speaks of: each property left
-out,
-null, of every other JSON type, outside its enum, its length, its range, its pattern. The schema's verdict
-(jsonschema) and the struct's (a strict decode) must be the same, but for the deviations listed here with why.
+For each schema a valid instance is built, then changed in every way that the schema restricts: each property
+left out, null, of every other JSON type, outside its enum, its length, its range, its pattern. The schema
+(jsonschema) and the struct (a strict decode) must accept or refuse the same, except for the deviations that
+are listed here with their reasons.
 """
 
 import copy

@@ -1,5 +1,5 @@
-"""Recorded events, items and requests: decode → encode keeps what the vocabulary names, and unknown ones
-whole."""
+"""Recorded events, items and requests: decode → encode keeps the known fields, and unknown objects
+unchanged."""
 
 import json
 from collections.abc import Iterator

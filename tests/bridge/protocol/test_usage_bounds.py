@@ -1,4 +1,4 @@
-"""Counts that can't be counts, where every upstream's usage passes."""
+"""Usage of any upstream with counts that are out of bounds or contradict each other."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Small helpers of the vocabulary: hosted items, usage, output text, error payloads, statuses, ids."""
+"""Helper functions of the vocabulary: hosted items, usage, output text, error payloads, statuses, ids."""
 
 from typing import Any
 

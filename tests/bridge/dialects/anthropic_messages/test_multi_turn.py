@@ -1,4 +1,5 @@
-"""A conversation over several turns: what Anthropic said comes back to it as it was, and by its rules."""
+"""A conversation of several turns: Anthropic gets its own blocks back unchanged, in requests that keep its
+rules."""
 
 import json
 

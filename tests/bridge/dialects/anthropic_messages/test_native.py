@@ -1,4 +1,4 @@
-"""What only the Messages API has, from its client to its server: kept as it is, or a loss that is reported.
+"""Fields that only the Messages API has, from its client to its server: unchanged, or reported as a loss.
 
 The tables here name every field of Anthropic's SDK, so that a new one fails until somebody decides about it.
 """

@@ -1,4 +1,4 @@
-"""Made-up messages: anthropic → events → anthropic is the identity, on both wires, streamed and whole."""
+"""Random messages: anthropic → events → anthropic is the identity, on both wires, streamed and whole."""
 
 import json
 

@@ -1,5 +1,5 @@
-"""Searches of the web that Anthropic runs: as items for any client, and back to the byte; those of other
-upstreams for its clients."""
+"""Web searches that Anthropic runs: as items for any client, and sent back byte for byte; and searches of
+other upstreams for clients of Messages."""
 
 import json
 from typing import Any

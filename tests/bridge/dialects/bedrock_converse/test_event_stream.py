@@ -1,4 +1,4 @@
-"""Amazon's event stream: messages from bytes and back, whatever the bytes are."""
+"""Amazon's event stream: decoding and encoding of messages, whatever the bytes are."""
 
 import json
 import random

@@ -1,5 +1,5 @@
-"""InvokeModel is Messages in another envelope: what is read and written is what Messages has, however the
-bytes are cut, and nothing else is taken for it."""
+"""InvokeModel is Messages in another envelope: it reads and writes the same, however the bytes are divided,
+and no other capture is recognised as it."""
 
 from __future__ import annotations
 

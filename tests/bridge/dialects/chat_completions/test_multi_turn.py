@@ -1,4 +1,4 @@
-"""A conversation over several turns with a Chat upstream, held to that API's rules at each."""
+"""A conversation of several turns with a Chat upstream: every request keeps that API's rules."""
 
 from __future__ import annotations
 

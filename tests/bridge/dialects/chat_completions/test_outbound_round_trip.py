@@ -1,4 +1,4 @@
-"""chat → events → chat says the same, up to what the loss report names."""
+"""chat → events → chat: the answer stays the same except for the losses that are reported."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,5 @@
-"""LiteLLM's `thinking_blocks` between a client and an upstream of Chat: handed out, and taken back."""
+"""LiteLLM's `thinking_blocks` between a client and an upstream of Chat: sent to the client, and read from
+it."""
 
 import json
 from typing import Any

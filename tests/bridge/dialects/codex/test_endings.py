@@ -1,4 +1,4 @@
-"""When a proxy's turn has ended: with its tool calls, whatever is said afterwards (field case 26)."""
+"""A proxy's turn ends with its tool calls, whatever follows them (field case 26)."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""Which generation and which turn are read, and frames that can't be."""
+"""The generation and the turn that are read, and frames that can't be read."""
 
 import json
 

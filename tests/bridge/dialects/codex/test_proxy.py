@@ -1,4 +1,4 @@
-"""A proxy's `response.*` notifications, by whichever names."""
+"""A proxy's `response.*` notifications, under each of their names."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""One table for three generations: what is in it reaches its reader, and nothing else does."""
+"""The table of three generations' notifications: each row has a handler, and nothing else has one."""
 
 from typing import Any
 

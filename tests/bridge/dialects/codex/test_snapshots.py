@@ -1,4 +1,5 @@
-"""Recorded turns, by hand: each notification with its events, and the Chat Completions stream they become."""
+"""Turns written by hand: each notification with its events, and the stream of Chat Completions made from
+them."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What becomes of a Gemini client's fields at upstreams of other APIs, as docs/fields.md draws it."""
+"""What becomes of a Gemini client's fields at upstreams of other APIs, as docs/fields.md lists it."""
 
 import pytest
 

@@ -1,5 +1,5 @@
-"""From a client of the Gemini API to an upstream of it nothing is lost (law N1), and what a request's meaning
-hangs on is refused by any other (law N3)."""
+"""From a client of the Gemini API to an upstream of it nothing is lost (law N1); upstreams of other APIs
+refuse a field that changes the meaning of a request (law N3)."""
 
 from copy import deepcopy
 from typing import Any

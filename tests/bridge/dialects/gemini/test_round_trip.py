@@ -1,4 +1,4 @@
-"""Made-up answers: gemini → events → items → the contents of the next request have the same parts."""
+"""Random answers: gemini → events → items → the contents of the next request have the same parts."""
 
 from __future__ import annotations
 

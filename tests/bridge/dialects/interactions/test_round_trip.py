@@ -1,4 +1,4 @@
-"""From the Interactions API to itself: what an upstream says, and what a client sends, arrives as it was."""
+"""From the Interactions API to itself: answers of an upstream and requests of a client arrive unchanged."""
 
 import json
 from typing import Any

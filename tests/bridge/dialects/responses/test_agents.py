@@ -1,5 +1,5 @@
-"""Agents that an upstream runs side by side: the text of each stays one item, however their deltas come in
-turns (law E5)."""
+"""Agents that an upstream runs side by side: the text of each stays one item, however their deltas alternate
+(law E5)."""
 
 from __future__ import annotations
 

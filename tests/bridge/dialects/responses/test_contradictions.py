@@ -1,4 +1,5 @@
-"""An upstream whose end contradicts what it streamed: what was sent stands, and what differs is reported."""
+"""An upstream whose terminal event contradicts its stream: the events already sent remain valid, and each
+difference is reported."""
 
 from __future__ import annotations
 

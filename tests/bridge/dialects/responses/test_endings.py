@@ -1,4 +1,5 @@
-"""How an upstream's stream ends, or does not, and what is then true (laws E7, E8, field cases 23–29)."""
+"""The end of an upstream's stream, or its absence, and the end of the response (laws E7, E8, field cases
+23–29)."""
 
 from typing import Any
 

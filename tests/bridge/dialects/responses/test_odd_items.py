@@ -1,4 +1,5 @@
-"""Items whose text stands where parts belong, and items that end as something else than they began as."""
+"""Items with a text in the place of parts, and items that end with another type, name or id than they began
+with."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What our own machine emits goes in and comes out equal, event for event: what was right is kept.
+"""Streams of our own machine pass through the dialect unchanged, event by event, since they need no repair.
 
 The exceptions: a part without a word beside parts that have some is left out (generated parts hold
 text), since only its own end event shows it; a whole item that is incomplete in the midst of others

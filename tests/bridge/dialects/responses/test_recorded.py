@@ -1,4 +1,5 @@
-"""Every recorded stream of another server through the dialect: valid, and with what its own end says."""
+"""Every recorded stream of another server through the dialect: valid, and with the content of its own
+terminal event."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What other servers get wrong, and what comes out: valid, whole, and each repair reported."""
+"""Mistakes of other servers: the stream that results is valid and whole, and each repair is reported."""
 
 from typing import Any
 

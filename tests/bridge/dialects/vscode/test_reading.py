@@ -1,4 +1,4 @@
-"""Chat requests as clients write them down."""
+"""Chat requests of VS Code as JSON."""
 
 import base64
 import json

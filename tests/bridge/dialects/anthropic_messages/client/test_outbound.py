@@ -1,4 +1,4 @@
-"""Events → Anthropic streams: blocks one after the other, and truthful ends."""
+"""Events → Anthropic streams: blocks one after the other, and the end that the response had."""
 
 import json
 

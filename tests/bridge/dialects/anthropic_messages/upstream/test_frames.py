@@ -1,4 +1,4 @@
-"""Anthropic streams → events: frames that are not as they should be, and messages that were not streamed."""
+"""Anthropic streams → events: invalid frames, and messages that are not streamed."""
 
 import json
 

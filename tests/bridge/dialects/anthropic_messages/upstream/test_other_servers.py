@@ -1,4 +1,4 @@
-"""What servers other than Anthropic's send in the places of its frames."""
+"""What servers other than Anthropic's send instead of its frames."""
 
 from typing import Any
 

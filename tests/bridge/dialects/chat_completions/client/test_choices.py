@@ -1,4 +1,4 @@
-"""Any answers in any mixture: each choice of a stream is the choice of the answer that is not streamed."""
+"""Random answers as the choices of one: each choice is the same in a stream as in a whole answer."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""Whatever an upstream sends, in whatever order: never an exception, one truthful end, a valid stream."""
+"""Whatever an upstream sends, in any order: no exception, and a valid stream with one end, the right one."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""Chat Completions chunks → events: what is said, in which order, and how it ends."""
+"""Chat Completions chunks → events: the output, its order and its end."""
 
 import json
 from typing import Any

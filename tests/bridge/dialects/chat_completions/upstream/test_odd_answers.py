@@ -1,4 +1,4 @@
-"""Answers that servers put elsewhere than in one choice's deltas: each text once, the calls, the thinking."""
+"""Answers that servers do not send as deltas of one choice: each text once, the calls, the thinking."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Where reasoning of earlier turns goes, at servers that want different things."""
+"""Reasoning of earlier turns in requests, for servers with different requirements."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Recorded streams of real servers: what they said is what the response holds."""
+"""Recorded streams of real servers: the response has their content."""
 
 import json
 from pathlib import Path

@@ -1,5 +1,4 @@
-"""Chunks that are decoded strictly say what they say where they are decoded leniently, whatever comes between
-them."""
+"""A chunk gives the same events whether it is decoded strictly or leniently, whatever chunks surround it."""
 
 import json
 from itertools import chain

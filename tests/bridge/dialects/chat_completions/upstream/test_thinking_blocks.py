@@ -1,4 +1,4 @@
-"""LiteLLM's `thinking_blocks`: kept with their signatures, and sent back as they came."""
+"""LiteLLM's `thinking_blocks`: kept with their signatures, and sent back unchanged."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""What servers of the dialect refuse is not sent to them, by their options."""
+"""Options of the dialect leave out of a request what its server refuses."""
 
 from __future__ import annotations
 

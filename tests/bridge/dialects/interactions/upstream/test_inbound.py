@@ -1,4 +1,4 @@
-"""Events of the Interactions API → events: whole, streamed, and as upstreams that lie send them."""
+"""Events of the Interactions API → events: whole answers, streams, and streams that contradict themselves."""
 
 import json
 from typing import Any
