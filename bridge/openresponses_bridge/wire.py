@@ -73,8 +73,8 @@ CLIENTS: Final = (
     # OpenAI's API reads no other spelling
     KnownClient("an SDK of OpenAI's kind", r"openai|\bai-sdk\b", "summaries", "", "2026-11-28"),
 )
-"""If several match a user agent, the match nearest to its beginning counts, of those at one place the first
-here."""
+"""If several match a user agent, the match nearest to its beginning counts; at the same place, the first in
+this list."""
 _KNOWN_CLIENTS: Final = re.compile(
     "|".join(f"(?P<c{at}>{each.agents})" for at, each in enumerate(CLIENTS)), re.IGNORECASE
 )

@@ -77,7 +77,7 @@ class CallEnded(_JournalEntry, frozen=True, tag="result"):
     failure: str = ""
     """The code of the error, if the call did not run to its end."""
     notes: list[str] = field(default_factory=list)
-    """What was changed in its arguments."""
+    """The changes of its arguments."""
 
 
 class LimitRaised(_JournalEntry, frozen=True, tag="limit"):

@@ -91,7 +91,7 @@ class AskModel(NamedTuple):
 
     prompt: BuildPromptResult
     stateful_marker: str | None
-    """What the model's server sent with the last round."""
+    """The marker that the model's server sent with the last answer; None if there is none."""
     round_index: int
     attempt: int
     """The number of the attempt, from 0."""

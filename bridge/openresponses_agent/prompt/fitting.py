@@ -25,9 +25,8 @@ _ROOM_SHARE: Final = 4  # a summary gets at most this fraction (1/4) of what is 
 
 
 class PromptBudgetError(LocalError):
-    """System text, tools and the question exceed the budget without anything else. `context` has `budget` and
-    `needed`, the smallest sufficient budget, with the question's attachments cut to nothing, both in
-    tokens."""
+    """System text, tools and the question alone exceed the budget. `context` has `budget` and `needed`, the
+    smallest sufficient budget, with the question's attachments cut to nothing, both in tokens."""
 
     CODE = "bridge.prompt.budget_exceeded"
 

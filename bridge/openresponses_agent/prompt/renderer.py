@@ -110,7 +110,7 @@ class PromptRenderer:
         """Return the prompt. Its messages are: system text with the global context, a summary if there is
         one, history, the question, its rounds; none if nothing is asked, without a question and rounds.
 
-        Raises PromptBudgetError if system text, tools and question exceed the budget without anything else.
+        Raises PromptBudgetError if system text, tools and the question alone exceed the budget.
         """
         drawn = self._draw(context, self.diagnostics)
         if drawn is None:
@@ -118,7 +118,8 @@ class PromptRenderer:
         summary = drawn.plan.summary
         if drawn.plan.request is not None:
             summary = self._summarize(drawn.plan.request)
-            # the rest gets what the summary leaves of its room, as if it were in the context
+            # planned again with the summary in the context: other messages get the tokens that it does not
+            # use
             again = self._draw(context.with_summary(summary), Diagnostics())
             drawn = drawn if again is None or again.plan.request is not None else again
         messages = self._messages(drawn, summary)

@@ -107,7 +107,7 @@ def _text(part: ToolResultPart) -> str:
 
 
 def _beginning(text: str, most_tokens: int, count_tokens: Callable[[str], int]) -> str:
-    """Return the longest beginning of the text that leaves room for the note, to the character."""
+    """Return the longest beginning of the text that leaves room for the note, exact to one character."""
     room = most_tokens - count_tokens(_CUT)
     low, high = 0, len(text)
     while low < high:

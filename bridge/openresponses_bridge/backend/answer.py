@@ -264,8 +264,8 @@ class Answer:
         return self._flush()
 
     def keep_alive(self) -> bytes:
-        """Return the bytes of a keep-alive for a waiting client; before any other bytes they begin the
-        stream. Empty for an answer that is not streamed or has ended."""
+        """Return the bytes of a keep-alive for a waiting client, or the beginning of the stream if that was
+        not sent yet. Empty for an answer that is not streamed or has ended."""
         if not self.streamed or self.ended:
             return b""
         if not self._begun:
@@ -383,7 +383,7 @@ def chat_request(request: CreateResponse) -> dict[str, Any]:
     Without a model in the request there is none in the body. What Chat can't express is logged as a loss, and
     listed in the answer's header `openresponses-losses` if nothing was sent yet.
 
-    Raises InvalidRequestError with `param`; an iterator may let it through, and the client gets a 400.
+    Raises InvalidRequestError with `param`; an iterator need not catch it, and the client gets a 400.
     """
     body, lost = to_chat(request, model=request.model or _UNNAMED)
     answer = _answers.get(id(request))

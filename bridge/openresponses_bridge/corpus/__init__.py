@@ -1,4 +1,4 @@
-"""Streams and what a reader should make of them, for the authors of decoders, clients and bridges."""
+"""Streams, each with the result that a reader should decode, for authors of decoders, clients and bridges."""
 
 from openresponses_bridge.corpus.cases import (
     VERSION,

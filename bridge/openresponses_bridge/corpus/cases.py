@@ -55,7 +55,8 @@ class Case(Struct, frozen=True, kw_only=True):
     """The cases that a reader has to decode before it can decode this one."""
     expected: Expected
     response: dict[str, Any] | None
-    """The response that the events add up to, as it stands when the stream ends."""
+    """The response that the events add up to, as it is when the stream ends; None without events that have
+    one."""
     parts: list[dict[str, Any]]
     """VS Code's parts; consecutive texts are joined, and so is the thinking of one block."""
     broken_rules: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""Calls → events: the state machine and the blocks it is made of."""
+"""Converts calls into events: the state machine and the blocks of which it consists."""
 
 from openresponses_bridge.emitter.machine import ResponseStreamStateMachine
 

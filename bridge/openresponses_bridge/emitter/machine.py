@@ -197,7 +197,7 @@ class ResponseStreamStateMachine:
             return self._emit_text("text", TEXT, delta, logprobs)
         if not delta.isascii() and not is_whole(delta):
             return self._emit_text("text", TEXT, delta, None)
-        # the common delta: a text part is open and nothing is held back, so it goes out as it is
+        # the common delta: a text part is open and nothing is held back, so it is sent unchanged
         part.write(delta)
         return [
             OutputTextDelta(self._number(), part.item_id, part.output_index, part.index, delta, _NO_LOGPROBS)
@@ -303,7 +303,7 @@ class ResponseStreamStateMachine:
                     "}" in arguments and may_go_on_behind(arguments)
                 ):
                     return block.delta(arguments)
-                # the common fragment: JSON of an open call, nothing held back, so it goes out as it is
+                # the common fragment: JSON of an open call, nothing held back, so it is sent unchanged
                 block.write(arguments)
                 item_id, output_index = block.item_id, block.output_index
                 return [FunctionCallArgumentsDelta(self._number(), item_id, output_index, arguments)]
@@ -415,11 +415,11 @@ class ResponseStreamStateMachine:
         return []
 
     def finish(self, reason: str | None = None, *, incomplete: bool = False) -> list[Event]:
-        """Close what is open, then emit the terminal event (law E7). `reason` is why the upstream stopped; by
-        default it ended by itself. `incomplete`: the upstream itself calls the response incomplete, and
-        `reason` is kept as it is. If the upstream ended by itself but something was cut off, the response is
-        incomplete, and its reason names what was cut off. An empty reason, and a response that completes
-        without any output, give a diagnostic."""
+        """Close everything that is open, then emit the terminal event (law E7). `reason` is why the upstream
+        stopped; by default it ended by itself. `incomplete`: the upstream itself calls the response
+        incomplete, and `reason` is kept unchanged. If the upstream ended by itself but something was cut off,
+        the response is incomplete, and its reason names what was cut off. An empty reason, and a response
+        that completes without any output, give a diagnostic."""
         self.require("finish")
         if self._blocks.waiting:
             self._blocks.check_named()
