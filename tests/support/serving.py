@@ -39,13 +39,15 @@ def serving(
 @contextmanager
 def serving_app(app: ASGIApp, send_buffer: int = 0, **options: Any) -> Iterator[str]:
     """The base URL of uvicorn with this application; `options` are those of its `Config`. With a
-    `send_buffer` in bytes the system keeps no more than that for a client that does not read."""
+    `send_buffer` in bytes the system keeps no more than that for a client that does not read. WebSockets are
+    not pinged: a client that does not read answers no ping, and on a busy machine would be disconnected."""
     from uvicorn import Config, Server
 
     listener = socket.create_server(("127.0.0.1", 0))
     if send_buffer:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)  # its connections' too
-    server = Server(Config(app, log_level="critical", ws="websockets-sansio", **options))
+    options = {"ws": "websockets-sansio", "ws_ping_interval": None, "log_level": "critical", **options}
+    server = Server(Config(app, **options))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
     while not server.started:

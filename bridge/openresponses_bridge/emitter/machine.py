@@ -334,7 +334,8 @@ class ResponseStreamStateMachine:
         Call this before `finish`, which refuses calls without names, for an upstream that may leave names
         out."""
         self.require("end_nameless")
-        self._blocks.end_nameless()
+        if self._blocks.waiting:
+            self._blocks.end_nameless()
         return []
 
     def expect_item(

@@ -437,8 +437,8 @@ class Inbound(OnceBegun):
                 self._report_usage(self._usage)
             if self._deltas.sources is not None or self._deltas.audio is not None:
                 self._send_behind(finish.reason, events)
-            if said := self._said_at_end(finish.reason):
-                self._machine.native(CHAT, {CHOICE: said})
+            if not (is_known := outcome(finish.reason)[1]) or self._deltas.refused:
+                self._keep_end(finish.reason, is_known)
             events += self._machine.end_nameless()
             events += self._machine.finish(finish.reason)
             self._mark_ended()
@@ -447,14 +447,14 @@ class Inbound(OnceBegun):
             events += self._fail(error)
         return events
 
-    def _said_at_end(self, reason: str | None) -> dict[str, Any]:
-        """Return the further fields of the choice's end, for clients of this API."""
+    def _keep_end(self, reason: str | None, is_known: bool) -> None:
+        """Keep the further fields of the choice's end for clients of this API."""
         said: dict[str, Any] = {}
         if self._deltas.refused:
             said[REFUSED_TOKENS] = msgspec.to_builtins(self._deltas.refused)
-        if not outcome(reason)[1]:
+        if not is_known:
             said[FINISH_REASON] = reason
-        return said
+        self._machine.native(CHAT, {CHOICE: said})
 
     def _send_behind(self, reason: str | None, events: list[Event]) -> None:
         """Send the items that come after everything else; none may come after an answer that was cut off."""

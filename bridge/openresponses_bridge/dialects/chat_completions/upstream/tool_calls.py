@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from io import StringIO
+from operator import attrgetter
 from typing import NamedTuple
 
 from msgspec import structs
@@ -29,6 +30,7 @@ _WHERE = "tool_calls"
 _AGAIN = "the whole arguments came again, dropped"
 _NO_FUNCTION = ChatFunction()
 _OF_FUNCTION = ChatFunction.__struct_fields__
+_fields_beside = attrgetter(*_OF_FUNCTION)
 _LONGEST_PLACEHOLDER = 16  # characters
 _LOOKED_BACK = 64  # calls that are searched for the unfinished one
 _SPACES = "".join(filter(str.isspace, map(chr, range(0x3001))))
@@ -194,7 +196,9 @@ class ToolCallResolver:
             custom.name or custom.input
         ):  # servers send an empty one beside a function
             return custom.name or "", custom.input or "", "custom"
-        function = self._function_of(fragment)
+        function = fragment.function or _NO_FUNCTION
+        if any(_fields_beside(fragment)):
+            function = self._with_fields_beside(function, fragment)
         kind = "custom" if fragment.type == "custom" else "function"
         given = function.arguments
         if not given or given == "{}":
@@ -206,9 +210,8 @@ class ToolCallResolver:
             arguments = codec.encode(arguments).decode()
         return function.name or "", arguments, kind
 
-    def _function_of(self, fragment: ChatToolCall) -> ChatFunction:
+    def _with_fields_beside(self, own: ChatFunction, fragment: ChatToolCall) -> ChatFunction:
         """Return the function of a call, with those of its fields that came beside it."""
-        own = fragment.function or _NO_FUNCTION
         beside = {
             name: given
             for name in _OF_FUNCTION
