@@ -1,4 +1,4 @@
-"""What every test can ask for: shared folder, snapshots, logs, async back end, hypothesis profiles."""
+"""Fixtures for all tests (shared folder, snapshots, logs, async back end) and the profiles of Hypothesis."""
 
 import os
 import signal
@@ -20,8 +20,8 @@ from tests.support.scale import FACTOR
 from tests.support.shared import require_shared
 from tests.support.snapshots import SnapshotFiles
 
-# No deadline and no "too slow": the machine may be busy, and the timeout of each test is the limit.
-# In CI the examples are the same each time, so that a red run can be run again.
+# No deadline and no health check for slowness: the machine may be busy, and each test has its timeout.
+# In CI Hypothesis generates the same examples in each run, so that a failure can be repeated.
 settings.register_profile(
     "modest",
     deadline=None,
@@ -34,17 +34,17 @@ settings.register_profile("quick", parent=settings.get_profile("modest"), max_ex
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "modest"))
 
 
-_TRACED_CASES = 32  # of one test, at most
+_TRACED_CASES = 32  # the most cases of one test that are traced
 
-# A shell starts what it runs in the background with SIGINT ignored, which processes of tests would inherit.
+# A shell starts background jobs with SIGINT ignored, and the processes that tests start would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """What pytest-cov measures before there are workers ends here. In the process that starts them it would
-    trace how tests are handed out; in a worker it would lie below the worker's own, and go on tracing while
-    `no_cover` stops that."""
+    """Stop the measurement that pytest-cov has started before any test runs. In the process that starts the
+    workers it would trace how tests are distributed. In a worker it would run below the worker's own
+    measurement and go on tracing while `no_cover` stops that one."""
     workers = hasattr(config, "workerinput") or config.getoption("dist", "no") != "no"
     if workers and (measuring := Coverage.current()) is not None:
         measuring.stop()
@@ -52,9 +52,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)  # Hypothesis marks its tests in this hook
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A traced test takes three times as long, and most of a test's many cases take the same lines: some of
-    them are traced, spread evenly. Generated examples are not, nor are tests of what something costs or of
-    each cut of a stream, which have the mark themselves."""
+    """Trace only some of a test's many cases, spread evenly: a traced test takes three times as long, and
+    most of the cases run the same lines. Generated examples are not traced, and neither are tests of costs or
+    of streams cut at every byte, which carry the mark `no_cover` themselves."""
     cases = Counter(_test_of(item) for item in items)
     before: Counter[str] = Counter()
     for item in items:
@@ -72,8 +72,9 @@ def _test_of(item: pytest.Item) -> str:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
-    """What is collected stays to the end: the garbage collector goes through it neither meanwhile, which was
-    a fifth of the time, nor later, when it runs as seldom as in a server."""
+    """Freeze the collected tests, which exist until the end of the run: the garbage collector examines them
+    neither during collection, where that took a fifth of the time, nor later, when it runs as seldom as in a
+    server."""
     with gc_paused():
         collected = yield
     tune_gc()
@@ -93,13 +94,14 @@ def shared() -> Path:
 
 @pytest.fixture
 def snapshot(snapshot: SnapshotAssertion) -> SnapshotAssertion:
-    """`assert value == snapshot` against the file that `@snapshots` names (`make snapshots` writes it)."""
+    """Compare with `assert value == snapshot`: the file is the one that `@snapshots` names, and `make
+    snapshots` writes it."""
     return snapshot.use_extension(SnapshotFiles)
 
 
 @pytest.fixture(scope="session", autouse=True)
 def data_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Nothing that a test serves is stored among the user's own data."""
+    """Keep what tests store out of the user's own data folder."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_DATA_HOME", str(tmp_path_factory.mktemp("data")))
         yield
@@ -107,14 +109,14 @@ def data_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _logs_of_modules() -> None:
-    """What fixtures of a whole module log goes nowhere."""
+    """Discard the log lines of fixtures that live as long as a module."""
     log_no_durations()
     log_as_in_production()
 
 
 @pytest.fixture(autouse=True)
 def logs() -> Iterator[StringIO]:
-    """The lines that are logged in a test, as production writes them to a file."""
+    """The lines that the code logs during a test, formatted as production writes them to a file."""
     lines = StringIO()
     log_as_in_production(lines)
     yield lines

@@ -1,16 +1,17 @@
-"""How many small mistakes the tests notice: `python -m tests.mutations PATH... [--count 40] [--seed 1]`.
+"""Counts the mistakes that the tests detect: `python -m tests.mutations PATH... [--count 40] [--seed 1]`.
 
-Each mutation turns a comparison, a condition or a sum around, or leaves out a call or an assignment to an
-attribute, in a copy of what is committed. A path is a module, a folder of them, or `FILE:LINE`: all mutations
-of that line, as after a test was written for one that survived. The tests of the layer, or those that
-`--tests` names, run once without a mistake, and note which of them runs each place, itself or in a process
-that it started. Those judge the mutation: first the ones near the file (of its name, of its folder), then the
-others, the quickest files first until they add up to `--seconds`. A test that fails without a mistake judges
-nothing.
+Each mutation changes the operator of a comparison, a condition or a sum, negates a condition, or leaves out a
+call or an assignment to an attribute, in a copy of the committed files. A path is a module, a folder of
+modules, or `FILE:LINE`, which means all mutations of that line: use it after you have written a test for one
+that survived. First, the tests of the layer, or those that `--tests` names, run once without a mistake and
+record which of them runs each place, itself or in a process that it started. Then those tests judge the
+mutation: first the ones near the file (of its name, of its folder), then the others, the quickest files
+first, until they add up to `--seconds`. A test that fails without a mistake judges nothing.
 
-Each mutation is a line: what noticed it (`near`, `elsewhere`, or `hangs`: the tests did not end), that it
-`SURVIVED`, or `UNKNOWN` where no function that was imported can be given its code; and how many tests were to
-judge it. One that survived needs a test, or has to go.
+The output has a line for each mutation. It says which tests detected the mistake (`near`, `elsewhere`, or
+`hangs`: the tests did not end), that the mistake `SURVIVED`, or `UNKNOWN` if no imported function can be
+given its code; and how many tests were to judge it. For a mutation that survived, write a test or remove the
+code.
 """
 
 import argparse
@@ -44,7 +45,7 @@ _TURNED: Final[dict[type[ast.cmpop], str]] = {
     ast.NotIn: "in",
 }
 
-# As a part of another expression these may have parentheses, which are no part of them.
+# As parts of another expression these may have parentheses, which the node does not include.
 _IN_PARENTHESES: Final = (
     ast.BinOp,
     ast.BoolOp,
@@ -70,7 +71,7 @@ class Mutation(NamedTuple):
 
 
 def noted(source: bytes, places: Mapping[int, Mutation]) -> bytes:
-    """The module without a mistake, which notes the number of each place when it is run."""
+    """The module without a mistake, changed so that it records the number of each place when that runs."""
     inserted = []
     for number, (_, start, end, old, new) in places.items():
         note = f'__import__("reached").note({number})'
@@ -112,7 +113,7 @@ def mutations(source: bytes) -> Iterator[Mutation]:
 
 
 def _within(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
-    """These and all in them, without what is in f-strings: Python 3.11 does not know its place."""
+    """These nodes and all nodes in them, except in f-strings, whose places Python 3.11 does not know."""
     for node in nodes:
         if not isinstance(node, ast.JoinedStr):
             yield node
@@ -132,7 +133,7 @@ def _mutated(node: ast.AST, of: Callable[[ast.expr], str]) -> Iterator[tuple[ast
         case ast.BinOp(left, ast.Sub(), right):
             yield node, f"({of(left)} + {of(right)})"
         case ast.Expr(ast.Call() | ast.Await() as left_out):
-            # A live function gets this code, which has to name what its closure has.
+            # A live function gets this code, which has to name the variables of its closure.
             yield node, f"None and {of(left_out)}"
         case ast.Assign([ast.Attribute()]):
             yield node, "pass"
@@ -146,7 +147,7 @@ def is_asked(path: str, line: int, asked: Iterable[str]) -> bool:
 
 
 def is_near(path: str, test: str) -> bool:
-    """Whether a file of tests is one of this module's name, or in the folder of its package."""
+    """Whether a file of tests has this module's name, or is in the folder of its package."""
     layer = next((each for each in quick.MIRRORED if Path(path).is_relative_to(each)), None)
     place = Path(quick.MIRRORED[layer]) / Path(path).parent.relative_to(layer) if layer else Path("tests")
     near = [*quick.tests_of(path), *quick.nearest(place)]
@@ -154,14 +155,15 @@ def is_near(path: str, test: str) -> bool:
 
 
 def wide_tests(path: str) -> Sequence[str]:
-    """The tests of the layer in which a module is."""
+    """The tests of the layer to which a module belongs."""
     if path.startswith("bridge/"):
         return quick.LIBRARY
     return [quick.MIRRORED[each] for each in quick.MIRRORED if Path(path).is_relative_to(each)]
 
 
 class Copy:
-    """A copy of what is committed, in which tests run: `root`; what they note is in `folder`."""
+    """A copy of the committed files, in which tests run: `root` is its folder, and `folder` has what the
+    tests record."""
 
     def __init__(self, folder: Path) -> None:
         self.root = folder / "copy"
@@ -179,7 +181,7 @@ class Copy:
         paths = [self._module, self.root / "bridge", self.root / "server"]
         changed = {"PYTHONPATH": os.pathsep.join(map(str, paths)), "REACHED": str(self._noted)}
         if lines:
-            # A module can be changed twice within the time that tells its compiled file from a newer one.
+            # A module can change twice within the resolution of the time that marks its compiled file as old.
             changed["PYTHONDONTWRITEBYTECODE"] = "1"
         command = [
             sys.executable,
@@ -191,7 +193,7 @@ class Copy:
             "-preached",
             *words,
         ]
-        # Run by a test, its own run of pytest is not a worker of the outer one.
+        # Inside a test, the tests' own run of pytest is not a worker of the outer one.
         outer = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
         environment = outer | changed
         subprocess.run(
@@ -199,18 +201,18 @@ class Copy:
         )
 
     def judged(self) -> dict[int, str]:
-        """The word for each mistake of the last plan."""
+        """The result of each mistake in the last plan."""
         file = self._noted / "judged"
         words = [line.split() for line in file.read_text("utf-8").splitlines()] if file.exists() else []
         return {int(number): word for number, word in words}
 
     def reached(self, place: int) -> set[str]:
-        """The tests of the last run that ran this place."""
+        """The tests of the last run that reached this place."""
         file = self._noted / str(place)
         return set(file.read_text("utf-8").splitlines()) if file.exists() else set()
 
     def passed(self) -> dict[str, float]:
-        """The tests of the last run that passed, with their seconds."""
+        """The tests of the last run that passed, with their durations in seconds."""
         took: Counter[str] = Counter()
         failed = set()
         for line in (self._noted / "ended").read_text("utf-8").splitlines():
@@ -222,8 +224,8 @@ class Copy:
 
 
 def rounds(path: str, took: Mapping[str, float], limit: float) -> list[tuple[str, list[str]]]:
-    """In which order these tests judge a mistake in this module: the quickest files first, for as many
-    seconds as the limit says in each round."""
+    """The order in which these tests judge a mistake in this module: the quickest files first, in each round
+    as many as fit into the limit of seconds."""
     files: Counter[str] = Counter()
     for test, seconds in took.items():
         files[test.partition("::")[0]] += seconds
@@ -241,12 +243,14 @@ def rounds(path: str, took: Mapping[str, float], limit: float) -> list[tuple[str
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("paths", nargs="+", help="modules, folders of them, and lines: FILE:LINE")
+    parser.add_argument("paths", nargs="+", help="modules, folders of modules, or lines as FILE:LINE")
     parser.add_argument("--count", type=int, default=40)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--tests", nargs="+", help="the tests that may judge; those of the layer without it")
-    parser.add_argument("--seconds", type=float, default=120.0, help="of the tests that judge one mutation")
-    parser.add_argument("--workers", default="2", help="processes of the run without mistakes")
+    parser.add_argument("--tests", nargs="+", help="the tests that may judge; by default, those of the layer")
+    parser.add_argument(
+        "--seconds", type=float, default=120.0, help="the limit for the tests that judge one mutation"
+    )
+    parser.add_argument("--workers", default="2", help="the processes that run the tests without mistakes")
     asked = parser.parse_args()
     chosen = random.Random(asked.seed)
     within = [each.partition(":")[0] for each in asked.paths]
@@ -296,7 +300,7 @@ def main() -> None:
 
 
 def _modules(path: str) -> list[str]:
-    """The modules in a folder, or this one."""
+    """The modules in a folder; for a module, only that one."""
     place = REPOSITORY / path
     found = place.rglob("*.py") if place.is_dir() else [place]
     return sorted(str(each.relative_to(REPOSITORY)) for each in found)

@@ -1,7 +1,8 @@
-"""What `make quick` gives pytest: the tests of what differs from `main`, within about a minute.
+"""Chooses the tests that `make quick` gives pytest: those of what differs from `main`, within about a minute.
 
-On stderr it says what was chosen and for what, what was left out for its time, and what no test covers.
-As a plugin of pytest it keeps how long each file of tests took, which the next choice goes by.
+It reports on stderr which tests it chose and why, which it left out because they take too long, and which
+changed files no test covers. As a plugin of pytest, it records how long each file of tests took; the next
+choice uses these times.
 """
 
 import json
@@ -17,11 +18,12 @@ from typing import Any, Final, NamedTuple
 from tests.support.shared import REPOSITORY
 
 ALWAYS: Final = ("tests/bridge/dialects/test_outcomes.py", "tests/server/test_snapshots_names.py")
-"""What is changed in one place and missing in another: a field without outcome, a flag without its name."""
+"""Tests that find a change which is missing elsewhere: a field without an outcome, a flag without its
+name."""
 LIBRARY: Final = ("tests/agent", "tests/bridge", "tests/conformance")
 SECONDS: Final = 40.0
-"""What a run may take on each core, by the times of the runs before."""
-_UNKNOWN: Final = 2.0  # seconds of a file that was not run yet
+"""The seconds that a run may take on each core, according to the recorded times of earlier runs."""
+_UNKNOWN: Final = 2.0  # the assumed seconds of a file that has not run yet
 _TIMES: Final = REPOSITORY / ".venv" / ".quick.json"
 MIRRORED: Final = {
     "bridge/openresponses_agent": "tests/agent",
@@ -31,7 +33,7 @@ MIRRORED: Final = {
 }
 _DOCUMENTS: Final = ("tests/test_docs.py", "tests/test_docs_blocks.py", "tests/test_docs_laws.py")
 _SERVER: Final = "server/openresponses_server"
-# a file with a test elsewhere than in the folder that mirrors its own → those tests
+# a file whose tests are not only in the folder that mirrors its own → those tests
 _ELSEWHERE: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
     (
         f"{_SERVER}/upstreams/profiles/*.toml",
@@ -69,8 +71,8 @@ _BY_OTHER_TARGETS: Final = (
 
 
 class Choice(NamedTuple):
-    """The files of tests of one run: `why` has what each is for, `left_out` those that would take too long,
-    `uncovered` the changed files without a test, with the target that has one or ""."""
+    """The files of tests for one run: `why` has the reason for each, `left_out` has those that would take too
+    long, `uncovered` maps each changed file without a test to the target that has one, or to ""."""
 
     why: dict[str, str]
     left_out: list[str]
@@ -78,14 +80,14 @@ class Choice(NamedTuple):
 
 
 def changed_files() -> list[str]:
-    """What is committed here and not on `main`, what is not committed, and what is new."""
+    """The files that are committed here and not on `main`, the uncommitted changes, and the new files."""
     base = _git("merge-base", "HEAD", "main") or ["HEAD"]
     return [*_git("diff", "--name-only", base[0]), *_git("ls-files", "--others", "--exclude-standard")]
 
 
 def tests_of(changed: str) -> list[str]:
-    """Where a changed file has its tests: files named after it first, then folders; none when nothing reads
-    it."""
+    """The tests of a changed file: files named after it come first, then folders. Empty if no test reads the
+    file."""
     path = Path(changed)
     found = [test for pattern, tests in _ELSEWHERE if fnmatch(changed, pattern) for test in tests]
     if path.is_relative_to("tests/support") or path.name == "conftest.py":
@@ -106,8 +108,9 @@ def tests_of(changed: str) -> list[str]:
 
 
 def choose(changed: Iterable[str], times: Mapping[str, float], seconds: float) -> Choice:
-    """The tests of these files that fit into so many seconds of work: those that are always run, those that
-    are named, then those of folders, the quickest first. Without any the library's are a sample."""
+    """Choose the tests of these files that fit into so many seconds of work: those that always run, then
+    those named after a file, then those of folders, the quickest first. If no files have changed, take a
+    sample of the library's tests."""
     why: dict[str, str] = dict.fromkeys(ALWAYS, "always")
     named: dict[str, str] = {}
     folders: dict[str, str] = {}
@@ -136,7 +139,7 @@ def choose(changed: Iterable[str], times: Mapping[str, float], seconds: float) -
 
 
 def report(choice: Choice) -> str:
-    """What was chosen, for a person."""
+    """The choice as text for a person."""
     reasons: dict[str, list[str]] = {}
     for test, changed in choice.why.items():
         reasons.setdefault(changed, []).append(test.removeprefix("tests/"))
@@ -164,8 +167,8 @@ def _named(place: Path, stem: str) -> list[str]:
 
 
 def nearest(place: Path) -> list[str]:
-    """The folder, or files named after it, or the one around it that is there; of the whole server, its own
-    files are none."""
+    """The folder of this path, or the test files named after it; if neither exists, the nearest folder above
+    that does. Empty if that is the folder of a whole layer, such as `tests/server`."""
     while not (REPOSITORY / place).is_dir():
         if named := _named(place.parent, place.name):
             return named
@@ -202,7 +205,7 @@ def _git(*words: str) -> list[str]:
 
 
 def known_times() -> dict[str, float]:
-    """How long each file of tests took when it was run last, in seconds."""
+    """The seconds that each file of tests took when it last ran."""
     try:
         return {str(name): float(took) for name, took in json.loads(_TIMES.read_text()).items()}
     except (OSError, ValueError, AttributeError):
@@ -215,12 +218,12 @@ _took: Counter[str] = Counter()
 
 
 def pytest_runtest_logreport(report: Any) -> None:
-    """Add the time of a test, or of what it sets up."""
+    """Add the time of a test, or of its setup."""
     _took[report.nodeid.partition("::")[0]] += report.duration
 
 
 def pytest_sessionfinish(session: Any) -> None:
-    """Keep the times, in the process that has those of all workers."""
+    """Save the times, in the process that has the times of all workers."""
     if hasattr(session.config, "workerinput"):
         return
     times = known_times() | {name: round(took, 2) for name, took in _took.items()}

@@ -1,8 +1,8 @@
-"""`make terminals`: sessions in a terminal as pictures, docs/images/*.svg.
+"""Records sessions in a terminal as pictures, docs/images/*.svg: `make terminals`.
 
-Each command runs in a terminal of its own, and what is on its screen at the end is drawn. Codex is the real
-one, from npm (tests/clients/.node, which `make clients` fills), with a model that answers by rule; without it
-its picture stays as it is, which is said aloud.
+Each command runs in a terminal of its own, and the picture shows the screen at the end. Codex is the real
+one, from npm (tests/clients/.node, which `make clients` fills), with a model that answers by rules; if it is
+missing, its picture stays unchanged, and the program reports that.
 """
 
 import argparse
@@ -42,7 +42,7 @@ WIDTH, HEIGHT = 100, 40
 _SECONDS = 120
 _COLOURFUL = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
 _PORT, _A_PORT = r"127\.0\.0\.1:\d+", "127.0.0.1:9000"
-_FONTS = re.compile(r"@font-face \{\{[^}]*\}\}\s*")  # from an outside address
+_FONTS = re.compile(r"@font-face \{\{[^}]*\}\}\s*")  # from an address on another network
 _ERASED = "\x1b[2K"
 _CURSOR = re.compile(r"\x1b\[\?25[hl]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\r")
 _STEPS: list[Step] = [
@@ -60,7 +60,7 @@ _PATCH = "*** Begin Patch\n*** Update File: notes.txt\n@@\n-buy milk\n+buy milk 
 
 
 def in_a_terminal(command: list[str], folder: Path, env: Mapping[str, str]) -> str:
-    """What a command wrote to its terminal, without what it took back."""
+    """The output of a command in its terminal, without the text that the command has erased."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", HEIGHT, WIDTH, 0, 0))
     process = subprocess.Popen(
@@ -85,7 +85,7 @@ def in_a_terminal(command: list[str], folder: Path, env: Mapping[str, str]) -> s
 
 
 def drawn(name: str, shown: str, output: str, changes: Mapping[str, str]) -> str:
-    """The picture of a session: the command as it is typed, and what came."""
+    """The picture of a session: the command as it is typed, and its output."""
     for pattern, instead in changes.items():
         output = re.sub(pattern, instead, output)
     console = Console(record=True, width=WIDTH, file=StringIO(), force_terminal=True, highlight=False)
@@ -115,7 +115,7 @@ def inspect(folder: Path) -> str:
 
 
 def model(seen: Seen) -> Answer:
-    """Looks, changes, says so."""
+    """The model looks at a file, changes it, and reports that."""
     if "look" not in seen.results:
         return Answer("Let me look at the list.", calls=[("look", "exec_command", {"cmd": "cat notes.txt"})])
     if "change" not in seen.results:
@@ -124,7 +124,7 @@ def model(seen: Seen) -> Answer:
 
 
 def run_codex(folder: Path, codex: str) -> str:
-    """The real Codex over a Chat model that has only functions."""
+    """Run the real Codex over a Chat model that has only functions."""
     (folder / "notes.txt").write_text("buy milk\n")
     with ScriptedUpstream() as upstream:
         upstream.answer = ruled("chat", model)

@@ -1,4 +1,4 @@
-"""`make bench`: ratios in one run."""
+"""Runs `make bench`: all benchmarks in one run, whose results are ratios."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tests.benchmarks.served.works import works
 
 def arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="make bench")
-    parser.add_argument("--quick", action="store_true", help="fewer turns, less certain")
-    parser.add_argument("--draw", action="store_true", help="docs/benchmarks, its plots and its table anew")
+    parser.add_argument("--quick", action="store_true", help="run fewer turns, for a less certain result")
+    parser.add_argument("--draw", action="store_true", help="write docs/benchmarks, with its plots and table")
     return parser
 
 

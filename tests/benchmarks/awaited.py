@@ -1,6 +1,6 @@
-"""Timing of what is awaited, reported beside the plain run of the same rounds.
+"""Times coroutines, and reports each time beside that of the plain run in the same rounds.
 
-Wall time counts waiting for disks and servers; CPU is this process's alone, its threads included.
+Wall time includes waiting for disks and servers; CPU time is that of this process alone, with its threads.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ Work = Callable[[], Awaitable[object]]
 
 
 class Spent(NamedTuple):
-    """Nanoseconds."""
+    """Times in nanoseconds."""
 
     wall: float
     cpu: float
 
     def per(self, n: int, beyond: tuple[float, float] = (0.0, 0.0)) -> Spent:
-        """One of n, without what was spent `beyond` them."""
+        """The time of one of n, after `beyond`, (wall, CPU) for other work, is subtracted."""
         return Spent((self.wall - beyond[0]) / n, (self.cpu - beyond[1]) / n)
 
 
@@ -33,8 +33,8 @@ async def _nothing() -> None:
 async def best(
     works: Mapping[str, Work], rounds: int, times: int = 1, tidy: Work = _nothing
 ) -> dict[str, Spent]:
-    """The best round of each, per time, taken in turns so that noise meets all. `tidy` follows each round
-    and is not counted."""
+    """The best round of each, as the time of one call. The works take turns, so that noise affects all of
+    them equally. `tidy` runs after each round and is not timed."""
     found = dict.fromkeys(works, Spent(float("inf"), float("inf")))
     for _ in range(rounds):
         for name, work in works.items():
@@ -57,8 +57,8 @@ def cpu(rows: Mapping[str, Spent]) -> dict[str, float]:
 
 
 def table(title: str, columns: Mapping[str, Mapping[str, float]]) -> str:
-    """A line per row: in each column its time and how many times the first row's that is. Columns are
-    nanoseconds by the rows' names."""
+    """A table with a line per row: for each column its time, and the ratio of that to the time of the first
+    row. Columns have nanoseconds by the names of the rows."""
     rows = list(next(iter(columns.values())))
     width = max(map(len, rows))
     lines = [title, "-" * len(title), " " * width + "".join(f"{head:>{_CELL}}" for head in columns)]

@@ -1,11 +1,11 @@
-"""What one worker, one Redis and one PostgreSQL bear: the CPU, commands, statements and bytes of each thing
-that a server does with them.
+"""Measures the capacity of one worker, one Redis and one PostgreSQL: the CPU, commands, statements and bytes
+that each operation of a server takes from them.
 
     python -m tests.benchmarks.bearing [--quick] [--write]
 
-Both databases are started for it. CPU is the scheduler's own count of each process, which other work on the
-machine does not change much. `--write` writes docs/capacity/measured.json, which `tests.benchmarks.fleet` and
-docs/capacity.md are made from.
+It starts both databases itself. CPU is the scheduler's own count for each process, which other work on the
+machine changes little. `--write` writes docs/capacity/measured.json, from which `tests.benchmarks.fleet` and
+docs/capacity.md are made.
 """
 
 from __future__ import annotations
@@ -59,8 +59,9 @@ _OPEN: Final = 100  # leases that are renewed together
 
 
 class Spent(msgspec.Struct):
-    """Of one thing: µs of CPU of the server, of Redis and of PostgreSQL; commands of Redis, those in scripts
-    too; statements and writing transactions of PostgreSQL, and the bytes of its write-ahead log."""
+    """The costs of one operation: µs of CPU of the server, of Redis and of PostgreSQL; commands of Redis,
+    including those in scripts; statements and writing transactions of PostgreSQL, and the bytes of its
+    write-ahead log."""
 
     worker: float
     redis: float
@@ -71,11 +72,11 @@ class Spent(msgspec.Struct):
     wal: float
 
     def less(self, other: Spent, times: float = 1.0) -> Spent:
-        """Without so many times the other."""
+        """These costs minus the other ones, which are multiplied by `times`."""
         return self._with(other, lambda mine, others: mine - others * times)
 
     def over(self, count: float) -> Spent:
-        """Of one, where this is of so many."""
+        """The costs of one, if these are the costs of `count`."""
         return self._with(self, lambda mine, _: mine / count)
 
     def _with(self, other: Spent, how: Callable[[float, float], float]) -> Spent:
@@ -84,7 +85,8 @@ class Spent(msgspec.Struct):
 
 
 class Counted(msgspec.Struct):
-    """What so many workers were counted to take in a second, idle and at `rate` streams a second each."""
+    """The counted costs per second of so many workers, idle and at `rate` streams a second for each
+    worker."""
 
     workers: int
     rate: float
@@ -92,13 +94,14 @@ class Counted(msgspec.Struct):
     idle: Spent
     loaded: Spent
     connections: int
-    """To PostgreSQL, at most."""
+    """The highest number of connections to PostgreSQL."""
     clients: int
-    """Connections to Redis, at most."""
+    """The highest number of connections to Redis."""
 
 
 class Measurement(msgspec.Struct):
-    """All of a run. `units` are by their names, `growth` by what and then by how many of it there were."""
+    """The results of a run. `units` are by their names; `growth` has the costs by the name of the operation
+    and then by the number of things with which they grow."""
 
     date: str
     machine: str
@@ -110,8 +113,8 @@ class Measurement(msgspec.Struct):
 
 
 class Scale(NamedTuple):
-    """Of one run: `calls` of each kind, `requests` to a server, `streams` at once, seconds `idle`, and the
-    `sizes` of what may grow."""
+    """The size of a run: `calls` of each kind, `requests` to a server, `streams` at once, `idle` in seconds,
+    and the `sizes` of what may grow."""
 
     calls: int
     requests: int
@@ -127,7 +130,7 @@ QUICK: Final = Scale(40, 100, 10, 3.0, (1, 10), (100,), (1,))
 
 
 class Servers:
-    """A Redis and a PostgreSQL, and what they have taken so far."""
+    """A Redis and a PostgreSQL, and the costs that they have had so far."""
 
     def __init__(self, postgres: str, cache: str) -> None:
         self.postgres, self.redis = postgres, cache
@@ -154,7 +157,7 @@ class Servers:
         }
 
     def spent(self, worker: float) -> Spent:
-        """So far; `worker` is the CPU of the server, in seconds."""
+        """The costs so far; `worker` is the CPU of the server, in seconds."""
         seen = self._admin.execute(
             "SELECT coalesce(sum(calls), 0)::float8, pg_snapshot_xmax(pg_current_snapshot())::text::float8,"
             " (pg_current_wal_insert_lsn() - '0/0')::float8 FROM pg_stat_statements s"
@@ -171,7 +174,7 @@ class Servers:
         )
 
     def connections(self) -> tuple[int, int]:
-        """To PostgreSQL's database and to Redis, without this object's own."""
+        """The numbers of connections to PostgreSQL's database and to Redis, without those of this object."""
         found = self._admin.execute(
             "SELECT count(*) FROM pg_stat_activity WHERE datname = %s", [self._name]
         ).fetchone()
@@ -179,14 +182,15 @@ class Servers:
         return int(found[0]), int(self._client.info("clients")["connected_clients"]) - 1
 
     def _postgres_cpu(self) -> float:
-        """Nanoseconds of all its processes but the one that asks; of those that have ended, to 10 ms."""
+        """The CPU of all its processes except the one that runs this query, in nanoseconds; that of ended
+        processes is exact to 10 ms."""
         pids = Path(f"/proc/{self._postmaster}/task/{self._postmaster}/children").read_text().split()
         living = sum(_on_core(int(pid)) for pid in pids if int(pid) != self._backend)
         return living + _on_core(self._postmaster) + sum(map(int, _stat(self._postmaster)[13:15])) * 1e7
 
 
 def _stat(pid: int) -> list[str]:
-    """The fields of a process behind its name."""
+    """The fields of a process after its name, from its `stat` file."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
 
 
@@ -194,13 +198,13 @@ def _on_core(pid: int) -> int:
     try:
         tasks = list(Path(f"/proc/{pid}/task").iterdir())
         return sum(int((each / "schedstat").read_text().split()[0]) for each in tasks)
-    except OSError:  # it has ended meanwhile
+    except OSError:  # it has ended in the meantime
         return 0
 
 
 @contextmanager
 def servers() -> Iterator[Servers]:
-    """Both, started for this run and gone afterwards."""
+    """A Redis and a PostgreSQL that are started for this run and stopped at its end."""
     with own_redis() as cache, own_postgres() as database:
         with psycopg.connect(f"{database.url}/postgres", autocommit=True) as admin:
             admin.execute("ALTER SYSTEM SET shared_preload_libraries = 'pg_stat_statements'")
@@ -218,7 +222,7 @@ def servers() -> Iterator[Servers]:
 
 
 async def calls(at: Servers, call: Callable[[int], Awaitable[object]], count: int) -> Spent:
-    """One of so many calls of this process, after one that opens what it needs."""
+    """The costs of one of `count` calls in this process; an earlier call opens what the calls need."""
     await call(-1)
     before = at.spent(time.process_time())
     for number in range(count):
@@ -226,7 +230,7 @@ async def calls(at: Servers, call: Callable[[int], Awaitable[object]], count: in
     return at.spent(time.process_time()).less(before).over(count)
 
 
-# What a call costs that a worker makes, by itself.
+# The costs of calls that a worker makes, each measured separately.
 
 
 async def units_of_the_store(at: Servers, store: ResponseStore, scale: Scale) -> dict[str, Spent]:
@@ -271,7 +275,7 @@ async def units_of_the_store(at: Servers, store: ResponseStore, scale: Scale) ->
 
 
 async def _checkpoints(store: ResponseStore, count: int, number: int) -> None:
-    """Of so many of the runs that `units_of_the_store` has begun."""
+    """Make a checkpoint of each of the first `count` runs that `units_of_the_store` has begun."""
     response, frames = streamed("Hello and some more words ", 30)
     here = msgspec.structs.replace(frames, first=number * 100 + 100_200, last=number * 100 + 100_232)
     lease = Lease("me-0", 1e12)
@@ -305,7 +309,7 @@ async def units_of_redis(at: Servers, scale: Scale) -> dict[str, Spent]:
     return found
 
 
-# What grows with the number of workers, or of what they make.
+# Costs that grow with the number of workers, or of the things that workers make.
 
 
 async def growth_of_the_store(at: Servers, store: ResponseStore, scale: Scale) -> dict[str, dict[str, Spent]]:
@@ -357,7 +361,7 @@ async def _last_lease(store: Any) -> object:
 
 
 async def _one_changed(store: ResponseStore) -> Callable[[int], Awaitable[object]]:
-    """A call that reads the one key that was changed since a state."""
+    """Return a call that reads the one key that has changed since an earlier state."""
     keys, states = _keys_of(store), []
     for number in (1, 2):
         await keys.change("key1", KeyChange(limits=KeyLimits(concurrent=number)))
@@ -380,7 +384,7 @@ def _fill_keys(admin: psycopg.Connection[Any], start: int, end: int) -> None:
 
 
 def _fill(admin: psycopg.Connection[Any], start: int, end: int) -> None:
-    """So many running responses of many processes."""
+    """Insert running responses, whose numbers are from `start` to `end`, of many processes."""
     admin.execute(
         "INSERT INTO responses (id, owner, status, created_at, updated_at, lease_worker, lease_until,"
         " last_sequence, response) SELECT 'fill' || n, 'key' || n %% 10, 'in_progress', n, n,"
@@ -417,7 +421,8 @@ async def growth_of_redis(at: Servers, scale: Scale) -> dict[str, dict[str, Spen
 
 
 async def _raw(at: Servers, command: Sequence[str]) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """A connection that has sent a command and reads no answer: what a client does costs Redis nothing."""
+    """Open a connection that sends a command and never reads the answer, so that only the costs of Redis
+    count and not those of a client."""
     host, _, port = at.redis.removeprefix("redis://").partition("/")[0].partition(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     writer.write(
@@ -427,11 +432,12 @@ async def _raw(at: Servers, command: Sequence[str]) -> tuple[asyncio.StreamReade
 
 
 async def _queued(at: Servers, client: Any, size: int, count: int) -> Spent:
-    """An entry that one of so many takes, each of whom waits again only when all were counted."""
+    """The costs of an entry in a queue that one of `size` waiting clients takes; a client that has taken one
+    does not wait again before all are counted."""
     await client.delete("q")
     await client.xgroup_create("q", "workers", id="0", mkstream=True)
     writers = []
-    for number in range(size + count):  # as many more as are woken
+    for number in range(size + count):  # `count` more, because each entry wakes one
         command = [
             "XREADGROUP",
             "GROUP",
@@ -470,11 +476,11 @@ async def _published(at: Servers, client: Any, size: int, count: int) -> Spent:
     return spent
 
 
-# What a server process takes, for what clients ask of it.
+# The costs of a server process for the requests of clients.
 
 
 def units_of_a_server(at: Servers, scale: Scale) -> tuple[dict[str, Spent], dict[str, float]]:
-    """The units, and the bytes that are stored."""
+    """The costs of each unit, and the bytes that are stored."""
     units: dict[str, Spent] = {}
     stored: dict[str, float] = {}
     with _fleet(at, 1) as (_, (server,)):
@@ -510,7 +516,7 @@ def units_of_a_server(at: Servers, scale: Scale) -> tuple[dict[str, Spent], dict
 
 
 def counted(at: Servers, scale: Scale, workers: int) -> Counted:
-    """So many workers, idle and then with streams of four seconds at each."""
+    """Count the costs of so many workers, idle and then with streams of four seconds at each of them."""
     rate, tokens, seconds = 2.0, 120, max(scale.idle, 12.0)
     with _fleet(at, workers) as (_, found):
         for each in found:
@@ -531,12 +537,12 @@ def counted(at: Servers, scale: Scale, workers: int) -> Counted:
             _end(load, count)
         took = time.monotonic() - begun
         spent = at.spent(sum(each.cpu() for each in found)).less(before)
-        # the rate is that of the seconds in which streams began
+        # the rate is the mean over the whole time, also after the last stream has begun
         return Counted(workers, count / took, tokens, idle, spent.over(took), *most)
 
 
 def _idle(at: Servers, found: list[Process], seconds: float) -> Spent:
-    """A second of all of them together."""
+    """The costs per second of all these servers together while they are idle."""
     time.sleep(2)
     begun, before = time.monotonic(), at.spent(sum(each.cpu() for each in found))
     time.sleep(seconds)
@@ -545,7 +551,7 @@ def _idle(at: Servers, found: list[Process], seconds: float) -> Spent:
 
 @contextmanager
 def _fleet(at: Servers, workers: int, config: str = "") -> Iterator[tuple[int, list[Process]]]:
-    """So many servers over one model's side."""
+    """So many servers over one model process."""
     with tempfile.TemporaryDirectory(prefix="orb-bearing-") as name, ExitStack() as held:
         port = held.enter_context(model_side(core=None))
         found = []
@@ -596,7 +602,7 @@ def _end(client: subprocess.Popen[bytes], count: int) -> None:
 
 
 def _in_background(at: Servers, server: Process, count: int) -> None:
-    """So many, all of which have ended afterwards."""
+    """Ask for `count` responses in the background, and wait until all of them have ended."""
     _ask(server, "burst-20", count, background=True)
     deadline = time.monotonic() + _TIMEOUT
     with psycopg.connect(at.postgres.replace("+psycopg", ""), autocommit=True) as admin:
@@ -629,7 +635,7 @@ def _size_of(at: Servers) -> int:
 
 
 def measure(scale: Scale) -> Measurement:
-    """All of it, over databases of its own."""
+    """Measure everything, over databases that are started for this."""
     with servers() as at:
         fleets = [counted(at, scale, workers) for workers in scale.fleets]
         units, stored = units_of_a_server(at, scale)
@@ -677,7 +683,7 @@ def shown(found: Measurement) -> str:
 
 def arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.bearing")
-    parser.add_argument("--quick", action="store_true", help="fewer calls, less certain")
+    parser.add_argument("--quick", action="store_true", help="make fewer calls, for a less certain result")
     parser.add_argument("--write", action="store_true", help=f"write {MEASURED.relative_to(REPOSITORY)}")
     return parser
 

@@ -1,5 +1,6 @@
-"""Each dialect's bytes → Responses bytes, one frame at a time, beside the floor: decode one chat chunk and
-encode one event. Text through all of them, a tool call's arguments through those that stream them."""
+"""Times the way from each dialect's bytes to Responses bytes, one frame at a time, beside the floor: decode
+one chat chunk and encode one event. All dialects stream text; those that stream a tool call's arguments do
+that too."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ from tests.benchmarks.harness import Case, Measured, measure
 
 
 class _Stream(NamedTuple):
-    """A dialect's stream: what opens it, and the frames that then come, by their number."""
+    """A dialect's stream: the frames that open it, and then the frames by their number."""
 
     inbound: Any
     opening: list[bytes]
@@ -57,7 +58,7 @@ def _responses_text() -> _Stream:
 
 
 def _responses_rotating() -> _Stream:
-    """GitHub Copilot gives each frame another item id."""
+    """A stream in which each frame has another item id, as GitHub Copilot sends it."""
     stream = _responses_text()
 
     def frame(number: int) -> bytes:
@@ -134,7 +135,7 @@ def _chat_text() -> _Stream:
 
 
 def _padded(stream: _Stream) -> _Stream:
-    """OpenAI pads each frame, so that no two have the same bytes around what they say."""
+    """A frame with padding, as OpenAI sends it, so that the bytes around the content differ in each frame."""
     value = msgspec.json.decode(stream.frame(0))
     return stream._replace(frame=lambda number: _json(value | {"obfuscation": f"{number:x}"}))
 
@@ -177,6 +178,6 @@ def _translate(name: str, stream: _Stream) -> Case:
 
 
 def run(n: int, rounds: int) -> list[Measured]:
-    """Every dialect beside the floor that all are held to."""
+    """Time every dialect beside the common floor."""
     cases = [_translate(name, build()) for name, build in STREAMS.items()]
     return measure(in_process.floor(), cases, n, rounds)[1:]

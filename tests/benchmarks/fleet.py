@@ -2,10 +2,11 @@
 
     python -m tests.benchmarks.fleet [--write]
 
-What each thing costs is read from docs/capacity/measured.json, and how often a worker does it from the
-constants of the server, so that a change of either shows. `--write` writes docs/capacity/simulated.json, from
-which docs/capacity.md is drawn. Workers are started within some seconds and work; one is killed, Redis and
-PostgreSQL do not answer for two seconds, a key is changed, and an upstream fails.
+The costs of each operation are read from docs/capacity/measured.json, and their frequencies from the
+constants of the server, so that a change of either one changes the results. `--write` writes
+docs/capacity/simulated.json, from which docs/capacity.md is made. The workers start within some seconds and
+work. Then one of them is killed, Redis and PostgreSQL stop answering for two seconds, a key is changed, and
+an upstream fails.
 """
 
 from __future__ import annotations
@@ -46,18 +47,18 @@ _STARTED_WITHIN: Final = 5.0  # seconds
 _STEADY: Final = (10.0, 30.0)
 _KILLED, _REDIS_OUT, _POSTGRES_OUT, _KEY_CHANGED, _UPSTREAM_FAILS = 30.0, 55.0, 75.0, 95.0, 100.0
 _END: Final = 105.0
-_OUT: Final = 2.0  # seconds in which a database does not answer
-_HERD: Final = (2.0, 12.0)  # seconds after that in which all may still ask at the same time
-_SLOT: Final = 0.1  # seconds in which a herd is counted
-_FULL: Final = 0.7  # of its cores that a database may be busy
+_OUT: Final = 2.0  # seconds for which a database does not answer
+_HERD: Final = (2.0, 12.0)  # seconds after an outage, in which all workers may still ask at the same time
+_SLOT: Final = 0.1  # seconds over which simultaneous calls are counted
+_FULL: Final = 0.7  # the share of its cores that a database may use
 _CLAIMED_AT_ONCE: Final = 100
-_COMMIT: Final = 0.002  # seconds that a batch of usage holds its rows, most of them for the disk: assumed
+_COMMIT: Final = 0.002  # seconds for which a batch of usage locks its rows: assumed, mostly for the disk
 
 
 class Load(NamedTuple):
-    """What clients ask of each worker: `rate` streams a second of so many tokens, `speed` tokens a second
-    each; the share of them that is cancelled at another worker. `keyed`: all have one key, with limits, and
-    keys are managed: `keys` of them."""
+    """The load of each worker: `rate` streams a second with so many `tokens`, at `speed` tokens a second
+    each; the share of them that is `cancelled` from another worker. With `keyed`, all requests have one key,
+    with limits, and there are `keys` managed keys."""
 
     rate: float = 25.0
     tokens: int = 120
@@ -68,7 +69,7 @@ class Load(NamedTuple):
 
     @property
     def open(self) -> float:
-        """Streams at once."""
+        """The number of streams that are open at once."""
         return self.rate * self.tokens / self.speed
 
 
@@ -76,8 +77,9 @@ LOAD: Final = Load()
 
 
 class Rules(NamedTuple):
-    """What of the server can be left as it was: pauses without jitter, looks and checks by all processes, the
-    cost of a slot with so many workers, messages to all, all keys read when one has changed."""
+    """The improvements of the server, each of which can be turned off: jitter in pauses; only a few processes
+    that look and check; costs of a slot that do not depend on the number of workers; messages to one worker
+    instead of all; reading only the keys that have changed instead of all of them."""
 
     jitter: bool = True
     few_look: bool = True
@@ -95,8 +97,8 @@ _SLOT_BEFORE: Final = (
 
 
 class Outcome(msgspec.Struct):
-    """Of so many workers. `redis` and `postgres` are the cores that each cause keeps busy; the numbers below
-    them are of a second, in steady state."""
+    """The result for so many workers. `redis` and `postgres` are the cores that each cause keeps busy; the
+    numbers below them are per second, in steady state."""
 
     workers: int
     before: bool
@@ -110,22 +112,23 @@ class Outcome(msgspec.Struct):
     usage_row_busy: float
     takeover_seconds: float
     takeover_postgres: float
-    """Seconds of a core until all have settled that one worker was killed."""
+    """Seconds of a core until the runs of a killed worker are settled by all workers."""
     redis_herd: float
-    """Commands of idle workers in the fullest tenth of a second between 2 and 12 seconds after Redis is back,
-    as multiples of a usual one."""
+    """Commands of idle workers in the busiest tenth of a second between 2 and 12 seconds after Redis is back,
+    as multiples of a usual tenth of a second."""
     postgres_herd: float
-    """The same of PostgreSQL and its statements."""
+    """The same for PostgreSQL and its statements."""
     key_change_postgres: float
     """Seconds of a core."""
     route_messages: int
-    """Messages that workers publish of one upstream that fails."""
+    """Messages that workers publish about one upstream that fails."""
     route_redis: float
-    """Seconds for which Redis sends them."""
+    """Seconds that Redis takes to send them."""
 
 
 class Costs:
-    """Of the measurement: units by their names, and what grows, linear from the fewest to the most."""
+    """The measured costs: units by their names, and costs that grow, linear between the smallest and the
+    largest measured size."""
 
     def __init__(self, found: Measurement) -> None:
         self._found = found
@@ -134,7 +137,7 @@ class Costs:
         return self._found.units[name]
 
     def of(self, name: str, size: float) -> Spent:
-        """For this size of what it grows with."""
+        """The costs at this size."""
         by = {int(many): spent for many, spent in self._found.growth[name].items()}
         least, most = min(by), max(by)
         if least == most:
@@ -144,7 +147,7 @@ class Costs:
 
 
 class Server:
-    """A database with so many cores: what it is asked is done in order."""
+    """A database with so many cores, which handles its calls in order."""
 
     def __init__(self, cores: int) -> None:
         self.free = [0.0] * cores
@@ -155,7 +158,7 @@ class Server:
         """µs of CPU by cause, over all of the time."""
 
     def do(self, now: float, cause: str, micros: float, calls: float = 1.0) -> float:
-        """When it is done; what is asked while it is out waits."""
+        """Handle a call, and return when it is finished; calls during an outage wait."""
         if self.out[0] <= now < self.out[1]:
             now = self.out[1]
         begin = max(now, heapq.heappop(self.free))
@@ -168,7 +171,8 @@ class Server:
         return end
 
     def herd(self, at: float) -> float:
-        """Calls in the fullest tenth of a second of the time after this one, by those of a usual one."""
+        """Calls in the busiest tenth of a second of the period after this time, as a multiple of a usual
+        one."""
         first, last, start, end = (int(each / _SLOT) for each in (*_STEADY, *_HERD))
         usual = sum(self.slots[each] for each in range(first, last)) / (last - first)
         after = int(at / _SLOT)
@@ -176,14 +180,14 @@ class Server:
 
 
 class Worker(NamedTuple):
-    """One process; `name` orders it among the others."""
+    """One process; `name` puts it in order among the others."""
 
     name: float
     number: int
 
 
 class Fleet:
-    """One run."""
+    """One simulated run."""
 
     def __init__(
         self,
@@ -213,7 +217,7 @@ class Fleet:
         self._heard_at = math.inf
 
     def run(self, until: float = _END) -> None:
-        """All that happens until this second."""
+        """Simulate everything that happens until this second."""
         for each in self._workers:
             self._start(each, self._random.uniform(0.0, _STARTED_WITHIN))
         for at, happen in (
@@ -248,7 +252,7 @@ class Fleet:
         return done
 
     def _repeat(self, worker: Worker, at: float, every: float, work: Callable[[float], float]) -> None:
-        """Call `work` every so many seconds after it was done, while the worker lives."""
+        """Call `work` again so many seconds after each call has finished, while the worker lives."""
 
         def happen(now: float) -> None:
             if worker in self._living:
@@ -257,7 +261,7 @@ class Fleet:
         self._at(at, happen)
 
     def _start(self, worker: Worker, at: float) -> None:
-        """Each worker's tasks, as often as the server's constants say."""
+        """Start each worker's tasks, as often as the server's constants say."""
         unit, load = self._costs.unit, self._load
         read, ping = unit("the state of managed keys"), unit("a ping")
         write = unit("a stored answer, the store's part")
@@ -295,8 +299,8 @@ class Fleet:
         self._watch(worker, at)
 
     def _work(self, now: float) -> float:
-        """A second of what clients ask: each thing that they begin, and of the open streams their tokens,
-        checkpoints and renewals."""
+        """Simulate a second of the clients' load: the streams and other operations that begin, and the
+        tokens, checkpoints and renewals of the open streams."""
         load, unit = self._load, self._costs.unit
         begun = load.rate
         if load.keyed:
@@ -310,12 +314,12 @@ class Fleet:
         self._ask_redis(now, "cancellations", message, begun * load.cancelled)
         ping = unit("a ping")
         self._ask_redis(now, "logs begun and ended", ping, begun * 6)
-        # the most commands that they can be: those that come with one read are one
+        # an upper bound of the commands: tokens that arrive in one read share a command
         token = msgspec.structs.replace(unit("a paced token"), commands=1.0)
         self._ask_redis(now, "tokens", token, begun * load.tokens)
         self._ask_postgres(now, "beginnings and ends", unit("a stored answer, the store's part"), begun * 2)
         checkpoints = max(load.tokens / load.speed / _SETTINGS.checkpoint_interval - 0.5, 0.0)
-        # the keeper looks twice in an interval, and what is due then is written together
+        # the keeper looks twice per interval, and writes everything that is due together
         together = min(max(load.open / 2, 1.0), float(WRITTEN_TOGETHER))
         written = self._costs.of("checkpoints written together, by their number", together)
         self._ask_postgres(now, "checkpoints", written, begun * checkpoints / together)
@@ -343,7 +347,8 @@ class Fleet:
                 self.settled_at = now
 
     def _watch(self, worker: Worker, at: float) -> None:
-        """Looks for processes that have stopped: at once or, in a large fleet, now and then."""
+        """Look for processes that have stopped: at a fixed interval or, in a large fleet, at one that grows
+        with it."""
         few = self._rules.few_look and self._count > postgres.LOOKS
         every = self._count / postgres.LOOKS if few else support._WATCHED_EVERY
         if few:
@@ -402,7 +407,8 @@ class Fleet:
             self._at(at, lambda then: (self._ask_postgres(then, "managed keys read", read), None)[1])
 
     def _fail_upstream(self, now: float) -> None:
-        """Each worker finds out when enough of its requests have failed, unless it has heard of it."""
+        """Let each worker detect the failure after enough of its own requests have failed, unless another
+        worker has told it before."""
 
         def find_out(then: float) -> None:
             if then < self._heard_at:
@@ -420,7 +426,7 @@ class Fleet:
 
 
 def simulate(costs: Costs, count: int, load: Load = LOAD, rules: Rules = NOW, seed: int = SEED) -> Outcome:
-    """So many workers: once to see how many cores they need, and again with as many."""
+    """Simulate so many workers: once to find out how many cores they need, and again with that number."""
     fleet = Fleet(costs, count, load, rules, seed)
     fleet.run(_STEADY[1])
     seconds = _STEADY[1] - _STEADY[0]
@@ -461,8 +467,7 @@ def simulate(costs: Costs, count: int, load: Load = LOAD, rules: Rules = NOW, se
 
 
 class Compared(msgspec.Struct):
-    """Of so many real workers, what was counted of them in a second, and what is simulated for the same
-    load."""
+    """Real workers beside simulated ones: (counted, simulated) numbers per second for the same load."""
 
     workers: int
     rate: float
@@ -475,7 +480,7 @@ class Compared(msgspec.Struct):
 
 
 class Simulation(msgspec.Struct):
-    """All of it."""
+    """The results for all sizes."""
 
     seed: int
     load: dict[str, float | bool]
@@ -484,12 +489,12 @@ class Simulation(msgspec.Struct):
 
 
 def measured() -> Measurement:
-    """What was measured last."""
+    """The last measurement."""
     return msgspec.json.decode(MEASURED.read_bytes(), type=Measurement)
 
 
 def compare(found: Measurement) -> list[Compared]:
-    """Each real fleet beside a simulated one, idle and with its load."""
+    """Simulate each real fleet that was measured, idle and under its load, and return both results."""
     costs, lines = Costs(found), []
     for real in found.counted:
         for rate, spent in ((0.0, real.idle), (real.rate, real.loaded)):
@@ -509,7 +514,7 @@ def compare(found: Measurement) -> list[Compared]:
 
 
 def run(sizes: tuple[int, ...] = SIZES) -> Simulation:
-    """All sizes, as the server is and as it was."""
+    """Simulate all sizes, with the server as it is and as it was."""
     found = measured()
     costs = Costs(found)
     outcomes = [simulate(costs, size, LOAD, rules) for size in sizes for rules in (BEFORE, NOW)]

@@ -12,7 +12,8 @@ from tests.benchmarks import streams
 
 
 class Grown(NamedTuple):
-    """One length: ns per delta, its ratio to the shortest, peak bytes of memory per byte of text."""
+    """The result for one length: ns per delta, its ratio to that of the shortest, bytes held per byte of
+    text."""
 
     deltas: int
     nanoseconds: float
@@ -21,7 +22,8 @@ class Grown(NamedTuple):
 
 
 def measure(lengths: tuple[int, ...]) -> list[Grown]:
-    """Whole streams of these many deltas, as bytes, terminal events included in the memory."""
+    """Time and size of streams with so many deltas each. The time includes the encoding of the events; the
+    memory is what the machine holds after the last delta."""
     rows: list[Grown] = []
     for deltas in lengths:
         cost = min(_time(deltas) for _ in range(5 if deltas < 100_000 else 2))

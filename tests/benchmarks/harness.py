@@ -1,6 +1,6 @@
 """Timing in one process: the best of several rounds, each beside the floor of the same round.
 
-Ratios hold from machine to machine, nanoseconds do not: every number is reported as both.
+Ratios are comparable between machines, nanoseconds are not, so each result has both.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ Work = Callable[[int], None]
 
 
 class Case(NamedTuple):
-    """One thing measured: `work(n)` does it n times. `per` says what one of n is."""
+    """A measured operation: `work(n)` performs it n times, and `per` names the unit."""
 
     name: str
     work: Work
@@ -22,7 +22,7 @@ class Case(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """Nanoseconds of CPU for one, and how many times the floor that is."""
+    """Nanoseconds of CPU for one unit, and the ratio to the floor."""
 
     name: str
     per: str
@@ -31,7 +31,7 @@ class Measured(NamedTuple):
 
 
 def once(work: Work, n: int) -> float:
-    """CPU nanoseconds of one turn."""
+    """CPU nanoseconds of one unit, measured over n of them."""
     gc.collect()
     begin = time.process_time_ns()
     work(n)
@@ -39,7 +39,8 @@ def once(work: Work, n: int) -> float:
 
 
 def measure(floor: Case, cases: list[Case], n: int = 20_000, rounds: int = 7) -> list[Measured]:
-    """The best of `rounds` for the floor and each case, taken in turns so that noise meets all."""
+    """The best of `rounds` for the floor and each case. They take turns, so that noise affects all of them
+    equally."""
     best = {case.name: float("inf") for case in (floor, *cases)}
     for _ in range(rounds):
         for case in (floor, *cases):

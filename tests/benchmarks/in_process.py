@@ -1,4 +1,4 @@
-"""ns per event of each half, beside the floor: decode one chat chunk and encode one event."""
+"""Times each half in ns per event, beside the floor: decode one chat chunk and encode one event."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _DELTA = OutputTextDelta(7, "msg_0123456789abcdef0123456789abcdef", 0, 0, stream
 
 
 def floor() -> Case:
-    """What nobody can save: one typed JSON decode and one JSON encode."""
+    """The work that nothing can avoid: one typed JSON decode and one JSON encode."""
     decoder = msgspec.json.Decoder(ChatChunk)
     encoder = msgspec.json.Encoder()
     chunk = streams.chat_chunk()
@@ -72,7 +72,7 @@ def _fed(consumer: Any, n: int) -> None:
 
 
 def emit_only(n: int) -> None:
-    """What `_fed` spends before its consumer is fed, to be taken off."""
+    """The share of `_fed` before its consumer gets the events, which is to be subtracted."""
     machine = streams.machine()
     machine.text("first")
     events = [machine.text(streams.TOKEN)[0] for _ in range(n)]
@@ -122,5 +122,5 @@ CASES = [
 
 
 def run(n: int, rounds: int) -> list[Measured]:
-    """Every case beside the floor."""
+    """Time every case beside the floor."""
     return measure(floor(), CASES, n, rounds)

@@ -1,6 +1,5 @@
-"""What keeping costs through the server: its CPU for a JSON request, a short stream and a paced token, with
-each store, beside `store: false` at the same server in the same run.
-"""
+"""Measures the costs of storing in a server: its CPU for a JSON request, a short stream and a paced token,
+with each store, beside `store: false` at the same server in the same run."""
 
 from __future__ import annotations
 
@@ -14,12 +13,12 @@ from tests.support.serving import call
 from tests.support.upstream import Script, ScriptedUpstream, Step, chunk, text
 
 _PACED: Final = 60  # tokens of one stream
-_PAUSE: Final = 1 / 30  # seconds between two of them
+_PAUSE: Final = 1 / 30  # seconds between two tokens
 
 
 class Effort(NamedTuple):
-    """How many requests of each kind, and paced streams side by side, in a round; of the rounds, in which
-    storing and not storing take turns, the best of each counts."""
+    """The size of a round: requests of each kind, and paced streams side by side. Rounds with and without
+    storing alternate, and the best of each counts."""
 
     requests: int
     streams: int
@@ -31,8 +30,8 @@ QUICK: Final = Effort(30, 10, 2)
 
 
 def run(effort: Effort) -> str:
-    """The table as text: microseconds of the server's CPU for one, and how many times that is without
-    storing."""
+    """The table as text: microseconds of the server's CPU for one request or token, and the ratio of that to
+    the costs without storing."""
     title = "through the server, µs of its CPU: kept, and beside store: false"
     lines = [title, "-" * len(title), f"{'':<26}{'JSON request':>24}{'short stream':>24}{'paced token':>24}"]
     paced: list[Step] = [step for _ in range(_PACED) for step in (chunk(content=" token"), _PAUSE)]
@@ -55,7 +54,7 @@ _WHATS: Final = ("JSON request", "short stream", "paced token")
 
 
 def _costs(server: Server, effort: Effort, what: str) -> tuple[float, float]:
-    """The least seconds of CPU for one, kept and not."""
+    """The lowest seconds of CPU for one request or token: (stored, not stored)."""
     rounds = [
         (_cost(server, effort, what, True), _cost(server, effort, what, False)) for _ in range(effort.rounds)
     ]
@@ -64,7 +63,7 @@ def _costs(server: Server, effort: Effort, what: str) -> tuple[float, float]:
 
 
 def _cost(server: Server, effort: Effort, what: str, store: bool) -> float:
-    """Seconds of CPU for one."""
+    """Seconds of CPU for one request or token."""
     asked: dict[str, Any] = {"input": "x", "store": store, "stream": what != "JSON request"}
     if what == "paced token":
         asked["model"] = "paced"
@@ -89,7 +88,7 @@ def _ask(server: Server, asked: dict[str, Any]) -> None:
 
 
 def _spent(server: Server) -> float:
-    """Seconds of CPU so far, of all its threads, as the scheduler counts them."""
+    """Seconds of CPU of all threads of the server so far, as the scheduler counts them."""
     threads = Path(f"/proc/{server.process}/task").iterdir()
     return sum(int((each / "schedstat").read_text().split()[0]) for each in threads) / 1e9
 

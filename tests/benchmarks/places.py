@@ -1,4 +1,4 @@
-"""The stores and event logs that are measured: those that are there, gone again afterwards."""
+"""The stores and event logs to measure, as far as they are available; their data is deleted afterwards."""
 
 from __future__ import annotations
 
@@ -23,22 +23,23 @@ from openresponses_server.store.sql.migrate import upgrade
 from openresponses_server.store.stores import open_store
 from tests.support.services import postgres_database, redis_server
 
-_MOST_RECORDS = 100_000  # the store in memory forgets none of a run
+_MOST_RECORDS = 100_000  # more than the records of a run, so that the store in memory drops none
 
 
 class Services(NamedTuple):
-    """The URLs of stores by their names, of Redis with a prefix for its keys, and what is not there."""
+    """The URLs of stores by their names, the URL of Redis with a prefix for its keys, and what is not
+    available."""
 
     stores: dict[str, str]
     redis: str | None
     prefix: str
     folder: Path
-    """For event logs in files."""
+    """The folder for event logs in files."""
     absent: list[str]
 
 
 class Place(NamedTuple):
-    """`alone`: the first place with this store."""
+    """A store with an event log; `alone` marks the first one with this store."""
 
     name: str
     store: ResponseStore
@@ -48,7 +49,8 @@ class Place(NamedTuple):
 
 @contextmanager
 def services() -> Iterator[Services]:
-    """Databases, keys and files that were made are gone afterwards, however the measuring ends."""
+    """Yield the services; created databases, keys and files are deleted afterwards, even if the measurement
+    fails."""
     prefix = f"orb-bench-{uuid.uuid4().hex[:12]}"
     absent: list[str] = []
     with ExitStack() as held:
@@ -65,7 +67,7 @@ def services() -> Iterator[Services]:
 def _entered(
     held: ExitStack, name: str, service: AbstractContextManager[str], absent: list[str]
 ) -> str | None:
-    """The service's URL; None when it is not there."""
+    """The service's URL; None if the service is not available."""
     try:
         return held.enter_context(service)
     except (OSError, psycopg.Error, pytest.skip.Exception, pytest.fail.Exception) as error:
@@ -81,8 +83,9 @@ def _forget(address: str, prefix: str) -> None:
 
 @asynccontextmanager
 async def opened(found: Services) -> AsyncIterator[list[Place]]:
-    """Each store with a log in memory, SQLite with one in files too, and the last one, which workers would
-    share, with Redis too. Logs go as soon as they are closed: what they hold is not what is measured."""
+    """Open each store with an event log in memory; SQLite also with one in files, and the last store, which
+    several workers could share, also with one in Redis. Event logs are deleted as soon as they are closed,
+    because their content is not measured."""
     async with AsyncExitStack() as held:
         places = []
         for name, url in found.stores.items():

@@ -1,9 +1,9 @@
-"""What many readers of one live response take: memory of the server, connections to Redis.
+"""Measures the costs of many readers of one live response: memory of the server, connections to Redis.
 
     python -m tests.benchmarks.readers [--readers 100 500] [--stalled]
 
-Each row is a server of its own: one stream of 2.5 MB over some seconds, followed by so many clients from its
-beginning. With `--stalled` half of them stop reading after the first bytes, until the stream has ended.
+Each row is a separate server: one stream of 2.5 MB over some seconds, which so many clients follow from its
+beginning. With `--stalled`, half of them stop reading after the first bytes, until the stream has ended.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _MB: Final = 1024 * 1024
 
 
 class Kind(NamedTuple):
-    """Where responses are kept."""
+    """The place where responses are stored."""
 
     name: str
     store: str
@@ -45,8 +45,8 @@ class Kind(NamedTuple):
 
 
 class Found(NamedTuple):
-    """Bytes resident in the server, connections to Redis, bytes that one reader was sent, and the seconds
-    from the first reader's request to the last reader's end."""
+    """Resident bytes of the server, connections to Redis, the bytes that one reader got, and the seconds from
+    the first reader's request to the last reader's end."""
 
     before: int
     peak: int
@@ -58,7 +58,7 @@ class Found(NamedTuple):
 
 
 def long_stream(reads: int = _READS, pause: float = _PAUSE) -> Script:
-    """Some deltas with each read; about 250 bytes of frames each."""
+    """A script that sends several deltas with each read, each of about 250 bytes as a frame."""
     delta = chunk(content=" some words of a model" * 3)
     steps: list[Step] = [chunk(role="assistant", content="")]
     for _ in range(reads):
@@ -67,7 +67,7 @@ def long_stream(reads: int = _READS, pause: float = _PAUSE) -> Script:
 
 
 def resident(process: int, name: str = "VmRSS") -> int:
-    """Bytes, as the kernel counts them."""
+    """Resident bytes of a process, as the kernel counts them."""
     lines = Path(f"/proc/{process}/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith(f"{name}:")) * 1024
 
@@ -80,7 +80,7 @@ class Server(NamedTuple):
     redis: str | None
 
     def connections(self) -> int:
-        """How many it has to Redis."""
+        """The number of the server's connections to Redis."""
         if self.redis is None:
             return 0
         with redis.Redis.from_url(self.redis) as admin:
@@ -89,8 +89,8 @@ class Server(NamedTuple):
 
 @contextmanager
 def serving(kind: Kind, upstream: str, folder: Path) -> Iterator[Server]:
-    """A server of its own that keeps as `kind` says; limits are out of the way. It has imported what it needs
-    and nothing else."""
+    """A separate server that stores as `kind` says, with limits that are high enough. It has loaded only the
+    modules that it needs."""
     config = folder / "readers.toml"
     config.write_text(
         f'[[upstreams]]\nurl = "{upstream}"\n[limits]\nreaders = 2000\nreaders_per_key = 2000\n'
@@ -103,9 +103,9 @@ def serving(kind: Kind, upstream: str, folder: Path) -> Iterator[Server]:
 
 
 async def measured(server: Server, readers: int, stalled: bool) -> Found:
-    """One stream with so many readers."""
+    """Measure one stream with so many readers."""
     before, idle = resident(server.process), server.connections()
-    Path(f"/proc/{server.process}/clear_refs").write_text("5")  # begin the peak anew
+    Path(f"/proc/{server.process}/clear_refs").write_text("5")  # reset the peak
     most = idle
 
     async def look() -> None:
@@ -136,7 +136,8 @@ async def measured(server: Server, readers: int, stalled: bool) -> Found:
 
 
 async def _read(base: str, path: str, stop: asyncio.Event | None, asking: asyncio.Semaphore) -> int:
-    """How many bytes of events came; with `stop`, nothing is read after the first ones until it is set."""
+    """Return the number of bytes of events that arrived; with `stop`, stop reading after the first ones until
+    the event is set."""
     address = urlsplit(base)
     head = f"GET {path} HTTP/1.1\r\nhost: {address.netloc}\r\nconnection: close\r\n\r\n"
     async with asking:
@@ -165,7 +166,7 @@ async def _read(base: str, path: str, stop: asyncio.Event | None, asking: asynci
 
 @contextmanager
 def kinds(folder: Path) -> Iterator[list[Kind]]:
-    """Those that are there."""
+    """The kinds to measure."""
     with ExitStack() as held:
         postgres = held.enter_context(postgres_database())
         log = held.enter_context(own_redis())
@@ -203,7 +204,9 @@ def run(counts: list[int], stalled: bool = False) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.readers")
     parser.add_argument("--readers", type=int, nargs="+", default=[100, 500])
-    parser.add_argument("--stalled", action="store_true", help="half of them stop reading for a while")
+    parser.add_argument(
+        "--stalled", action="store_true", help="let half of the readers stop reading for a while"
+    )
     given = parser.parse_args()
     print(run(given.readers, given.stalled))
 

@@ -1,7 +1,7 @@
-"""What persistence costs: the same streams plain and kept, for each store; chains loaded; outputs of many
-sizes.
+"""Measures the costs of persistence: the same streams with and without it, for each store; loaded chains;
+outputs of many sizes.
 
-Where the folder for temporary files is memory, SQLite's syncs cost nothing.
+If the folder for temporary files is in memory, SQLite's syncs cost nothing.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tests.benchmarks.streams import TOKEN
 from tests.support.stores import messages, record
 
 Reads = Sequence[Sequence[str]]
-"""The deltas of each read from upstream; what comes with one read is kept together."""
+"""The deltas of each read from upstream; the deltas of one read are stored together."""
 
 _PLAIN: Final = "plain"
 _PER_READ: Final = 16
@@ -39,8 +39,8 @@ _HOUR: Final = 3600.0
 
 
 class Effort(NamedTuple):
-    """`times` in a round for what is short; tokens in whole reads of 16; turns as lengths of chains; sizes
-    as kilobytes of output."""
+    """The size of a run: `times` in a round for short work; `tokens` in whole reads of 16; `turns` are the
+    lengths of chains; `sizes` are kilobytes of output."""
 
     rounds: int
     times: int
@@ -54,10 +54,10 @@ QUICK: Final = Effort(2, 10, 160, (10, 100, 1_000), (1, 10, 100, 1_000))
 
 
 def run(effort: Effort) -> str:
-    """The tables as text, after what could not be measured."""
+    """The tables as text, after a list of what could not be measured."""
     with services() as found:
         gc.collect()
-        gc.freeze()  # what was loaded need not be looked through before each timing
+        gc.freeze()  # so that the collections before the timings skip the objects that exist now
         try:
             return "\n\n".join([*found.absent, *asyncio.run(_tables(found, effort))])
         finally:
@@ -75,7 +75,8 @@ async def _tables(found: Services, effort: Effort) -> list[str]:
 
 
 async def _passing(places: Sequence[Place], effort: Effort) -> str:
-    """The first token's response is taken off the long ones, and what is left is the further tokens."""
+    """Subtract the time for a response of one token from that of the long ones; the rest is for the further
+    tokens."""
     first, many = [[TOKEN]], effort.tokens
     responses = await best(_kept_and_plain(places, first), 2 * effort.rounds, effort.times)
     columns = {"1-token response": responses}
@@ -102,7 +103,7 @@ async def _plain(reads: Reads) -> None:
 
 
 async def _kept(place: Place, reads: Reads) -> str:
-    """The response's id. There are no checkpoints between its beginning and its end."""
+    """Store a response and return its id. There are no checkpoints between its beginning and its end."""
     machine = ResponseStreamStateMachine(model="m")
     stored = StoredResponse(machine.snapshot, messages("What is it?"))
     times = StoringTimes(interval=_HOUR)
@@ -189,7 +190,7 @@ async def _deleted(made: list[tuple[Place, str]]) -> None:
 
 
 async def _checkpoint(place: Place, reads: Reads) -> Work:
-    """Stores the snapshot of a run that has sent these, and the frame of 1 KB more."""
+    """Return work that stores the snapshot of a run that has sent these reads, and another frame of 1 KB."""
     machine = ResponseStreamStateMachine(model="m")
     sent = machine.start()
     for delta in itertools.chain.from_iterable(reads):
@@ -214,7 +215,8 @@ async def _read(place: Place, response_id: str) -> None:
 
 
 def _prose(kilobytes: int) -> list[str]:
-    """Texts of 1 KB out of a thousand words, which compress about as text does: PostgreSQL compresses."""
+    """Texts of 1 KB from a thousand words, which compress about as well as real text: PostgreSQL
+    compresses."""
     chance = random.Random(0)
     words = ["".join(chance.choices("etaoinshrdlu", k=chance.randint(2, 9))) + " " for _ in range(1_000)]
     return ["".join(chance.choices(words, k=500))[:1_000] for _ in range(kilobytes)]

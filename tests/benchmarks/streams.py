@@ -1,4 +1,4 @@
-"""The streams that are measured: made here, shaped like those of real providers."""
+"""The streams to measure: written here in the shape of real providers' streams."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def chat_chunk(content: str = TOKEN) -> bytes:
 
 
 def chat_tool_chunk(arguments: str, call_id: str = "", name: str = "") -> bytes:
-    """One fragment of a tool call; the first one carries id and name."""
+    """One fragment of a tool call; the first one has the id and the name."""
     call: dict[str, object] = {"index": 0, "function": {"arguments": arguments}}
     if call_id:
         call |= {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}

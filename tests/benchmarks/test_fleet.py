@@ -1,4 +1,5 @@
-"""The simulation of many workers: the same each time, held to real workers, and as docs/capacity has it."""
+"""The simulation of many workers repeats exactly, agrees with real workers, and is the one in
+docs/capacity."""
 
 import shlex
 
@@ -24,7 +25,7 @@ def simulated() -> Simulation:
 
 
 def test_the_figures_of_the_page_are_those_of_the_code(measured: Measurement, simulated: Simulation) -> None:
-    """An interval or a pause of the server that changes shows here."""
+    """A changed interval or pause of the server makes this fail."""
     again = [simulate(Costs(measured), fleet.SIZES[0], LOAD, rules) for rules in (BEFORE, NOW)]
     assert simulated.outcomes[:2] == again, "run `python -m tests.benchmarks.fleet --write` and `make docs`"
 
@@ -87,7 +88,7 @@ def test_costs_grow_in_a_line(measured: Measurement) -> None:
 
 
 def test_the_commands_of_the_page_can_be_given() -> None:
-    """They take minutes, so they are read and not run."""
+    """The commands take minutes, so this test only parses them."""
     found = [
         shlex.split(command, comments=True)
         for block in blocks_of("docs/capacity.md")

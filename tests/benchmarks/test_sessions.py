@@ -14,7 +14,7 @@ TINY = sessions.Effort(rounds=1, times=1, tokens=16, turns=(1, 2), sizes=(1,))
 
 
 class Absent(AbstractContextManager[str]):
-    """As those of `tests.support.services` when there is nothing."""
+    """Takes the place of functions in `tests.support.services` on a machine without the services."""
 
     def __enter__(self) -> str:
         pytest.skip("nobody is at home")
@@ -55,7 +55,7 @@ def test_what_was_made_is_gone_after_an_interrupt() -> None:
 
 
 def interrupted() -> places.Services:
-    """The services of a run that was broken off when it had written a key."""
+    """The services of a run that was interrupted after it had written a key."""
     with suppress(KeyboardInterrupt), places.services() as found:
         if found.redis is not None:
             with redis.Redis.from_url(found.redis) as client:

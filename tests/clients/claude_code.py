@@ -15,11 +15,11 @@ USES_BEDROCK = {
     "AWS_SECRET_ACCESS_KEY": "none",
     "AWS_EC2_METADATA_DISABLED": "true",
 }
-"""The variables by which it asks Bedrock; ANTHROPIC_BEDROCK_BASE_URL has the address."""
+"""The variables that make it use Bedrock; ANTHROPIC_BEDROCK_BASE_URL has the address."""
 
 
 def does_the_task(node: Path, folder: Path, base: str, *flags: str, **variables: str) -> dict[str, Any]:
-    """Ask it for "Do the task"; what it prints at its end."""
+    """Give it the prompt "Do the task", and return its final output."""
     kept = {each: value for each, value in os.environ.items() if not each.startswith(("ANTHROPIC", "CLAUDE"))}
     given = {**kept, **_QUIET, "HOME": str(folder), "ANTHROPIC_BASE_URL": base, "ANTHROPIC_API_KEY": "none"}
     program = node / "node_modules" / ".bin" / "claude"

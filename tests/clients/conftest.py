@@ -1,7 +1,7 @@
-"""Real clients in front of a scripted Chat upstream that knows only functions.
+"""Real clients in front of a scripted Chat upstream whose model has only functions.
 
-Python clients come with the extra `clients`; those on Node.js are installed here, once, into a folder
-that git ignores.
+Python clients are installed by the extra `clients`; clients on Node.js are installed here, once, into a
+folder that git ignores.
 """
 
 import json
@@ -49,8 +49,8 @@ def upstream() -> Iterator[ScriptedUpstream]:
 
 @pytest.fixture(params=["chat", "anthropic"])
 def base(request: pytest.FixtureRequest, upstream: ScriptedUpstream) -> Iterator[str]:
-    """The address of the bridge in front of it, with /v1; the upstream's dialect is the parameter. What
-    speaks Anthropic's is a second bridge, over the same scripts."""
+    """The base URL of the bridge with /v1; the parameter is the upstream's dialect. For Anthropic's, a second
+    bridge speaks it, over the same scripts."""
     with ExitStack() as bridges:
         address = bridges.enter_context(_bridge(upstream.url, "chat"))
         if request.param == "anthropic":
@@ -64,7 +64,7 @@ def _bridge(url: str, dialect: str) -> AbstractContextManager[str]:
 
 
 def _is_installed(folder: Path, name: str) -> bool:
-    """Whether the package is there, in the version that was looked at."""
+    """Whether the package is installed in the pinned version."""
     manifest = folder / "node_modules" / name / "package.json"
     wanted = INSTALLED.get(f"npm:{name}")
     return manifest.exists() and wanted in (None, json.loads(manifest.read_text())["version"])
@@ -72,7 +72,7 @@ def _is_installed(folder: Path, name: str) -> bool:
 
 @pytest.fixture(scope="session")
 def node_folder() -> Path:
-    """The folder for what npm installs."""
+    """The folder for packages that npm installs."""
     if shutil.which("npm") is None:
         pytest.skip("npm is not installed")
     return HERE / ".node"
@@ -80,7 +80,7 @@ def node_folder() -> Path:
 
 @pytest.fixture(scope="session")
 def node(node_folder: Path) -> Path:
-    """A folder whose node_modules hold the clients."""
+    """A folder whose node_modules contain the clients."""
     folder = node_folder
     if any(not _is_installed(folder, name) for name in PACKAGES):
         folder.mkdir(exist_ok=True)
@@ -92,8 +92,8 @@ def node(node_folder: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def npm(node_folder: Path) -> Callable[..., Path]:
-    """Installs a package, and what it needs beside it, in a folder of its own, unless it is there; returns
-    the folder of its programs. The test is skipped where that fails."""
+    """Returns a function that installs a package with its additional packages in a folder of their own,
+    unless they are there, and returns the folder of their programs. It skips the test if that fails."""
 
     def install(package: str, *beside: str) -> Path:
         folder = node_folder / "apart" / package.replace("/", "-")
@@ -123,7 +123,7 @@ def npm(node_folder: Path) -> Callable[..., Path]:
 
 @pytest.fixture
 def run_js(node: Path, base: str) -> Run:
-    """Run a case of a program of `js/`; what it prints, as JSON."""
+    """Returns a function that runs a case of a program in `js/`, and returns its output as JSON."""
 
     def run(program: str, case: str) -> Any:
         shutil.copy(HERE / "js" / program, node / program)
@@ -137,7 +137,7 @@ def run_js(node: Path, base: str) -> Run:
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
-    """Debian's Chromium, without a window, as Playwright drives it."""
+    """Debian's Chromium without a window, controlled by Playwright."""
     sync_api = pytest.importorskip("playwright.sync_api")
     program = shutil.which("chromium")
     if program is None:
@@ -150,7 +150,7 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture(scope="session")
 def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The script that judges a page."""
+    """axe-core's script, which checks a page for accessibility."""
     if shutil.which("npm") is None:
         pytest.skip("needs npm")
     folder = tmp_path_factory.mktemp("axe")

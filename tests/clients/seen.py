@@ -1,6 +1,6 @@
-"""The versions of the clients that `make clients` drives: those that `openresponses_bridge.wire` knows by
-name, and those that speak other APIs. What is on npm is installed in these versions, since npm itself takes
-an older one where the newest asks for another Node.js."""
+"""The versions of the clients that `make clients` runs: those that `openresponses_bridge.wire` knows by name,
+and those that speak other APIs. Packages on npm are installed in these versions, since npm itself takes an
+older one if the newest needs another Node.js."""
 
 from typing import Final
 
@@ -24,18 +24,18 @@ _OTHERS: Final = (
 )
 _ALL: Final = [*((each.package, each.seen, each.on) for each in CLIENTS if each.package), *_OTHERS]
 SEEN: Final = {package: version for package, version, _ in _ALL}
-"""package → the version that was looked at."""
+"""package → the version that was checked."""
 ON: Final = {package: day for package, _, day in _ALL}
-"""package → the day on which it was."""
+"""package → the day on which it was checked."""
 TYPESCRIPT: Final = ("npm:typescript", "6.0.3")
-"""What the types of clients are read with: the last with a compiler in JavaScript, which has an API."""
+"""The compiler that reads the types of clients: the last version written in JavaScript, which has an API."""
 TAPLO: Final = ("npm:@taplo/cli", "0.7.0")
-"""What reads a configuration by its schema, as editors do."""
+"""The program that validates a configuration by its schema, as editors do."""
 INSTALLED: Final = {**SEEN, **dict((TYPESCRIPT, TAPLO))}
-"""package → the version that is installed."""
+"""package → the installed version."""
 
 
 def pinned(name: str) -> str:
-    """A package of npm as it is installed: in the version that was looked at, if one was."""
+    """A package of npm as it is installed: in the version that was checked, if one was."""
     version = INSTALLED.get(f"npm:{name}")
     return name if version is None else f"{name}@{version}"

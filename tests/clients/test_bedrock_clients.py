@@ -1,4 +1,4 @@
-"""Claude Code, Anthropic's SDK and boto3 as clients of Bedrock's InvokeModel, unchanged."""
+"""Claude Code, Anthropic's SDK and boto3, unmodified, as clients of Bedrock's InvokeModel."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""boto3, unchanged, over a Chat and an Anthropic upstream: streamed and not, tools, thoughts, images,
-formats, errors."""
+"""boto3, unmodified, over a Chat and an Anthropic upstream: streamed and whole answers, tools, reasoning,
+images, formats, errors."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What Claude Code asks of its own API beside messages: in auto mode a verdict on each action, which only an
-upstream of that API gives, and tools that are searched for before they are called."""
+"""Claude Code's requests beyond plain messages: in auto mode it asks for a verdict on each action, which only
+an upstream of its own API gives, and it searches for tools before it calls them."""
 
 import json
 import sys
@@ -20,7 +20,7 @@ RUN = {"command": 'python3 -c \'print("marked-" + str(40 + 2)); open("ran", "w")
 CALL = ("toolu_1", "Bash", json.dumps(RUN))
 WEATHER = REPOSITORY / "tests" / "support" / "mcp_weather.py"
 DESCRIBED = '"city"'
-"""What stands in the tool's definition alone."""
+"""A text that only the tool's definition contains."""
 SERVED = ["chat", "anthropic", "gemini", "responses"]
 
 
@@ -36,13 +36,13 @@ def judged(outcome: str) -> Script:
 
 
 def has_bash(asked: Received) -> bool:
-    """Return whether it is the task and none of the small questions beside it."""
+    """Return whether the request is for the task, and not one of the small requests that it sends besides."""
     return '"Bash"' in asked.raw.decode() and "Do the task" in asked.raw.decode()
 
 
 @pytest.mark.parametrize("outcome", ["not_flagged", "flagged"])
 def test_auto_mode_runs_what_anthropic_s_server_allows(node: Path, tmp_path: Path, outcome: str) -> None:
-    """The question goes out with its beta header, and the verdict comes back by the call's own id."""
+    """The request for a verdict has its beta header, and the verdict comes back under the call's own id."""
 
     def answer(asked: Received) -> Script:
         if not has_bash(asked):
@@ -68,7 +68,7 @@ def test_auto_mode_runs_what_anthropic_s_server_allows(node: Path, tmp_path: Pat
 
 @pytest.mark.parametrize("name", [each for each in SERVED if each != "anthropic"])
 def test_auto_mode_runs_nothing_that_nobody_judged(node: Path, tmp_path: Path, name: str) -> None:
-    """It says so itself, since no verdict comes back."""
+    """Without a verdict, Claude Code itself says that it did not run the action."""
     with ScriptedUpstream() as upstream:
         upstream.answer = lambda asked: Script(
             scripts.call(name, CALL) if has_bash(asked) else scripts.text(name, "ok")
@@ -82,7 +82,7 @@ def test_auto_mode_runs_nothing_that_nobody_judged(node: Path, tmp_path: Path, n
 
 @pytest.mark.parametrize("name", SERVED)
 def test_a_tool_that_is_kept_back_is_searched_for_and_called(node: Path, tmp_path: Path, name: str) -> None:
-    """Its model is offered it after the search, and gets what it answers."""
+    """The model is offered the tool after the search, and gets the tool's output."""
     wanted = "mcp__weather__get_forecast"
 
     def answer(asked: Received) -> Script:

@@ -1,4 +1,4 @@
-"""Codex CLI over a model that knows only functions: a shell command, a patch, a refusal."""
+"""Codex CLI over a model that has only functions: a shell command, a patch, a refusal."""
 
 import json
 from pathlib import Path

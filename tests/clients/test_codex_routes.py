@@ -1,4 +1,4 @@
-"""What the real Codex sends, by its own description of its protocol: each name has a row."""
+"""The requests of the real Codex, from its own description of its protocol: each name has a row."""
 
 import json
 import os
@@ -16,13 +16,13 @@ FEWEST = {"ServerNotification": 50, "ServerRequest": 5}
 
 
 def names(schema: dict[str, Any]) -> set[str]:
-    """What each of the messages that a schema describes is called."""
+    """The names of the messages that a schema describes."""
     return {name for message in schema["oneOf"] for name in message["properties"]["method"]["enum"]}
 
 
 @pytest.fixture(scope="module")
 def described(node: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the schemas that the installed Codex writes, experimental parts included."""
+    """A folder with the schemas that the installed Codex writes, including the experimental parts."""
     folder = tmp_path_factory.mktemp("codex")
     command = [node / "node_modules" / ".bin" / "codex", "app-server", "generate-json-schema"]
     environment = {**os.environ, "HOME": str(folder), "CODEX_HOME": str(folder)}

@@ -1,5 +1,5 @@
-"""The real Codex, thirty turns of one session, in front of an upstream with WebSockets: one connection, on
-which each request is sent as the difference, in a part of the bytes that it takes over HTTP."""
+"""The real Codex, thirty turns of one session, in front of an upstream with WebSockets: all turns use one
+connection, and each request is sent as a difference, in a fraction of the bytes that it takes over HTTP."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TURNS = 30
 
 
 def say(body: dict[str, Any]) -> list[str | Call]:
-    """A command in each turn but the last."""
+    """Call a command in each turn but the last one."""
     done = sum(item.get("type") == "function_call_output" for item in body["input"])
     if done == TURNS - 1:
         return ["All is done."]
@@ -30,7 +30,7 @@ def say(body: dict[str, Any]) -> list[str | Call]:
 
 @pytest.mark.parametrize("websockets", [False, True], ids=["over HTTP", "over a WebSocket"])
 def test_thirty_turns_are_one_connection(node: Path, tmp_path: Path, websockets: bool) -> None:
-    """Whether Codex itself speaks to the server over HTTP or over a WebSocket."""
+    """This holds whether Codex itself uses HTTP or a WebSocket to reach the server."""
     with SocketUpstream(say) as upstream:
         one = UpstreamSettings(name="up", url=upstream.url, dialect="responses", websocket=True)
         with serving(Settings(store="memory://", upstreams=[one])) as base:

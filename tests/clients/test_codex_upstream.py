@@ -1,5 +1,6 @@
-"""The real Codex as an upstream, with a scripted model of this project's as its model. openai-python has text
-and a shell command of it, leaves in the middle of another, and goes on when its process was killed."""
+"""The real Codex as an upstream, which uses a scripted model of this project. openai-python gets text and
+a shell command from it, leaves in the middle of another response, and continues after its process was
+killed."""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ SECONDS = 30.0
 
 
 def children() -> set[int]:
-    """The processes of Codex's app-server that this one has started, while they run."""
+    """The running processes of Codex's app-server that this process has started."""
     parents = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -61,7 +62,7 @@ def until(reached: Any) -> None:
 
 @pytest.fixture
 def client(node: Path, upstream: ScriptedUpstream, tmp_path: Path) -> Iterator[sdks.openai.OpenAI]:
-    """A server whose upstream is Codex, whose model is another server's, whose model is scripted."""
+    """A client of a server whose upstream is Codex, which uses another server, whose upstream is scripted."""
     home, work = tmp_path / "home", tmp_path / "work"
     home.mkdir()
     work.mkdir()

@@ -1,7 +1,8 @@
-"""Coding agents that ask any server of OpenAI's or Anthropic's APIs: each runs a command for a model that
-only knows functions, over each API that it speaks, and says what the model says then.
+"""Coding agents that can use any server of OpenAI's or Anthropic's APIs: over each API that it speaks, each
+agent runs a command for a model that has only functions, and prints the model's final text.
 
-Each has a home of its own; what it would ask others for is turned off."""
+Each has a home of its own; requests to other servers are turned off.
+"""
 
 import json
 import os
@@ -33,8 +34,8 @@ SHELLS: dict[str, Any] = {
 
 
 class Client(NamedTuple):
-    """`files` and `variables` configure it; `{base}` is the server's address. `shows` is what it prints of
-    the reasoning, if anything; `beside`: packages that are installed with it."""
+    """`files` and `variables` configure the client; `{base}` is the server's address. `shows` is what it
+    prints of the reasoning, if anything; `beside` are packages that are installed with it."""
 
     package: str
     program: str
@@ -115,7 +116,7 @@ CLIENTS = {
 
 
 def answer(received: Received) -> Script:
-    """A command first, then the end, in the way that the client wants it."""
+    """Call a command first, and then end, in the way that the client needs."""
     tools = [tool["function"]["name"] for tool in received.body.get("tools", [])]
     if any(message["role"] == "tool" for message in received.body["messages"]):
         if "submit_and_exit" in tools:

@@ -1,4 +1,4 @@
-"""Decoders that others wrote, held to the corpus."""
+"""Decoders of other projects, compared with the corpus."""
 
 import asyncio
 import json
@@ -42,10 +42,10 @@ def test_the_javascript_of_the_guide(tmp_path: Path, title: str, code: str) -> N
 
 Made = dict[str, dict[str, Any]]
 """Case → the facts that a client reported, or `raised`."""
-FAILS = ("failed", "cut")  # how a stream ends for which a client may raise
+FAILS = ("failed", "cut")  # the ends of a stream for which a client may raise
 TABLE = REPOSITORY / "docs" / "decoders.json"
 SPOKEN = ("text", "reasoning", "refusal", "fail", "fail_at_once", "incomplete", "whitespace", "two_messages")
-"""Scripts without calls, for clients that would run them and ask again."""
+"""Scripts without calls, for clients that would run the calls and send another request."""
 
 
 @pytest.fixture(scope="module")
@@ -118,7 +118,7 @@ def of_codex(base: str, node: Path, folder: Path) -> Made:
 
 
 def judged(wire: str, made: Made) -> dict[str, str]:
-    """Script or variant → "right", "raises" or the facts that differ, over all its cases on the wire."""
+    """Script or variant → "right", "raises" or the facts that differ, over all its cases on this wire."""
     found: dict[str, set[str]] = {}
     for id, said in made.items():
         each = case(id)
@@ -130,7 +130,7 @@ def judged(wire: str, made: Made) -> dict[str, str]:
             continue
         facts = {name: value for name, value in said.items() if name != "id"}
         if each.expected.status == "cancelled" and facts.get("status") == "incomplete":
-            facts["status"] = "cancelled"  # a client without a word for it
+            facts["status"] = "cancelled"  # a client without a word for this
         if each.expected.status in FAILS and "status" not in facts:
             differing.add("ends well")
         if facts.get("status") not in (None, "completed", "incomplete", "failed", "cancelled"):
@@ -160,7 +160,8 @@ def versions() -> dict[str, str]:
 
 
 def test_what_decoders_of_others_make_of_the_corpus(corpus: str, node: Path, tmp_path: Path) -> None:
-    """As docs/decoders.json says, from which docs/conformance.md is drawn; `DECODERS=write` writes it."""
+    """The results are those in docs/decoders.json, from which docs/conformance.md is made; `DECODERS=write`
+    writes it."""
     pytest.importorskip("agents")
     made = {
         "pypi:openai": ("openai", of_openai_python(corpus)),

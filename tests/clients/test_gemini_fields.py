@@ -1,6 +1,6 @@
-"""Each field that google-genai's own types have, sent by google-genai to a Gemini upstream, whole and
-streamed, and each field of its answers read by it. A version with a new field fails here by the field's name:
-`python -m tests.support.gemini_fields` adds it to the list."""
+"""Each field of google-genai's own types: google-genai sends it to a Gemini upstream, whole and streamed, and
+reads it in the answers. A version with a new field fails here with the name of the field; `python -m
+tests.support.gemini_fields` adds it to the list."""
 
 import json
 from collections.abc import Iterator
@@ -42,7 +42,7 @@ def client(upstream: ScriptedUpstream) -> Iterator[Any]:
 
 
 def script(said: Json, streamed: bool) -> Script:
-    """An upstream's answer, as it is asked for."""
+    """An upstream's answer in the form that the request asks for."""
     if streamed:
         return Script([f"data: {json.dumps(said)}\n\n".encode()])
     return Script([json.dumps(said).encode()], 200, JSON)
@@ -108,7 +108,7 @@ def _read(answer: Any) -> Json:
 
 
 def _folded(chunks: list[Any]) -> Json:
-    """What a client that reads a stream knows at its end: of each field the last, all parts."""
+    """The answer as the reader of a stream has it at the end: the last value of each field, and all parts."""
     whole: Json = {}
     candidate: Json = {}
     parts: list[Json] = []

@@ -1,4 +1,4 @@
-"""google-genai, unchanged, over the demo model and over upstreams of Chat and of Anthropic."""
+"""google-genai, unmodified, over the demo model and over upstreams of Chat and of Anthropic."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -16,7 +16,7 @@ types = pytest.importorskip("google.genai.types")
 errors = pytest.importorskip("google.genai.errors")
 pytestmark = [pytest.mark.clients, pytest.mark.timeout(120)]
 
-PIXEL = bytes(range(256))  # its base64 has the characters in which the two alphabets differ
+PIXEL = bytes(range(256))  # its base64 has the characters that differ between the two alphabets
 WANTED = (("call_1", "weather", {"city": "Lima"}), ("call_2", "weather", {"city": "Oslo"}))
 
 

@@ -1,5 +1,5 @@
-"""google-genai's `client.interactions`, unchanged, over a Chat and an Anthropic upstream: streamed and not,
-tools, thoughts, images, formats, stored interactions and their streams again, errors."""
+"""google-genai's `client.interactions`, unmodified, over a Chat and an Anthropic upstream: streamed and whole
+answers, tools, reasoning, images, formats, stored interactions and their streams again, errors."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -47,7 +47,7 @@ def demo() -> Iterator[Any]:
 
 
 def known(events: Any) -> list[Any]:
-    """The events of a stream, none of which the SDK does not know."""
+    """The events of a stream; asserts that the SDK knows each of them."""
     found = list(events)
     assert not [each for each in found if getattr(each, "is_unknown", False)]
     assert not [
@@ -173,7 +173,7 @@ def test_a_failure_in_the_stream(client: Any, upstream: ScriptedUpstream) -> Non
 
 
 def test_a_client_that_leaves_is_answered_later(client: Any, upstream: ScriptedUpstream) -> None:
-    """What is stored goes on: its stream is read again."""
+    """A stored interaction goes on without its client, and its stream can be read again."""
     upstream.scripts = InTurn(said("Hello."))
     with client.interactions.create(model="m", input="Hello", stream=True) as stream:
         first = next(stream)
@@ -196,7 +196,7 @@ async def test_asynchronously(base: str, upstream: ScriptedUpstream) -> None:
 
 @pytest.fixture
 def google(upstream: ScriptedUpstream) -> Iterator[Any]:
-    """The SDK over an upstream of the API itself."""
+    """The SDK with a server over an upstream that speaks the same API."""
     reached = UpstreamSettings(name="g", url=upstream.url, dialect="interactions")
     with serving(Settings(store="memory://", upstreams=[reached])) as base:
         yield made(base)

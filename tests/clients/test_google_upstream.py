@@ -1,4 +1,5 @@
-"""Google's own clients, unchanged, over a Gemini upstream: what they use of it, and an answer that is cut."""
+"""Google's own clients, unmodified, over a Gemini upstream: the features that they use, and an answer that is
+cut."""
 
 import json
 import shutil
@@ -149,8 +150,9 @@ def answers(*parts: Json, **candidate: Any) -> Script:
 def test_gemini_cli_reads_a_page_and_hears_a_sound(
     node: Path, npm: Any, upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
-    """Its `web_fetch` asks the model with Google's own tool, and a file that its user names goes in whole."""
-    page = "https://1.1.1.1/page"  # public, and asked by nobody here
+    """Its `web_fetch` asks the model to use Google's own tool, and a file that its user names is sent
+    whole."""
+    page = "https://1.1.1.1/page"  # a public address, to which this test sends no request
     read = {"retrievedUrl": page, "urlRetrievalStatus": "URL_RETRIEVAL_STATUS_SUCCESS"}
     fetched: list[Json] = []
 

@@ -33,7 +33,7 @@ def test_openai_tools(run_js: Run, upstream: ScriptedUpstream) -> None:
 
 
 def test_openai_conversations(run_js: Run, upstream: ScriptedUpstream) -> None:
-    """With a thousand items in pages."""
+    """A conversation has a thousand items, in pages."""
     upstream.scripts = InTurn(said("Hel", "lo"))
     assert run_js("openai.mjs", "conversations") == {
         "topic": "b",
@@ -92,7 +92,7 @@ def test_ai_sdk_streamed(run_js: Run, upstream: ScriptedUpstream, provider: str)
 
 @pytest.mark.parametrize("provider", ["openai", "open-responses"])
 def test_ai_sdk_shows_reasoning(run_js: Run, upstream: ScriptedUpstream, provider: str) -> None:
-    """The one reads raw reasoning, the other summaries; neither asks for them."""
+    """One provider reads raw reasoning, the other summaries; neither requests them."""
     upstream.scripts = InTurn(said("Hel", "lo", reasoning="A greeting."))
     sent = run_js("ai_sdk.mjs", f"{provider} thinking")
     assert sent == {"deltas": "A greeting.", "reasoning": "A greeting.", "text": "Hello"}
@@ -104,7 +104,8 @@ def test_ai_sdk_shows_reasoning(run_js: Run, upstream: ScriptedUpstream, provide
 def test_ai_sdk_sends_its_history_by_reference(
     run_js: Run, upstream: ScriptedUpstream, case: str, references: int
 ) -> None:
-    """Reasoning and text; also beside `previous_response_id`, where the chain brings the text in."""
+    """It does so for reasoning and text; also with `previous_response_id`, where the chain already has the
+    text."""
     upstream.scripts = InTurn(TURN_OF_CALLS, said("It is cool.", reasoning="Both are cool."), said("Yes."))
     assert run_js("ai_sdk.mjs", f"openai {case}") == {"text": "Yes.", "references": references}
     assert results(upstream) == ANSWERS

@@ -1,4 +1,4 @@
-"""langchain-openai with the Responses API: text, tools in parallel and their answers, streaming."""
+"""langchain-openai over the Responses API: text, parallel tool calls and their outputs, streaming."""
 
 from typing import Any
 

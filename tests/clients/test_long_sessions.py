@@ -1,5 +1,5 @@
-"""Long sessions of real clients that go from one upstream to the next: no upstream refuses what the others
-have left in the history."""
+"""Long sessions of real clients that change from one upstream to the next: no upstream refuses the history
+that the others have produced."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ supports_websockets = false
 
 @pytest.fixture
 def folders(tmp_path: Path) -> tuple[Path, Path]:
-    """A home and a folder to work in."""
+    """A home folder and a working folder."""
     home, work = tmp_path / "home", tmp_path / "work"
     home.mkdir()
     work.mkdir()
@@ -84,7 +84,7 @@ class CodexSession:
         (self._home / "config.toml").write_text(CODEX.format(base=base, catalog=catalog))
 
     def turn(self, number: int, model: str) -> str:
-        """What it prints in a turn."""
+        """Run a turn, and return its output."""
         command = [self._program, "exec", "--model", model]
         command += ["-c", 'model_reasoning_effort="medium"', "--json", "--skip-git-repo-check"]
         resumed = ["resume", "--last"] if number > 1 else []
@@ -125,7 +125,7 @@ OF_CLAUDE: list[Plan] = [
         [("Read", {"file_path": "{work}/made.txt"})],
         [("Edit", {"file_path": "{work}/made.txt", "old_string": "first", "new_string": "second"})],
     ],
-    [[("Skill", {"skill": "tidy"})]],  # its words come as a user's, behind the output
+    [[("Skill", {"skill": "tidy"})]],  # Codex sends these words as a user's, after the output
 ]
 SKILL = "---\nname: tidy\ndescription: Tidy up a folder\n---\nSay that all is tidy.\n"
 QUIET = {"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1", "DISABLE_AUTOUPDATER": "1"}
@@ -144,7 +144,7 @@ class ClaudeSession:
         self.plans: list[Plan] = json.loads(json.dumps(OF_CLAUDE).replace("{work}", str(self._work)))
 
     def turn(self, number: int, model: str, **variables: str) -> str:
-        """What it says at the end of a turn."""
+        """Run a turn, and return the final text."""
         command = [self._program, "-p", prompt(number), "--model", model, "--output-format", "json"]
         command += ["--permission-mode", "acceptEdits", "--allowedTools", "Bash,Read,Edit,Write,Skill"]
         small = {"ANTHROPIC_DEFAULT_HAIKU_MODEL": model, "ANTHROPIC_SMALL_FAST_MODEL": model}
@@ -171,7 +171,7 @@ CLAUDE = MODELS["bedrock"]
 
 @pytest.fixture
 def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The server's, with which it signs."""
+    """The server's credentials, with which it signs."""
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
 
@@ -200,7 +200,7 @@ def test_claude_code_has_ten_turns_over_bedrock_alone(
 
 
 def only_bedrock(bedrock: StrictBedrock) -> None:
-    """It refused nothing, and had each turn."""
+    """Assert that Bedrock refused nothing and had each turn."""
     assert bedrock.refused == []
     assert {turn for turn in bedrock.strict.answered if turn} == set(range(1, TURNS + 1))
 

@@ -1,4 +1,4 @@
-"""openai-agents with hosted MCP servers that this server runs, over a Chat Completions upstream."""
+"""openai-agents with hosted MCP servers, which this server calls, over a Chat Completions upstream."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.clients, pytest.mark.timeout(120)]
 
 
 def agent_of(weather: Served, **fields: Any) -> tuple[Any, Any]:
-    """The module and an agent with the hosted server."""
+    """The module, and an agent with the hosted server."""
     agents = pytest.importorskip("agents")
     openai = pytest.importorskip("openai")
     agents.set_tracing_disabled(True)

@@ -1,5 +1,5 @@
-"""openai-python and openai-agents with the SDK's own MCP servers, on stdio and over HTTP, which this server
-runs for upstreams of each dialect; with approvals, given and refused."""
+"""openai-python and openai-agents with MCP servers made with the SDK, on stdio and over HTTP, which this
+server calls for upstreams of each dialect; with approvals, given and refused."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ each_way = [
 
 
 def model(received: Received) -> Script:
-    """Calls the server's tool, then says what it was told of it."""
+    """Call the server's tool, then repeat the tool's output."""
     body = received.body
     dialect, sent = body["model"], json.dumps(body)
     for said in (RAIN, "did not approve"):
@@ -46,7 +46,7 @@ def model(received: Received) -> Script:
 
 
 class Served:
-    """The application, and how often the server over HTTP was called."""
+    """The application, and the number of calls of the server over HTTP."""
 
     def __init__(self, app: InProcess, station: Any) -> None:
         self.app = app

@@ -1,5 +1,5 @@
-"""The newest versions of the clients are those that were looked at: a client that names itself otherwise, or
-reads something else, is found when it comes out and not when its users do."""
+"""The newest versions of the clients are those that were checked: if a client changes its name or reads
+something else, this fails when the version appears, before users find out."""
 
 import shutil
 import subprocess
@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.clients, pytest.mark.timeout(120)]
 
 
 def newest(package: str) -> str:
-    """The newest version in the package's registry, as its own client says."""
+    """The newest version in the package's registry, according to the registry's own client."""
     registry, name = package.split(":", 1)
     if registry == "npm":
         command = ["npm", "view", name, "version"]
@@ -43,6 +43,6 @@ PINS = dict(
 
 @pytest.mark.parametrize("package", [each for each in SEEN if each.startswith("pypi:")])
 def test_the_pin_is_the_version_that_was_seen(package: str) -> None:
-    """Tests read the types of some of them: a field of a newer one would not be looked at."""
+    """Some tests read the types of these packages: a field of a newer version would not be tested."""
     name = package.partition(":")[2]
     assert PINS.get(name, SEEN[package]) == SEEN[package], f"write {SEEN[package]} into constraints.txt"

@@ -1,4 +1,4 @@
-"""The programs in the pages of clients run as they stand there, against the demo model."""
+"""The programs in the pages about clients run unchanged against the demo model."""
 
 import shlex
 import subprocess
@@ -33,7 +33,8 @@ def output_of(command: list[str], folder: Path) -> str:
 
 
 def test_codex_in_front_of_a_model_of_ones_own(node: Path, tmp_path: Path) -> None:
-    """The README's model under the README's command: without a tool for it, and with one of an MCP server."""
+    """The README's model runs under the README's command: once without a tool, and once with a tool of an MCP
+    server."""
     reader = Reader(Path(sys.executable), tmp_path)
     reader.files_of("README.md")
     _, serve, _, run_codex = commands("README.md", "Emit from your own model")
@@ -53,7 +54,7 @@ def of(language: str) -> list[Block]:
 
 
 def place_of(block: Block) -> str:
-    """Its page, and which of the page's blocks it is."""
+    """The page of a program, and the number of the block on the page."""
     return f"{block.page}-{[each for each in BLOCKS if each.page == block.page].index(block) + 1}"
 
 

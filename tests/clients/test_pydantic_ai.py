@@ -1,4 +1,4 @@
-"""pydantic-ai: text, tools in parallel, reasoning sent back, streaming."""
+"""pydantic-ai: text, parallel tool calls, reasoning that is sent back, streaming."""
 
 import asyncio
 from typing import Any

@@ -1,9 +1,10 @@
 """`run codex`, `run claude`, `run gemini` and `run opencode`: the real agents, over models that have only
-functions and answer by what they see.
+functions and answer by rules.
 
-Each does a task with a shell command, an edit and a sub-agent; Codex also with an MCP server's tools, a
-search for tools, and a summary of its history in the middle. The user's own configuration is one that would
-break it if it were read."""
+Each agent does a task with a shell command, an edit and a sub-agent; Codex also uses an MCP server's tools,
+searches for tools, and summarises its history in between. The user's own configuration would break the agent
+if it were read.
+"""
 
 import json
 import os
@@ -36,7 +37,7 @@ DIALECTS = ("chat", "anthropic", "gemini")
 
 class Runner:
     """A user with a folder, a home and a data folder; `run` starts an agent over the upstream, or over the
-    demo."""
+    demo model."""
 
     def __init__(self, node: Path, upstream: ScriptedUpstream | None, folder: Path, dialect: str) -> None:
         self.programs = node / "node_modules" / ".bin"
@@ -63,21 +64,21 @@ class Runner:
         return run_agent(agent, *given, home=self.home, work=self.work, data=self.data)
 
     def codex(self, *arguments: str, model: str = "scripted") -> list[dict[str, Any]]:
-        """`codex exec` with a task; its events."""
+        """Run `codex exec` with a task, and return its events."""
         full = ("-c", 'sandbox_mode="danger-full-access"')
         words = ("exec", "--json", "--skip-git-repo-check", *full, *arguments, "Do the task.")
         lines = self.run("codex", *words, model=model).stdout.splitlines()
         return [json.loads(line) for line in lines if line.startswith("{")]
 
     def catalog(self, **changed: Any) -> tuple[str, ...]:
-        """Flags for Codex with a catalogue in which the model is described otherwise."""
+        """Options for Codex with a catalogue that describes the model differently."""
         entry = codex_model(EnrichedModelData.of("scripted", "here"), 0) | changed
         path = self.home / "models.json"
         path.write_text(json.dumps({"models": [entry]}))
         return ("-c", f"model_catalog_json={json.dumps(str(path))}")
 
     def rule(self, rule: Rule) -> None:
-        """What its model answers by."""
+        """The rule by which the model of this agent answers."""
         assert self._upstream is not None
         self._upstream.answer = ruled(self._dialect, rule)
 
@@ -122,7 +123,7 @@ def claude_with_a_sub_agent(seen: Seen) -> Answer:
             return Answer(calls=[("child", "Bash", {"command": "echo child > child.txt"})])
         return Answer("The part is done.")
     if "Do the task." not in seen.asked:
-        return Answer("A title.")  # it asks for small things of its own
+        return Answer("A title.")  # besides the task, it sends small requests of its own
     if "shell" not in seen.results:
         return Answer(
             "First a command.", calls=[("shell", "Bash", {"command": "echo ran | tee shell.txt; pwd"})]
@@ -168,7 +169,7 @@ def test_codex_calls_a_namespaced_tool_of_an_mcp_server(runner: Runner) -> None:
 
 
 def codex_that_searches(seen: Seen) -> Answer:
-    """It finds a tool, its answer fills the window, the history is summarised, and it goes on from the
+    """It finds a tool, whose output fills the window; then it summarises the history and continues from the
     summary."""
     if "CHECKPOINT" in seen.asked:
         return Answer(f"So far: {seen.last}")
@@ -193,7 +194,7 @@ def test_codex_searches_for_a_tool_and_goes_on_after_a_summary(runner: Runner) -
 
 
 def codex_with_a_sub_agent_that_has_a_path(seen: Seen) -> Answer:
-    """Codex's newer sub-agents: named by paths, their tasks and answers are items of their own."""
+    """Codex's newer sub-agents have paths as names, and items of their own for tasks and answers."""
     if "The part is done." in seen.asked:
         return Answer("All done.")
     if "The sub-agent's part." in seen.asked:
@@ -220,7 +221,7 @@ def test_codex_gives_a_newer_sub_agent_its_task(runner: Runner) -> None:
 def test_codex_asks_for_its_models_itself_and_can_read_them(
     node: Path, upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
-    """With a key that a command prints."""
+    """The key comes from a command that prints it."""
     known = Capabilities(context_window=32_768, reasoning=True)
     mine = UpstreamSettings(url=upstream.url, models=["mine"])
     keys = [hashed("k-1")]
@@ -278,7 +279,7 @@ def test_what_print_config_says_works_for_codex(
 
 
 def messages(events: list[dict[str, Any]]) -> list[str]:
-    """What the agent said."""
+    """The messages of the agent."""
     items = [each["item"] for each in events if each["type"] == "item.completed"]
     return [item["text"] for item in items if item["type"] == "agent_message"]
 
@@ -339,7 +340,7 @@ OVER_THE_DEMO = {
 def test_each_agent_ends_a_turn_with_the_demo_in_a_git_repository(
     node: Path, npm: Any, tmp_path: Path, agent: str
 ) -> None:
-    """Their reminders name tools and agents, which would ask the demo without end."""
+    """Their reminders name tools and agents, for which the demo would otherwise ask again and again."""
     package, words = OVER_THE_DEMO[agent]
     runner = Runner(node, None, tmp_path, "chat")
     if not (node / "node_modules" / package).exists():

@@ -1,7 +1,8 @@
 """schemathesis over `/openapi.json`: no status 5xx, every answer as documented, and within half a minute.
 
-A phase a test, so that they run beside each other: 14,600 requests in all, which take the server 20 s and
-schemathesis 40 to make, and several times that on a machine that has other things to do."""
+Each phase is a test, so that the phases run in parallel: 14,600 requests in all, which take the server 20 s
+and schemathesis 40 s, and several times that on a busy machine.
+"""
 
 import subprocess
 import sys
@@ -21,9 +22,9 @@ CHECKS = (
     "response_schema_conformance",
 )
 CONFIG = '[parameters]\n"path.model" = "demo"\n'
-"""Of those that are listed, some fail or take minutes, as asked."""
+"""Of the listed responses, some fail or take minutes, because the requests ask for that."""
 OPTIONS = ("--no-shrink", "--max-failures", "5", "--generation-database", "none", "--request-timeout", "30")
-"""What fails is reported as it was found, and nothing is remembered for the next run."""
+"""A failure is reported as it was found, and nothing is kept for the next run."""
 
 
 @pytest.mark.parametrize("phase", ["examples", "coverage", "fuzzing", "stateful"])

@@ -1,4 +1,4 @@
-"""A configuration in an editor: Taplo, which Even Better TOML is made of, reads it by its schema."""
+"""A configuration in an editor: Taplo, on which Even Better TOML is based, validates it by its schema."""
 
 import subprocess
 from collections.abc import Callable
@@ -17,8 +17,8 @@ Lint = Callable[..., tuple[int, str]]
 
 @pytest.fixture
 def lint(npm: Any, tmp_path: Path) -> Lint:
-    """Write files, each with the schema of its kind in its first line, and read all of them; returns the exit
-    code and what is said."""
+    """Write files with the schema of their kind in the first line, and lint all of them; returns the exit
+    code and the output."""
     program = npm("@taplo/cli") / "taplo"
     for kind in ("config", "profile", "models"):
         printed = CliRunner().invoke(main, ["config", "schema", kind]).stdout

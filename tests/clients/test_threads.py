@@ -1,5 +1,5 @@
-"""Claude Code and Anthropic's SDK for Node.js send a thread: the new messages alone, and everything once they
-are told that it can't be continued. Their model sees all of it over every upstream (law N3)."""
+"""Claude Code and Anthropic's SDK for Node.js send a thread: only the new messages, or all messages once they
+are told that the thread can't be continued. Their model gets all messages over every upstream (law N3)."""
 
 from __future__ import annotations
 

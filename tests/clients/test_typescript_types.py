@@ -1,6 +1,6 @@
-"""Every field of the types of the SDKs for TypeScript, from a client of each API to an upstream of it and
-back (law N1), by the same tables as the fields of the SDKs for Python. A field that only these SDKs have, or
-a newer one has, fails here by its name."""
+"""Every field of the types in the TypeScript SDKs goes from a client of each API to an upstream of that API
+and back (law N1), according to the same tables as the fields of the Python SDKs. A field that only the
+TypeScript SDKs or newer ones have fails here with its name."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def run(node: Path, program: str, *arguments: str, given: str = "") -> str:
 
 @pytest.fixture(scope="module")
 def documents(node: Path) -> Documents:
-    """The types of each module, as schemas by their names."""
+    """The types of each module, as schemas by name."""
     found: Documents = json.loads(run(node, "types.mjs", json.dumps(WANTED)))
     return found
 

@@ -1,5 +1,5 @@
-"""Codex and Claude Code search the web through the server, which asks a stand-in of SearXNG on loopback, for
-models that only have functions: started by `run`, which configures them for it."""
+"""Codex and Claude Code search the web through the server, which uses a stand-in for SearXNG on loopback, for
+models that have only functions; `run` starts the agents and configures them for this."""
 
 import json
 from collections.abc import Iterator
@@ -32,7 +32,7 @@ models = ["scripted"]
 
 
 class Searching:
-    """A user whose server has a search. `page` is what may be opened."""
+    """A user whose server has a web search. `page` is the page that may be opened."""
 
     def __init__(
         self, node: Path, upstream: ScriptedUpstream, search: ScriptedUpstream, folder: Path
@@ -48,11 +48,11 @@ class Searching:
         (folder / "bridge.toml").write_text(CONFIG.format(search=root, upstream=upstream.url))
 
     def rule(self, rule: Rule) -> None:
-        """What its model answers by."""
+        """The rule by which the agent's model answers."""
         self._upstream.answer = ruled("chat", rule)
 
     def run(self, agent: str, *arguments: str) -> str:
-        """What the agent prints."""
+        """Run the agent, and return its output."""
         given = ["--no-probe", "--program", str(self._programs / agent)]  # the scripts answer the agent alone
         given += ["--config", str(self._folder / "bridge.toml")]
         home = self._folder
@@ -67,7 +67,7 @@ class Searching:
 
     @property
     def sent(self) -> list[Received]:
-        """What its model was asked."""
+        """The request to the agent's model."""
         return self._upstream.received
 
 
@@ -95,7 +95,8 @@ def test_codex_has_the_server_search(searching: Searching) -> None:
 
 
 def test_codex_searches_itself_at_the_server(searching: Searching) -> None:
-    """Its feature `standalone_web_search`: `web.run` is Codex's own function, `/v1/alpha/search` runs it."""
+    """With its feature `standalone_web_search`, `web.run` is Codex's own function, and `/v1/alpha/search`
+    runs it."""
 
     def rule(seen: Seen) -> Answer:
         if "run" in seen.results:
@@ -126,7 +127,7 @@ def test_claude_code_searches_with_its_own_tool(searching: Searching) -> None:
         if "WebSearch" in seen.tools:
             asked = "client" not in seen.results
             return Answer(calls=[("client", "WebSearch", {"query": "rain"})]) if asked else Answer(LINK)
-        if "ToolSearch" in seen.tools:  # among the tools that it keeps back
+        if "ToolSearch" in seen.tools:  # it is among the deferred tools
             assert "tool" not in seen.results, seen.results
             return Answer(calls=[("tool", "ToolSearch", {"query": "select:WebSearch"})])
         if "web_search" in seen.tools:

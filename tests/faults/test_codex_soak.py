@@ -1,5 +1,5 @@
-"""Ten thousand turns of Codex through one server, with interrupted ones and restarts: memory stays flat, and
-nothing is left."""
+"""Ten thousand turns of Codex through one server, some of them interrupted, with restarts: memory stays
+constant, and nothing is left behind."""
 
 import asyncio
 import gc
@@ -15,7 +15,7 @@ from tests.support.logs import log_as_in_production
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 TURNS = 10_000
-WARM = 2_000  # turns after which everything that is kept is full
+WARM = 2_000  # turns after which every cache is full
 MOST_TRACED = 500_000  # bytes
 MOST_RESIDENT = 16_000_000  # bytes
 
@@ -32,7 +32,7 @@ def resident_bytes() -> int:
 
 
 def test_ten_thousand_turns_leave_nothing(tmp_path: Path) -> None:
-    log_as_in_production()  # to nowhere: the lines that a test has as `logs` would count as memory
+    log_as_in_production()  # discarded: lines that the fixture `logs` keeps would count as memory
     restarts, traced, resident = 0, list[int](), list[int]()
     with codex(tmp_path, brief=True, threads=32, stored_responses=64) as served:
         previous = None

@@ -1,4 +1,4 @@
-"""`kill -9` at a random moment, then a restart: law S1, law S2."""
+"""`kill -9` at a random moment, then a restart (laws S1, S2)."""
 
 import random
 import time
@@ -16,7 +16,7 @@ from tests.support.serving import respond
 from tests.support.sockets import opened_socket
 from tests.support.workers import Reader, SocketReader, working, working_together
 
-LONGEST = 2.5  # seconds of the streams; the kill comes before
+LONGEST = 2.5  # seconds that the streams take; the kill comes before their end
 
 
 def crash_and_resume(folder: Path, streams: int, seed: int) -> None:
@@ -46,8 +46,8 @@ def test_s1_s2_fifty_streams_and_a_crash(tmp_path: Path, seed: int) -> None:
 
 
 def test_s2_response_in_the_background_that_was_seen_is_not_made_once_more(tmp_path: Path) -> None:
-    """It was stored as queued; a crash right after its first events must not begin another one under its
-    id."""
+    """It was stored as queued; a crash immediately after its first events must not start another one under
+    its id."""
     store = f"sqlite:///{tmp_path}/sessions.sqlite3"
     body = {"model": "demo-slow", "input": "40 words", "background": True, "stream": True}
     with working(tmp_path, store) as worker:
@@ -61,7 +61,7 @@ def test_s2_response_in_the_background_that_was_seen_is_not_made_once_more(tmp_p
 
 
 def socket_turns(base: str, streams: int) -> list[SocketReader]:
-    """One on each connection: a second turn, which continues a first."""
+    """Take a second turn, which continues the first one, on each connection."""
     readers = []
     for number in range(streams):
         first = respond(base, model="demo", input=f"Client {number}").json["id"]
@@ -71,7 +71,7 @@ def socket_turns(base: str, streams: int) -> list[SocketReader]:
 
 
 def check_continued(base: str, sent: list[SocketReader]) -> None:
-    """Each client goes on with its conversation on a new connection, with what there is of the turn."""
+    """Each client continues its conversation on a new connection, with what was stored of the turn."""
     for reader in sent:
         with opened_socket(base) as socket:
             turn = socket.turn(previous_response_id=reader.response_id, input="Go on.")
@@ -82,7 +82,7 @@ def check_continued(base: str, sent: list[SocketReader]) -> None:
 
 
 def crash_of_sockets(folder: Path, streams: int, seed: int) -> None:
-    """One machine, and the worker that is started again: each client resumes over HTTP, then goes on."""
+    """On one machine, the worker is started again: each client resumes over HTTP, then continues."""
     store = f"sqlite:///{folder}/sessions-{seed}.sqlite3"
     with working(folder, store) as worker:
         readers = socket_turns(worker.base, streams)
@@ -131,13 +131,13 @@ def test_s9_clients_of_a_dead_worker_resume_on_another(tmp_path: Path) -> None:
 def test_s9_fifty_streams_on_several_workers_and_all_but_one_die(
     tmp_path: Path, seed: int, workers: int
 ) -> None:
-    """Of three the second dies while it may be settling what the first has left."""
+    """The second of three workers dies while it may be settling the runs of the first."""
     several_workers(tmp_path, workers, streams=50, seed=seed)
 
 
 def several_workers(folder: Path, count: int, streams: int, seed: int) -> None:
-    """PostgreSQL and Redis between them. The log outlives the workers, so that every client gets all that
-    any client saw."""
+    """Workers that share PostgreSQL and Redis. The log outlives the workers, so that every client gets every
+    event that any client saw."""
     chosen = random.Random(seed)
     with working_together(folder, count) as workers:
         shares = [streams * (number + 1) // count - streams * number // count for number in range(count)]

@@ -1,7 +1,6 @@
-"""Law S5: an upstream's connection ends after any of the bytes of its answer, on a real socket, in each
-dialect that is spoken over one. Codex is a process that writes lines to a pipe: what its end does to a turn
-is held by tests/server/upstreams/test_codex_faults.py.
-"""
+"""Law S5: an upstream's connection ends after any byte of its answer, on a real socket, in each dialect that
+uses one. Codex is a process that writes lines to a pipe; tests/server/upstreams/test_codex_faults.py tests
+how a turn ends when the process does."""
 
 import asyncio
 import json
@@ -33,19 +32,20 @@ HEAD, BINARY = (_HEAD.format(each).encode() for each in ("text/event-stream", ME
 TEXTS = ("He", "llo", " there")
 ARGUMENTS = '{"city": "Paris"}'
 SAMPLED = 6
-"""Of the bytes of each answer, beside its last ones."""
+"""The number of places at which each answer is cut, in addition to its last bytes."""
 REQUEST = re.compile(rb"(?i)content-length: (\d+)\r\n")
 
 
 class Answer(Struct):
-    """What the upstream sends as a whole, and which of its frames ends it; None: only the end of its body."""
+    """The whole answer of an upstream, and the mark of the frame that ends it; None if only the end of the
+    body does."""
 
     raw: bytes
     terminal: bytes | None
     head: bytes = HEAD
 
     def frames(self, sent: int) -> list[bytes]:
-        """Those that are whole in this many of its bytes."""
+        """The frames that are complete in so many of its bytes."""
         rest, body = self.raw[len(self.head) : max(sent, len(self.head))], b""
         while b"\r\n" in rest:
             size, _, rest = rest.partition(b"\r\n")
@@ -56,7 +56,7 @@ class Answer(Struct):
         return body.split(b"\n\n")[:-1]
 
     def has_ended(self, sent: int) -> bool:
-        """Whether what ends the answer has arrived with these bytes."""
+        """Whether these bytes include the end of the answer."""
         if self.terminal is None:
             return sent == len(self.raw)
         return any(self.terminal in frame for frame in self.frames(sent))
@@ -100,13 +100,13 @@ class Upstream:
         writer.write(self.sends)
         await writer.drain()
         if self.resets:
-            await asyncio.sleep(0.001)  # or what was written may be lost with the connection
+            await asyncio.sleep(0.001)  # otherwise written bytes may be lost with the connection
             reset(writer)
 
 
 @asynccontextmanager
 async def cut_off(dialect: str, folder: Path) -> AsyncIterator[tuple[Upstream, int]]:
-    """An upstream of this dialect, and the port of a server before it."""
+    """An upstream of this dialect, and the port of a server in front of it."""
     upstream = Upstream()
     async with listening(upstream.serve) as port:
         given = UpstreamSettings(url=f"http://127.0.0.1:{port}", dialect=dialect, api_key="k")
@@ -120,7 +120,7 @@ async def reply(port: int, method: str, path: str, body: Any = None) -> Reply:
 
 
 async def check(place: tuple[Upstream, int], whole: Answer, at: int, *, stored: bool, resets: bool) -> None:
-    """The client gets what has arrived with the first `at` bytes, and its true end."""
+    """Assert that the client gets the content of the first `at` bytes, and an end that is true."""
     upstream, port = place
     upstream.sends, upstream.resets = whole.raw[:at], resets
     tool = {"type": "function", "name": "weather", "parameters": {"type": "object"}}

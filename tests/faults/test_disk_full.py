@@ -1,4 +1,4 @@
-"""Law S1: the disk under the SQLite store is full, and later has room again."""
+"""Law S1: the disk under the SQLite store becomes full, and later has room again."""
 
 import time
 from collections.abc import Iterator
@@ -15,12 +15,13 @@ from tests.support.failing_store import store_ends_within
 from tests.support.serving import Reply, call, respond, serving, violations
 from tests.support.workers import Reader, type_of
 
-BIG = "x" * 40_000  # what is sent in it does not fit into the rest of a page
+BIG = "x" * 40_000  # an update with this text does not fit into the rest of a page
 ROOMY = 2**30
 
 
 class Disk:
-    """SQLite refuses to let its file grow beyond this many pages; below what it has, it may not grow."""
+    """A limit that SQLite puts on the pages of its file. If the limit is below the present size, the file
+    can't grow."""
 
     def __init__(self) -> None:
         self.pages = ROOMY
@@ -44,7 +45,7 @@ class Place(Struct):
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
-    """The end of a run is tried for half a second here, not for five."""
+    """A run tries to store its end for half a second here, instead of five."""
     store_ends_within(monkeypatch, 0.5)
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     disk = Disk()
@@ -62,7 +63,7 @@ def get(base: str, response_id: str) -> Reply:
 
 
 def begin_stream(base: str) -> Reader:
-    """A run that goes on for two seconds more and of which something is stored."""
+    """Start a run that goes on for two more seconds, and return when a part of it is stored."""
     request = {"model": "demo-slow", "input": "40 words", "instructions": BIG, "stream": True}
     reader = Reader(base, "POST", "/v1/responses", request)
     while len(reader.frames) < 6:
@@ -73,7 +74,7 @@ def begin_stream(base: str) -> Reader:
 def test_s1_what_cannot_be_stored_is_refused_and_nothing_acknowledged_is_lost(place: Place) -> None:
     acknowledged = [respond(place.base, model="demo", input=f"Hello {n}").json for n in range(4)]
     place.disk.fill()
-    for model in ("demo", "demo-slow"):  # the first read of the one is its last
+    for model in ("demo", "demo-slow"):  # the first read of the second stream is its last
         for how in ({}, {"stream": True}, {"background": True}):
             refused = respond(place.base, model=model, instructions=BIG, **how)
             assert (refused.status, refused.error["code"]) == (503, "store_full"), (model, how)
@@ -87,7 +88,7 @@ def test_s1_what_cannot_be_stored_is_refused_and_nothing_acknowledged_is_lost(pl
 
 
 def test_s1_run_whose_end_cannot_be_stored_is_reported_as_failed_and_stored_later(place: Place) -> None:
-    """What the client was sent is what the store has when there is room again."""
+    """The store later has what the client was sent, when there is room again."""
     reader = begin_stream(place.base)
     place.disk.fill()
     reader.join()
@@ -107,7 +108,7 @@ def test_s1_run_whose_end_cannot_be_stored_is_reported_as_failed_and_stored_late
 
 
 def test_s1_run_that_finds_room_before_its_end_completes(place: Place) -> None:
-    """Checkpoints that failed are made up for: no event is missing."""
+    """Checkpoints that failed are made later: no event is missing."""
     reader = begin_stream(place.base)
     place.disk.fill()
     assert respond(place.base, model="demo", instructions=BIG).status == 503
@@ -129,7 +130,7 @@ def test_s8_server_that_can_store_nothing_is_not_ready_until_there_is_room(place
     place.disk.fill()
     assert respond(place.base, model="demo", instructions=BIG).status == 503
     assert until(503).error["code"] == "store_full"
-    time.sleep(1.5)  # what a look has freed does not make it ready again
+    time.sleep(1.5)  # space that a check has freed does not make the store ready again
     assert call(place.base, "GET", "/readyz").status == 503
     place.disk.make_room()
     until(200)

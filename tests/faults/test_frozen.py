@@ -1,5 +1,5 @@
-"""A worker that is frozen and then killed, while the event log loses what it wrote last: each connection gets
-one end (law S1), and nothing that was seen is changed (law S2)."""
+"""A worker that is frozen and then killed, while the event log loses its newest entries: each connection gets
+one end (law S1), and no event that was seen changes (law S2)."""
 
 import random
 import time
@@ -19,11 +19,11 @@ def frozen_and_killed(folder: Path, streams: int, seed: int) -> None:
         followers = follow_all(other.base, readers)
         time.sleep(chosen.uniform(0.5, 2.0))
         doomed.freeze()
-        time.sleep(0.3)  # what it had sent has arrived
+        time.sleep(0.3)  # the events that it had sent have arrived
         for reader in readers:
             rewound = chosen.random() < 0.5
             forget_newest(doomed.event_log, str(reader.response_id), chosen.randint(2, 8), rewound=rewound)
-        time.sleep(chosen.choice((0.0, 4.0)))  # its leases are over before it is killed, or not
+        time.sleep(chosen.choice((0.0, 4.0)))  # its leases may or may not be over before it is killed
         doomed.kill()
         for reader in readers:
             reader.join()

@@ -1,5 +1,5 @@
-"""Nothing that any client has read is lost when workers of one machine are killed or stand still (laws S1,
-S2), with SQLite and the event log beside it: no Redis."""
+"""No event that any client has read is lost when workers of one machine are killed or stop for a while (laws
+S1, S2), with SQLite and the event log in files beside it, without Redis."""
 
 import json
 import os
@@ -20,7 +20,7 @@ from tests.support.waiting import wait_until
 from tests.support.workers import CONFIG, Reader, Worker, type_of, working
 
 THREE = f"{CONFIG}workers = 3\n"
-LONGEST = 2.5  # seconds of the streams; the kill comes before
+LONGEST = 2.5  # seconds that the streams take; the kill comes before their end
 
 
 @contextmanager
@@ -37,8 +37,8 @@ def text_of(events: dict[int, bytes]) -> str:
 
 
 def check(base: str, clients: dict[str, list[Reader]]) -> None:
-    """For each response, what any client has read is what is stored and streamed now, up to one end; and each
-    client that resumes after its last number gets the next ones."""
+    """For each response, the events that any client has read are those that are stored and streamed now, up
+    to one end; and each client that resumes after its last number gets the next ones."""
     finals = wait_until_settled(base, list(clients))
     for response_id, readers in clients.items():
         whole = Reader(base, "GET", f"/v1/responses/{response_id}?stream=true")
@@ -60,7 +60,7 @@ def check(base: str, clients: dict[str, list[Reader]]) -> None:
 
 
 def begun(readers: Sequence[Reader]) -> dict[str, list[Reader]]:
-    """The clients that know whose events they got, by that."""
+    """The clients that got the id of their response, by that id."""
     return {str(reader.response_id): [reader] for reader in readers if reader.response_id is not None}
 
 
@@ -77,8 +77,8 @@ def one_worker(folder: Path, streams: int, seed: int) -> None:
 
 
 def several_workers(folder: Path, streams: int, seed: int, *, frozen: bool) -> None:
-    """Other clients read along, at any of the workers. Then some workers are killed, or one stands still for
-    longer than its leases."""
+    """Other clients read the same streams from any of the workers. Then some workers are killed, or one stops
+    for longer than its leases last."""
     chosen = random.Random(seed)
     with machine(folder, THREE) as server:
         readers = start_streams(server.base, streams, words=200 if frozen else int(LONGEST * 16))

@@ -1,4 +1,5 @@
-"""Law S1: PostgreSQL commits, and its answer comes too late: what the client was sent is what is stored."""
+"""Law S1: PostgreSQL commits, and its answer comes too late: the response that the client was sent is the
+stored one."""
 
 import asyncio
 from typing import Any
@@ -21,9 +22,9 @@ from tests.support.waiting import wait_until
 async def test_s1_a_turn_whose_end_was_stored_too_late_is_appended_once(
     streamed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store_ends_within(monkeypatch, 60.0)  # what is not late has all the time that it takes
+    store_ends_within(monkeypatch, 60.0)  # everything else may take as long as it needs
     with postgres_database() as address, ScriptedUpstream() as upstream:
-        if streamed:  # its beginning is stored before its end
+        if streamed:  # the beginning is stored before the end
             upstream.scripts["m"] = paced("Hello", " there", every=0.1)
         url = make_url(address)
         relay = Relay(url.port or 5432, url.host or "127.0.0.1")
@@ -55,7 +56,7 @@ def _converse(
         def items() -> list[Any]:
             return list(call(base, "GET", f"/v1/conversations/{made}/items").json["data"])
 
-        assert ask(other).status == 200  # it is connected
+        assert ask(other).status == 200  # the connection is open
         loop.call_soon_threadsafe(relay.answers.clear)
         with pytest.MonkeyPatch.context() as patch:
             store_ends_within(patch, 0.5)

@@ -1,4 +1,4 @@
-"""Laws S3, S8: clients that connect and leave at any point, thousands of them, leave nothing behind."""
+"""Laws S3, S8: thousands of clients that connect and leave at any point leave nothing behind."""
 
 import asyncio
 import json
@@ -22,18 +22,18 @@ FEWER: Final = TOLERATED | {
     "files": Tolerance(6, "connections to SQLite"),
     "tasks": Tolerance(3, "what runs from time to time"),
 }
-"""Less than what clients of one way of leaving could leave behind."""
+"""The tolerances are lower than what the clients of one way of leaving could leave behind."""
 HEAD: Final = "{method} {path} HTTP/1.1\r\nhost: localhost\r\n{fields}\r\n"
 UPGRADE: Final = (
     "connection: upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\n"
     "sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
 )
 MESSAGE: Final = b"\x81\xfe\x01\x00\x00\x00\x00\x00" + bytes(256)
-"""A frame of a client, masked with nothing, in which a message of 256 bytes begins."""
+"""A client's frame with a mask of zeros, with which a message of 256 bytes begins."""
 
 
 class Client:
-    """One connection, and the choices of the client that leaves it."""
+    """One connection, and the random choices of the client that leaves it."""
 
     def __init__(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, chance: random.Random
@@ -43,7 +43,7 @@ class Client:
         self.chance = chance
 
     async def send(self, data: bytes, share: float = 1.0) -> None:
-        """So much of the bytes, but not all for a share below one."""
+        """Send this share of the bytes; less than all of them for a share below one."""
         self._writer.write(data if share == 1.0 else data[: int(len(data) * share)])
         await self._writer.drain()
 
@@ -66,7 +66,7 @@ def handshake() -> bytes:
 
 
 async def connects(_client: Client) -> None:
-    """And says nothing."""
+    """Connect, and send nothing."""
 
 
 async def half_a_request(client: Client) -> None:
@@ -124,7 +124,7 @@ LEAVES: Final = (
 
 
 async def leave(port: int, count: int, chance: random.Random) -> Counter[str]:
-    """So many clients come and leave; how they did."""
+    """Let so many clients connect and leave; returns the number of each way of leaving."""
     found: Counter[str] = Counter()
 
     async def one_after_the_other(number: int) -> None:
@@ -141,7 +141,7 @@ async def leave(port: int, count: int, chance: random.Random) -> Counter[str]:
 
 
 async def returned(worker: Worker, start: Standing, seconds: float = 60.0) -> list[str]:
-    """What has not returned to its start after this time."""
+    """Return the amounts that have not returned to their start after so many seconds."""
     found: list[str] = []
     for _ in range(int(seconds / 0.25)):
         found = differences(start, await held(worker.pid, port_of(worker.base)), tolerated=FEWER)

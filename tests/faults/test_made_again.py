@@ -1,5 +1,5 @@
-"""A background response whose worker dies before anybody can have seen any of its output is made again; one
-that was seen is not, and one that kills its workers ends."""
+"""A background response whose worker dies before anybody can have seen any output is made again; one whose
+output was seen is not, and one that kills its workers ends."""
 
 import json
 import time
@@ -38,7 +38,8 @@ RESPONSE = {
 
 @contextmanager
 def upstream(*scripts: Script, dialect: str = "chat") -> Iterator[tuple[ScriptedUpstream, str]]:
-    """An upstream that answers like these in turn, then with words; and the settings of workers before it."""
+    """An upstream that plays these scripts in turn, then answers with text; and the settings of workers in
+    front of it."""
     with ScriptedUpstream({"m": [*scripts, Script(text("Hello", " there"))]}) as scripted:
         yield scripted, f'{CONFIG}\n[[upstreams]]\nurl = "{scripted.url}"\ndialect = "{dialect}"\n'
 
@@ -49,7 +50,7 @@ def wait_for_requests(scripted: ScriptedUpstream, count: int) -> None:
 
 
 def events_of(base: str, response_id: str, final: dict[str, Any]) -> list[dict[str, Any]]:
-    """The events of a response that has ended as `final`, held to every rule."""
+    """The events of a response that has ended as `final`, checked against every rule."""
     sent = call(base, "GET", f"/v1/responses/{response_id}?stream=true")
     assert violations(sent) == []
     assert sent.final == final
@@ -58,7 +59,7 @@ def events_of(base: str, response_id: str, final: dict[str, Any]) -> list[dict[s
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
 def test_s1_response_that_nobody_saw_is_made_again_by_another(tmp_path: Path, kind: str) -> None:
-    """One that waits for its turn behind it is made too, and is not said to have been begun before."""
+    """A response that is queued behind it is made too, and is not reported as one that had begun."""
     with ExitStack() as stack:
         scripted, config = stack.enter_context(upstream(SILENT, Script([frame(choices=[]), HANG])))
         if kind == "sqlite":
@@ -98,7 +99,7 @@ def status_of(base: str, response_id: str) -> str:
 
 
 def test_s2_events_that_were_sent_are_not_changed_by_the_next_making(tmp_path: Path) -> None:
-    """Its upstream has said what `response.created` shows, and nothing else; then its worker dies twice."""
+    """The upstream has sent the data of `response.created` and nothing else; then the worker dies, twice."""
     begun = Script(
         [
             b"data: "
@@ -160,7 +161,7 @@ def test_s1_response_that_kills_its_workers_ends(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("sent", ["words", "an item without words"])
 def test_s2_response_of_which_anything_was_sent_is_not_made_again(tmp_path: Path, sent: str) -> None:
-    """Whatever the time since the last checkpoint."""
+    """This holds however much time has passed since the last checkpoint."""
     piece = chunk(role="assistant", content="Half") if sent == "words" else chunk(reasoning_content="Hm")
     rare = CONFIG.replace("checkpoint_interval = 0.2", "checkpoint_interval = 30.0")
     store = f"sqlite:///{tmp_path}/sessions.sqlite3"
@@ -179,10 +180,10 @@ def test_s2_response_of_which_anything_was_sent_is_not_made_again(tmp_path: Path
         assert len(scripted.received) == 1
 
 
-@pytest.mark.slow  # tests/server/runs/test_withheld_runs.py shows it without workers
+@pytest.mark.slow  # tests/server/runs/test_withheld_runs.py tests this without workers
 @pytest.mark.parametrize("asked", ["by the request", "by the config"])
 def test_s1_response_that_is_withheld_is_made_again_whatever_was_made(tmp_path: Path, asked: str) -> None:
-    """Its workers are killed in the middle of its words, twice; nobody sees any of them before its end."""
+    """Its workers are killed in the middle of the text, twice; nobody sees any of the text before its end."""
     store = f"sqlite:///{tmp_path}/sessions.sqlite3"
     half = Script([chunk(role="assistant", content="Half"), chunk(content=" of it"), HANG])
     more = {"openresponses-bridge:restart": "always"} if asked == "by the request" else {}
@@ -195,7 +196,7 @@ def test_s1_response_that_is_withheld_is_made_again_whatever_was_made(tmp_path: 
             while len(reader.frames) < 2:
                 time.sleep(0.02)
             response_id = str(reader.response_id)
-            time.sleep(0.5)  # more than a checkpoint
+            time.sleep(0.5)  # longer than the interval of checkpoints
             polled = call(worker.base, "GET", f"/v1/responses/{response_id}").json
             assert (polled["status"], polled["output"]) == ("in_progress", [])
             worker.kill()

@@ -1,4 +1,4 @@
-"""Law S8: rolling restarts under load, in which no stream and no request fails."""
+"""Law S8: rolling restarts under load, during which no stream and no request fails."""
 
 import json
 import signal
@@ -21,12 +21,12 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 RESTARTS = 20
 CLIENTS = 6
-WORDS = 60  # three seconds: longer than what `limits.grace` gives here
+WORDS = 60  # three seconds: longer than the value of `limits.grace` here
 
 
 @contextmanager
 def stores(kind: str, folder: Path) -> Iterator[tuple[str, str]]:
-    """The store and the log, by what they are."""
+    """The store and the event log, by kind."""
     with ExitStack() as stack:
         if kind == "sqlite":
             yield f"sqlite:///{folder}/s.sqlite3", "memory://"
@@ -35,8 +35,9 @@ def stores(kind: str, folder: Path) -> Iterator[tuple[str, str]]:
 
 
 class Load:
-    """Clients that ask for streams, one after the other, every other one in the background, as long as the
-    context lasts: it ends with their threads, whatever it is left by. `ends` counts how the streams ended."""
+    """Clients that ask for streams, one after another, every second one in the background, as long as the
+    context lasts. The context always waits for their threads, also after an error. `ends` counts how the
+    streams ended."""
 
     def __init__(self, base: str) -> None:
         self._base = base

@@ -1,6 +1,6 @@
-"""Three upstreams with two keys each fail in turns, in every way, while clients ask two workers, one of which
-is killed in the middle: nobody sees a failure while one route is whole, no route is asked while its limit
-lasts, and sessions stay where they are when all is well."""
+"""Three upstreams with two keys each fail in turn, in every way, while clients use two workers, one of which
+is killed in between: nobody sees a failure while one route works, no route gets a request while its limit
+lasts, and sessions stay on their route when all of them work."""
 
 import asyncio
 import json
@@ -36,8 +36,8 @@ from tests.support.upstream import (
 )
 from tests.support.workers import Worker
 
-LIMITED = 3  # seconds that an upstream says
-KNOWN = 2.0  # seconds after which all workers surely know it
+LIMITED = 3  # seconds in the upstream's `retry-after`
+KNOWN = 2.0  # seconds after which all workers are sure to know the limit
 FAULTS: dict[str, Callable[[], Script]] = {
     "cut": lambda: Script([CUT]),
     "reset": lambda: Script([RESET]),
@@ -62,13 +62,13 @@ Place = tuple[str, str]
 
 
 class Chaos:
-    """The upstreams and what is wrong with each of their keys. `silence` is the number of seconds after which
-    a silent one has not answered; one that is whole answers within them."""
+    """The upstreams, and the fault of each of their keys. A silent upstream does not answer within `silence`
+    seconds; a working one does."""
 
     def __init__(self, seed: int, silence: float, stack: ExitStack) -> None:
         self.random = random.Random(seed)
         self.silence = silence
-        self.overlap = LIMITED + 2 * silence  # for which two routes are whole before one of them fails
+        self.overlap = LIMITED + 2 * silence  # seconds for which two routes work before one of them fails
         tag = os.urandom(4).hex()
         self.keys = ["sk-one-0123456789-abcd", "sk-two-0123456789-efgh"]
         self.upstreams = {f"{name}-{tag}": stack.enter_context(ScriptedUpstream()) for name in "abc"}
@@ -100,7 +100,7 @@ class Chaos:
         return answer
 
     def run(self, seconds: float, stop: threading.Event) -> None:
-        """Break all routes but one, or two while the one that is whole changes."""
+        """Break all routes but one; while the working route changes, two of them work."""
         end, whole, kinds = time.monotonic() + seconds, self.random.choice(self.places), list(FAULTS)
         while time.monotonic() < end and not stop.is_set():
             self.random.shuffle(kinds)
@@ -131,7 +131,7 @@ class Chaos:
 
 
 class Found(Struct):
-    """What clients saw."""
+    """The results of the clients."""
 
     answered: int = 0
     failures: list[str] = field(default_factory=list)
@@ -140,7 +140,7 @@ class Found(Struct):
 
 
 async def ask(base: str, body: dict[str, Any]) -> str:
-    """The text of the answer. Raises OSError when the worker is gone, and AssertionError for a failure."""
+    """The text of the answer. Raises OSError if the worker is gone, and AssertionError for a failure."""
     parts, data = urlsplit(base), json.dumps(body).encode()
     reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
     try:
@@ -174,12 +174,12 @@ async def client(name: str, bases: list[str], found: Found, over: Callable[[], b
     while not over():
         turn += 1
         body = {"model": "m", "input": "Hi", "user": name, "store": False, "stream": bool(turn % 2)}
-        if turn % 4:  # the others are of no session
+        if turn % 4:  # the other requests belong to no session
             body["prompt_cache_key"] = name
         base, began = bases[turn % len(bases)], time.monotonic()
         try:
             place = await ask(base, body)
-        except OSError:  # the worker is gone: as a balancer would, ask another one
+        except OSError:  # the worker is gone: use another one, as a balancer would
             if base in bases and len(bases) > 1:
                 bases.remove(base)
             continue
@@ -198,7 +198,8 @@ async def client(name: str, bases: list[str], found: Found, over: Callable[[], b
 def play(
     chaos: Chaos, bases: list[str], kill: Callable[[], None], clients: int, well: float, ill: float
 ) -> None:
-    """All is well for some seconds, then it is not, and one worker is killed in the middle of that."""
+    """All routes work for some seconds, then they fail in turn, and one worker is killed in the middle of
+    that."""
     calm, rough, stop = Found(), Found(), threading.Event()
     pause = clients / 150
 
@@ -239,7 +240,7 @@ def _keys(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("_keys")
 def test_nobody_sees_a_failure_while_one_route_is_whole() -> None:
-    """For a few seconds, with both workers in this process."""
+    """This takes a few seconds, with both workers in this process."""
     with ExitStack() as stack:
         log = stack.enter_context(redis_server())
         chaos = Chaos(1, 2.0, stack)

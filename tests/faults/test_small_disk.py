@@ -1,4 +1,4 @@
-"""Law S1 on a real file system that is full: the store and the event log of one server lie in it."""
+"""Law S1 on a real file system that is full: it contains the store and the event log of one server."""
 
 import os
 from collections.abc import Iterator
@@ -35,7 +35,7 @@ def begin(base: str) -> list[Reader]:
 
 
 def check_ends(base: str, readers: list[Reader]) -> None:
-    """Each client got one end, and what it got is what is stored."""
+    """Each client got one end, and the events that it got are the stored ones."""
     for reader in readers:
         reader.join()
         assert [type_of(each) for each in reader.frames if type_of(each) in ENDS] == [

@@ -1,5 +1,5 @@
-"""What a killed worker leaves is settled long before its leases are over, where its death can be known; until
-then a client that resumes is not refused (laws S1, S2)."""
+"""The runs of a killed worker are settled long before its leases are over, if its death can be detected;
+until then, clients that resume are not refused (laws S1, S2)."""
 
 import json
 import time
@@ -53,13 +53,13 @@ def test_s1_killed_workers_runs_are_settled_when_it_is_started_again(tmp_path: P
         response_id = waited_for(reader)
         worker.kill()
     with working(tmp_path, store, config=LONG) as worker:
-        # the store is looked at as soon as the server listens; a lease of LONG would end much later
+        # the store is checked as soon as the server listens; a lease of LONG would end much later
         assert wait_for(worker.base, response_id, "failed")["error"]["code"] == "response_interrupted"
 
 
 @pytest.mark.slow
 def test_s1_frozen_worker_keeps_its_runs_until_its_leases_are_over(tmp_path: Path) -> None:
-    """It may go on."""
+    """The worker may continue."""
     store = f"sqlite:///{tmp_path}/sessions.sqlite3"
     with working(tmp_path, store, config=LONG) as frozen, working(tmp_path, store, config=LONG) as other:
         (reader,) = start_streams(frozen.base, 1, words=40)
@@ -73,8 +73,8 @@ def test_s1_frozen_worker_keeps_its_runs_until_its_leases_are_over(tmp_path: Pat
 
 
 def test_s2_client_that_saw_what_neither_log_nor_store_got_is_not_refused(tmp_path: Path) -> None:
-    """Redis stalls, so that the log lacks what the client is sent; then the worker dies before it saves
-    that."""
+    """Redis stalls, so that the log lacks events that the client is sent; then the worker dies before it
+    stores them."""
     rare = f"checkpoint_interval = 20.0\nlease = {LEASE}\n"
     with ExitStack() as stack:
         store = stack.enter_context(postgres_database())

@@ -1,5 +1,5 @@
-"""A worker that stood still for longer than its leases: the responses that another one has settled meanwhile
-end for their clients as they are stored, and nothing is sent that the store will never have (laws S1, E1)."""
+"""A worker that stopped for longer than its leases: the clients of responses that another worker has settled
+in the meantime get the stored end, and no event is sent that the store will never have (laws S1, E1)."""
 
 from pathlib import Path
 

@@ -1,6 +1,6 @@
-"""`kill -9` while tools run that the server runs itself: a function, a search, a call of an MCP server. What
-is not declared safe to repeat runs once, approvals survive and release one call, every response ends
-truthfully, and its stream is resumed (laws S1, S2, S7)."""
+"""`kill -9` while the server itself runs tools: a function, a search, a call of an MCP server. A tool that is
+not declared safe to repeat runs once, approvals survive and release one call, every response ends truthfully,
+and its stream can be resumed (laws S1, S2, S7)."""
 
 import json
 import random
@@ -54,7 +54,7 @@ ASKED: dict[str, dict[str, Any]] = {
 
 
 def model(received: Received) -> Script:
-    """Calls the function that it is named for with the question, then says that it is done."""
+    """Call the function that belongs to the model's name, with the question, then end with a text."""
     messages = received.body["messages"]
     if messages[-1]["role"] == "tool":
         return Script(text("Done."))
@@ -64,11 +64,11 @@ def model(received: Received) -> Script:
     return Script([*made, chunk("tool_calls"), DONE])
 
 
-LONG = 3.0  # seconds of a call that is held: the kill comes before
+LONG = 3.0  # seconds that a call takes while it is held; the kill comes before its end
 
 
 class Tools:
-    """What the workers call. While it is held, everything begins and nothing ends soon."""
+    """The tools that the workers call. While they are held, calls begin, and do not end soon."""
 
     def __init__(self, folder: Path, upstream: ScriptedUpstream, behind: ScriptedUpstream) -> None:
         upstream.answer = model
@@ -95,7 +95,7 @@ class Tools:
         return Script([LONG, *script.steps], headers=script.headers)
 
     def hold(self, held: bool) -> None:
-        """Let calls end, or not."""
+        """Hold the calls, or let them end."""
         self._is_held = held
         file = self._folder / "held"
         file.touch() if held else file.unlink()
@@ -104,7 +104,7 @@ class Tools:
 
     @property
     def ran(self) -> Counter[str]:
-        """How often each call began that is not declared safe to repeat."""
+        """How often each call has begun, of those that are not declared safe to repeat."""
         paid = self._folder / "ran"
         found = Counter(paid.read_text().split() if paid.exists() else [])
         found.update(each.body["params"]["arguments"]["n"] for each in self._peer.asked("tools/call"))
@@ -118,7 +118,7 @@ def tools_in(folder: Path) -> Iterator[Tools]:
 
 
 def approval_of(base: str, name: str) -> dict[str, Any]:
-    """What a client sends to approve a call, which it has been asked for."""
+    """The request with which a client approves a call for which it was asked."""
     asked = respond(base, model="send", input=name, tools=[ALWAYS]).json
     (request,) = (each for each in asked["output"] if each["type"].endswith("mcp_approval_request"))
     given = {"type": "mcp_approval_response", "approval_request_id": request["id"], "approve": True}
@@ -126,7 +126,7 @@ def approval_of(base: str, name: str) -> dict[str, Any]:
 
 
 def crash(tools: Tools, doomed: Worker, survivor: Callable[[], str], chosen: random.Random) -> None:
-    """One round: everything begins, the worker dies, and its clients go on at the survivor."""
+    """One round: all calls begin, the worker dies, and its clients continue at the survivor."""
     base = doomed.base
     in_flight, pending = approval_of(base, "approved"), approval_of(base, "pending")
     bodies = {
@@ -166,8 +166,8 @@ def crash(tools: Tools, doomed: Worker, survivor: Callable[[], str], chosen: ran
 
 
 def check_approvals(tools: Tools, retried: Any, base: str, pending: Any, begun: set[str]) -> None:
-    """The one that was given before the crash has released one call, that which was asked for before it can
-    be given after it."""
+    """The approval that was given before the crash has released one call; the one that was asked for before
+    the crash can be given after it."""
     if retried.get("error"):
         assert "has been used" in retried["error"]["message"]
     else:
@@ -177,12 +177,13 @@ def check_approvals(tools: Tools, retried: Any, base: str, pending: Any, begun: 
     (item,) = (each for each in given["output"] if each["type"].endswith("mcp_call"))
     assert (item["status"], item["output"]) == ("completed", "sent")
     assert tools.ran["pending"] == 1
-    # begun is what is stored to begin: an approval is used up if the worker died before it was sent
+    # an approval is used once its call is stored as begun, even if the worker died before sending it
     assert tools.ran["approved"] == 1 or (retried.get("error") and "approved" not in begun)
 
 
 def check_truth(name: str, final: dict[str, Any], runs: int, *, began: bool) -> None:
-    """What ran is in the response, and what it gave is either there or said not to have come."""
+    """The calls that ran are in the response, each with its output or a note that the output did not
+    arrive."""
     calls = [each for each in final["output"] if each["type"].endswith("_call")]
     if final["status"] == "completed":
         assert [each["status"] for each in calls] == ["completed"] or name == "approved", (name, final)

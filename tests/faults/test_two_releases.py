@@ -1,8 +1,9 @@
 """Law S9 across an upgrade: the server of the release before and this one over one PostgreSQL and one Redis.
 
-The release before is the last tag of a version, until there is one the last revision with other tables, or
-what TEST_PREVIOUS_REVISION names: what each makes the other reads, streams again, continues, cancels, and
-settles when its worker was killed. What either does to a managed key is so at both.
+The release before is the last tag of a version, or, if there is none, the last revision with other tables, or
+the revision that TEST_PREVIOUS_REVISION names. Each server reads, streams, continues and cancels the
+responses of the other, and settles them when the other's worker was killed. A change of a managed key by one
+holds for both.
 """
 
 import json
@@ -41,7 +42,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Server(Struct):
-    """A running server; `name` says of which release."""
+    """A running server; `name` names its release."""
 
     name: str
     base: str
@@ -53,7 +54,7 @@ class Server(Struct):
 
 
 class Releases:
-    """Servers of both over one store, each in a folder of its own."""
+    """Servers of both releases over one store, each in a folder of its own."""
 
     def __init__(self, tree: Path, folder: Path, store: str, log: str, held: ExitStack) -> None:
         self.store = store
@@ -79,8 +80,8 @@ class Releases:
         return Server(name, base, process)
 
     def keys(self, name: str, what: str, *arguments: str) -> tuple[str, str]:
-        """The last line that this command of that release prints on each of its outputs; releases before had
-        a warning of a newer store before."""
+        """The last line on each output of this command of that release; older releases print a warning about
+        a newer store before it."""
         done = subprocess.run(
             [sys.executable, "-m", "openresponses_server", "keys", what, "--store", self.store, *arguments],
             env={**os.environ, **self._environments[name]},
@@ -93,7 +94,7 @@ class Releases:
 
 
 def greeting(process: subprocess.Popen[str]) -> str:
-    """The line with the address, which releases before had a warning of a newer store before."""
+    """The line with the address, before which older releases print a warning about a newer store."""
     assert process.stdout is not None
     return next(line for line in process.stdout if "http://" in line)
 
@@ -112,7 +113,7 @@ def both(tree: Path, tmp_path: Path) -> Iterator[Releases]:
 
 
 def use(one: Server, other: Server) -> list[str]:
-    """What `one` makes, `other` reads, continues and cancels; returns the ids of all that was made."""
+    """Responses that `one` makes, `other` reads, continues and cancels; returns the ids of all of them."""
     live = Reader(one.base, "POST", "/v1/responses", request(20))
     wait_until(lambda: len(live.events) > 5)
     elsewhere = Reader(other.base, "GET", f"/v1/responses/{live.response_id}?stream=true&starting_after=3")
@@ -153,8 +154,8 @@ def request(words: int) -> dict[str, object]:
 
 
 def kill_and_settle(releases: Releases, killed: Server, other: Server, after: float) -> list[str]:
-    """Clients of a server that is killed go on at the other one: nothing that was saved is lost, what nobody
-    has seen is made again, and each ends once."""
+    """Clients of a killed server continue at the other one: no saved event is lost, responses that nobody has
+    seen are made again, and each response ends once."""
     readers = start_streams(killed.base, 4, words=WORDS)
     wait_until(lambda: all(len(each.events) > 2 for each in readers))
     queued = [
@@ -190,7 +191,7 @@ def test_s9_two_releases_side_by_side_lose_nothing_whichever_is_killed(both: Rel
     _before, after = upgrade(database_url(both.store))
     assert after == REVISION
     with ThreadPoolExecutor() as threads:
-        this, back = threads.map(both.start, ("this", "previous"))  # going back is starting it again
+        this, back = threads.map(both.start, ("this", "previous"))  # going back means starting it again
         for found in [threads.submit(use, *each) for each in ((previous, this), (this, previous))]:
             made |= {each: response_of(this.base, each) for each in found.result()}
     kill_and_settle(both, previous, this, 0.2)
@@ -228,7 +229,8 @@ def test_s7_a_key_that_either_release_changes_is_changed_at_both(both: Releases)
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_s9_two_releases_replace_each_other_under_load(both: Releases) -> None:
-    """Rounds of both, in which one is killed or asked to leave, and one of the other release comes."""
+    """In each round, one server of either release is killed or told to stop, and one of the other release
+    starts."""
     chosen = random.Random(31)
     both.start("previous").kill()
     upgrade(database_url(both.store))

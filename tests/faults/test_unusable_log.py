@@ -1,5 +1,5 @@
-"""Law S1 where the event log's folder can't be used: what was sent is stored before, so that a killed worker
-loses none of it, and the server says what is wrong."""
+"""Law S1 if the event log's folder can't be used: events are stored before they are sent, so that a killed
+worker loses none of them, and the server reports the fault."""
 
 import os
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ SAID = "The event log can't be written."
 
 @pytest.fixture(params=["read-only", "another user's", "another user's file"])
 def unusable(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
-    """A folder for the log, and what is wrong with it."""
+    """A folder for the log, and its fault."""
     with ExitStack() as held:
         if request.param == "read-only":
             disk = held.enter_context(mounted(tmp_path / "disk"))

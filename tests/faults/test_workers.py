@@ -1,4 +1,4 @@
-"""Law S9: several workers over one PostgreSQL and one Redis, and what happens when one of the four fails."""
+"""Law S9: several workers over one PostgreSQL and one Redis, and the behaviour when one of the four fails."""
 
 import time
 from collections.abc import Iterator
@@ -38,7 +38,7 @@ def statuses_of(base: str, ids: list[str]) -> list[str]:
 
 
 def with_text(store: str, ids: list[str]) -> set[str]:
-    """Those of which the store has some text."""
+    """The responses of which some text is stored."""
     return {response_id for response_id, each in saved(store, ids).items() if each.text}
 
 
@@ -78,7 +78,7 @@ def test_s9_cancel_reaches_the_worker_that_makes_it(pair: Pair) -> None:
 
 
 def test_s9_cancel_of_a_queued_run_is_a_valid_stream_of_its_wire(tmp_path: Path) -> None:
-    """No worker has it: whoever hears of it ends it."""
+    """No worker has it: the worker that receives the message ends it."""
     with ExitStack() as stack:
         store = stack.enter_context(postgres_database())
         log = stack.enter_context(redis_server())
@@ -108,7 +108,7 @@ def test_s9_deleted_elsewhere_leaves_nothing_of_a_running_response_in_redis(tmp_
             time.sleep(0.02)
         text = b"response.output_text.delta"
         with redis.Redis.from_url(log) as admin:
-            admin.config_set("rdbcompression", "no")  # so that text is found
+            admin.config_set("rdbcompression", "no")  # so that some text is found
             assert any(text in admin.dump(key) for key in admin.scan_iter("*:log:*"))
             assert call(deletes.base, "DELETE", f"/v1/responses/{reader.response_id}").status == 200
             while not reader.done:
@@ -135,7 +135,7 @@ def test_s9_run_whose_place_in_the_queue_was_lost_is_made_within_seconds(tmp_pat
 
 
 def test_s9_queued_runs_of_a_dead_worker_are_taken_over(tmp_path: Path) -> None:
-    """What ran is failed with its partial output, what waited is made; each once."""
+    """The running responses fail with their partial output, and the queued ones are made, each once."""
     with ExitStack() as stack:
         store = stack.enter_context(postgres_database())
         log = stack.enter_context(own_redis()).url
@@ -161,7 +161,7 @@ def test_s9_queued_runs_of_a_dead_worker_are_taken_over(tmp_path: Path) -> None:
 
 
 def test_s9_redis_restarted_in_the_middle_of_a_run(tmp_path: Path) -> None:
-    """The stream goes on, nothing is lost, and afterwards everything works again."""
+    """The stream continues, nothing is lost, and afterwards everything works again."""
     with ExitStack() as stack:
         store = stack.enter_context(postgres_database())
         server: OwnRedis = stack.enter_context(own_redis())
@@ -198,7 +198,7 @@ def test_s8_what_waits_for_its_turn_when_the_server_stops_is_made_by_the_next(tm
 
 
 def test_s8_what_waits_at_a_worker_that_leaves_is_made_by_another_at_once(tmp_path: Path) -> None:
-    """The worker that leaves goes on with what it has begun."""
+    """The leaving worker continues the runs that it has begun."""
     store = f"sqlite:///{tmp_path}/sessions.sqlite3"
     narrow = f"{CONFIG}\n[limits]\nconcurrent = 1\n"
     with working(tmp_path, store, config=narrow) as leaves, working(tmp_path, store) as stays:
@@ -213,8 +213,8 @@ def test_s8_what_waits_at_a_worker_that_leaves_is_made_by_another_at_once(tmp_pa
 
 
 def test_s1_store_down_at_the_end_of_a_run(tmp_path: Path) -> None:
-    """The client gets a failure and not a completed response; when the store is back, so is service, and the
-    store has what the client was sent."""
+    """The client gets a failure and not a completed response; when the store is available again, so is the
+    service, and the store has what the client was sent."""
     with ExitStack() as stack:
         postgres = stack.enter_context(own_postgres())
         log = stack.enter_context(own_redis()).url
@@ -240,7 +240,8 @@ def test_s1_store_down_at_the_end_of_a_run(tmp_path: Path) -> None:
 
 
 def test_s9_requests_with_one_key_at_all_workers_are_one_response(pair: Pair) -> None:
-    """A worker that is killed meanwhile fails the response that it made, and another one makes it anew."""
+    """When a worker is killed in the meantime, the response that it was making fails, and another worker
+    makes it anew."""
     headers = {"idempotency-key": "k1"}
     body = {"model": "demo-slow", "input": "5 words", "background": True}
     bases = (pair.first.base, pair.second.base)

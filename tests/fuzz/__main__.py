@@ -1,7 +1,7 @@
-"""`make fuzz`: each target under the coverage-guided fuzzer, one after the other.
+"""Runs `make fuzz`: each target under the coverage-guided fuzzer, one after another.
 
-The inputs that reached something new stay in `.fuzz/TARGET/corpus` for the next time, one that broke the
-invariant in `.fuzz/TARGET/crash-…`. It becomes a row of `test_found.py`.
+Inputs that reached new code are kept in `.fuzz/TARGET/corpus` for the next run, and an input that broke the
+invariant in `.fuzz/TARGET/crash-…`. Add the latter to `test_found.py` as a row.
 """
 
 from __future__ import annotations
@@ -42,18 +42,21 @@ def main() -> int:
 
 def _asked() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make fuzz", description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--seconds", type=int, default=60, help="for each target (60)")
+    parser.add_argument("--seconds", type=int, default=60, help="seconds for each target (60)")
     parser.add_argument("--runs", type=int, default=-1, help="at most this many inputs for each target")
     parser.add_argument(
-        "--target", action="append", choices=[*all_targets()], help="all unless named; may repeat"
+        "--target",
+        action="append",
+        choices=[*all_targets()],
+        help="a target to run, instead of all; may be repeated",
     )
     parser.add_argument("--replay", type=Path, metavar="FILE", help="run this one input and nothing else")
-    parser.add_argument("--list", action="store_true", help="name the targets")
+    parser.add_argument("--list", action="store_true", help="print the names of the targets")
     return parser.parse_args()
 
 
 def _fuzzed(target: Target, seconds: int, runs: int) -> bool:
-    """Whether the target came through."""
+    """Whether the target passed."""
     folder = FOLDER / target.name
     corpus = folder / "corpus"
     corpus.mkdir(parents=True, exist_ok=True)

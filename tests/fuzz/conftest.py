@@ -1,4 +1,4 @@
-"""The servers that targets share live as long as the tests of this folder."""
+"""Closes the servers that targets share when the tests of this folder have ended."""
 
 from collections.abc import Iterator
 

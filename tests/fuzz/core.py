@@ -1,8 +1,8 @@
-"""What a fuzzed target is, the list of them all, and the limit of time that each input has.
+"""The definition of a fuzzed target, the list of all targets, and the limit on the time of each input.
 
-A target is one function from bytes to nothing that raises when its invariant is broken. The same list is
-run by the tests (a few inputs of each, `test_targets.py`) and by the coverage-guided fuzzer for as long as
-one wants (`make fuzz`).
+A target is one function that takes bytes, returns nothing, and raises when its invariant is broken. The tests
+run all targets on a few inputs each (`test_targets.py`), and the coverage-guided fuzzer runs them for as long
+as you want (`make fuzz`).
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from typing import Final, NamedTuple
 from tests.fuzz import targets
 
 MAX_BYTES: Final = 16_384
-# What an input may cost in processor time. So wide that neither tracing for coverage nor a busy machine
-# reaches it, and far below what anything exponential or cubic takes for inputs of this size.
+# The limit on the processor time of an input. Neither tracing for coverage nor a busy machine reaches it, and
+# exponential or cubic work on inputs of this size takes far longer.
 _SECONDS: Final = 3.0
 _SECONDS_PER_BYTE: Final = 0.000_3
 
 
 class Target(NamedTuple):
-    """`run` raises when an input breaks the invariant. `seeds` are inputs to begin with, `words` what is
-    put into them beside the words of JSON."""
+    """A fuzzed target: `run` raises when an input breaks the invariant. `seeds` are the first inputs; `words`
+    are inserted into them, as the words of JSON are."""
 
     name: str
     run: Callable[[bytes], None]
@@ -35,7 +35,7 @@ class Target(NamedTuple):
 
 @cache
 def all_targets() -> dict[str, Target]:
-    """Every target by its name: those that the modules of `targets` list as `TARGETS`."""
+    """Every target by its name, from the lists `TARGETS` in the modules of `targets`."""
     found: dict[str, Target] = {}
     for module in sorted(each.name for each in pkgutil.iter_modules(targets.__path__)):
         for target in import_module(f"{targets.__name__}.{module}").TARGETS:
@@ -45,7 +45,8 @@ def all_targets() -> dict[str, Target]:
 
 
 def check(target: Target, data: bytes) -> None:
-    """Run the target on an input. Raises AssertionError, or whatever left the code under test."""
+    """Run the target on an input. Raises AssertionError, or any exception that the tested code lets
+    through."""
     before = process_time()
     target.run(data)
     spent = process_time() - before

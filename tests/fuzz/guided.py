@@ -1,6 +1,7 @@
-"""One target under the coverage-guided fuzzer: `python -m tests.fuzz.guided TARGET [libFuzzer's options]`.
+"""Runs one target under the coverage-guided fuzzer: `python -m tests.fuzz.guided TARGET [libFuzzer's
+options]`.
 
-libFuzzer never returns, so each target has a process of its own; `python -m tests.fuzz` starts them.
+libFuzzer never returns, so each target needs a process of its own; `python -m tests.fuzz` starts them.
 """
 
 from __future__ import annotations
@@ -16,14 +17,15 @@ from tests.fuzz.mutations import mutated
 with atheris.instrument_imports(
     include=["openresponses_agent", "openresponses_bridge", "openresponses_server"]
 ):
-    TARGETS = all_targets()  # imports what they fuzz
+    TARGETS = all_targets()  # these modules import the code that they fuzz
 
 
 def main(name: str, *options: str) -> None:
     target = TARGETS[name]
 
     def mutate(data: bytes, most: int, seed: int) -> bytes:
-        """Our own changes, which keep the form, as often as libFuzzer's, which keep nothing."""
+        """Apply our own mutation, which keeps the form of the input, or libFuzzer's, which does not, equally
+        often."""
         dice = random.Random(seed)
         if dice.random() < 0.5:
             return bytes(atheris.Mutate(data, most))

@@ -1,6 +1,7 @@
-"""Changes to an input that keep most of its form, so that they get past the first check.
+"""Changes to an input that keep most of its form, so that it passes the first checks.
 
-The choices are the caller's: hypothesis draws them (and shrinks them), the guided fuzzer rolls dice.
+The caller makes the random choices: Hypothesis draws (and shrinks) them, the guided fuzzer uses random
+numbers.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any, Final
 from tests.fuzz.core import MAX_BYTES, Target
 
 Pick = Callable[[int], int]
-"""A number from 0 up to, without, the one given."""
+"""Returns a number from 0 up to, but not including, the given one."""
 
 JSON_WORDS: Final = (
     b"null",
@@ -59,11 +60,12 @@ KINDS: Final = (
     {"type": []},
     {"type": "x", "name": []},
 )
-"""A value of each kind, in the place of one of another."""
+"""A value of each kind, to replace a value of another kind."""
 
 
 def of_wrong_kinds(value: Any) -> Iterator[Any]:
-    """A JSON value with one of its fields or entries of another kind, or left out: each of them in turn."""
+    """Yield a JSON value once for each of its fields or entries, with that one left out or replaced by
+    another kind."""
     if isinstance(value, dict):
         for name, each in value.items():
             rest = {key: other for key, other in value.items() if key != name}
@@ -77,7 +79,7 @@ def of_wrong_kinds(value: Any) -> Iterator[Any]:
 
 
 def mutated(data: bytes, target: Target, pick: Pick) -> bytes:
-    """One change."""
+    """The input after one change."""
     words = (*JSON_WORDS, *target.words)
     return _EDITS[pick(len(_EDITS))](data, pick, words, target.seeds)[:MAX_BYTES]
 
@@ -98,7 +100,7 @@ def _cut_out(data: bytes, pick: Pick, words: Sequence[bytes], seeds: Sequence[by
 
 
 def _repeat(data: bytes, pick: Pick, words: Sequence[bytes], seeds: Sequence[bytes]) -> bytes:
-    """A stretch of lines, tokens or bytes many times over: what is not linear shows here."""
+    """Repeat a stretch of lines, tokens or bytes many times, which reveals work that is not linear."""
     first, last = sorted((pick(len(data) + 1), pick(len(data) + 1)))
     if pick(2):  # whole lines
         first, last = data.rfind(b"\n", 0, first) + 1, data.find(b"\n", last) + 1 or len(data)
@@ -111,7 +113,7 @@ def _end_here(data: bytes, pick: Pick, words: Sequence[bytes], seeds: Sequence[b
 
 
 def _another_token(data: bytes, pick: Pick, words: Sequence[bytes], seeds: Sequence[bytes]) -> bytes:
-    """A word in the place of one of JSON's tokens."""
+    """Replace one of JSON's tokens by a word."""
     tokens = list(_TOKEN.finditer(data))
     if not tokens:
         return _put_in(data, pick, words, seeds)
@@ -120,7 +122,7 @@ def _another_token(data: bytes, pick: Pick, words: Sequence[bytes], seeds: Seque
 
 
 def _swap_tokens(data: bytes, pick: Pick, words: Sequence[bytes], seeds: Sequence[bytes]) -> bytes:
-    """One token, or one whole value, in the place of another."""
+    """Replace one token, or one whole value, by another one."""
     tokens = list(_TOKEN.finditer(data))
     if not tokens:
         return data

@@ -1,4 +1,4 @@
-"""Events on their way out, into every dialect there is."""
+"""Sends events through the outbound of every dialect."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def _fed(outbound: Any, events: Iterable[Event]) -> list[Any]:
 
 
 def sent_on(events: list[Event]) -> None:
-    """Feed them to every outbound. What comes out is whole frames and lines of JSON, and nothing but a
-    BridgeError is raised."""
+    """Feed the events to every outbound. Asserts that the output consists of whole frames or lines of JSON,
+    and that only a BridgeError is raised."""
     ways: list[Callable[[], bytes]] = [
         lambda: encode_sse(events),
         lambda: encode_sse(_fed(responses.Outbound(), events)),
@@ -48,7 +48,7 @@ def _written(client: ClientSide, events: list[Event]) -> bytes:
 
 
 def _check(sent: bytes) -> None:
-    """Server-sent events, or a line of JSON for each chunk."""
+    """Check server-sent events, or a line of JSON for each chunk."""
     if sent.startswith((b"data:", b"event:")):
         for frame in (decoder := SSEDecoder()).feed(sent) + decoder.close():
             if frame.data != b"[DONE]":

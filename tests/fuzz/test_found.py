@@ -26,7 +26,7 @@ def encoded(frame: Any) -> bytes:
     return frame if isinstance(frame, bytes) else json.dumps(frame).encode()
 
 
-PONG = frame(10, b"x" * 60)  # so long that what follows it comes in one piece
+PONG = frame(10, b"x" * 60)  # so long that the rest arrives in one piece
 HOSTED = [anthropic.start(), anthropic.opened(0, "/odd kind", id="s"), anthropic.closed(0), *anthropic.stop()]
 CUSTOM = {"type": "custom", "name": "c"}
 CUSTOM_ALLOWED = {"type": "allowed_tools", "mode": "auto", "tools": [CUSTOM]}

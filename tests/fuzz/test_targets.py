@@ -1,4 +1,4 @@
-"""Each target on its seeds and on some hundred mutations of them; `make fuzz` goes on from here."""
+"""Each target on its seeds and on some hundred mutations of them; `make fuzz` tries more."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from tests.support.scale import MANY
 
 TARGETS = all_targets()
 STREAMS = [target.name for module in (sse, inbounds, events) for target in module.TARGETS]
-# without shrinking: it can take minutes, and an input that fails says enough
+# without shrinking, which can take minutes; a failing input says enough
 _PHASES = tuple(phase for phase in Phase if phase not in (Phase.shrink, Phase.explain))
 
 
 @st.composite
 def inputs(draw: st.DrawFn, target: Target) -> bytes:
-    """A seed, changed a few times."""
+    """A seed with a few changes."""
     data = draw(st.sampled_from(target.seeds))
     for _ in range(draw(st.integers(0, 5))):
         data = mutated(data, target, lambda below: draw(st.integers(0, below - 1)))
@@ -54,7 +54,7 @@ def test_mutations_keep_the_invariant(name: str) -> None:
 @pytest.mark.timeout(2 * 3600)
 @pytest.mark.parametrize("name", STREAMS)
 def test_many_mutated_streams_keep_the_invariant(name: str) -> None:
-    """7,000 in all, ten times over."""
+    """7,000 inputs in all, multiplied by `MANY`."""
     holds(TARGETS[name], 7_000 * MANY // len(STREAMS))
 
 

@@ -1,11 +1,12 @@
-"""Leans on a server for long: many streams at once beside many requests a second, and faults in between.
+"""Puts a server under load for a long time: many open streams beside many requests a second, with optional
+faults.
 
     make load ARGS="--minutes 10"
     make load ARGS="--minutes 60 --open 200 --rate 20 --faults"
     make load ARGS="--minutes 10 --open 200 --rate 20 --default-store"
 
-Two workers over PostgreSQL and Redis, or over SQLite and logs in files. Every answer is checked by the
-validator and by its text. Ends with status 1 when anything was wrong.
+Two workers run over PostgreSQL and Redis, or over SQLite and event logs in files. Every answer is checked by
+the validator and compared with the expected text. Exits with status 1 if anything was wrong.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from tests.load.running import run
 
 
 def parsed(arguments: list[str] | None = None) -> argparse.Namespace:
-    """What the command line says."""
+    """The options of the command line."""
     parser = argparse.ArgumentParser(prog="python -m tests.load", description=__doc__)
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--open", type=int, default=2_000, help="streams that are open at once")
@@ -32,16 +33,16 @@ def parsed(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--default-store", action="store_true", help="SQLite and logs in files, without PostgreSQL and Redis"
     )
-    parser.add_argument("--faults", action="store_true", help="a fault every minute, or as --every says")
+    parser.add_argument("--faults", action="store_true", help="make a fault every minute, or as --every says")
     parser.add_argument("--every", type=float, default=60, help="seconds between two faults")
-    parser.add_argument("--only", default="", help="faults, with commas between them; all without")
+    parser.add_argument("--only", default="", help="the faults, separated by commas; by default, all")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--to", type=Path, help="a file for all figures, as JSON")
     return parser.parse_args(arguments)
 
 
 def main() -> int:
-    """Run, and print the tables."""
+    """Run the load, and print the tables."""
     given = parsed()
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

@@ -1,4 +1,4 @@
-"""The kinds of clients of a load. Each asks for a text that it knows, and says how it went."""
+"""The kinds of clients in a load. Each asks for a text that it knows, and reports the result."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from tests.load.results import TERMINAL, Recorder, Recording, Result, misreporte
 from tests.load.wire import TIMEOUT, Broken, Connections
 from tests.support.serving import output_text
 
-_POLL: Final = 1.0  # seconds between two looks at a background response
-_AGAIN: Final = 0.25  # seconds until a client whose connection broke continues
-_TRIES: Final = 40  # of what a client does again when its connection breaks
+_POLL: Final = 1.0  # seconds between two requests for the state of a background response
+_AGAIN: Final = 0.25  # seconds before a client whose connection broke continues
+_TRIES: Final = 40  # attempts of a client whose connection breaks each time
 
 
 class Place(NamedTuple):
-    """Where to ask; `sealed` are compactions that clients have kept."""
+    """The server's address; `sealed` has compactions that clients have kept."""
 
     connections: Connections
     chance: random.Random
@@ -73,7 +73,7 @@ def _refused(status: int) -> Result:
 
 
 async def _resumed(place: Place, recorder: Recorder) -> Result | Recording:
-    """Continue at the event after the last, as often as that breaks."""
+    """Continue at the event after the last one, again each time the connection breaks."""
     for _ in range(_TRIES):
         found = recorder.position()
         if found.status or not found.response_id:
@@ -94,7 +94,7 @@ async def _resumed(place: Place, recorder: Recorder) -> Result | Recording:
 
 
 async def resume(place: Place, said: Said) -> Result | Recording:
-    """A stored stream that the client leaves after some events, and continues."""
+    """A stored stream that the client leaves after some events and then continues."""
     recorder = Recorder(said, is_stored=True)
     after = place.chance.randrange(1, said.length + 3)
     body = _responses(said, stream=True, store=True, background=place.chance.random() < 0.5)
@@ -112,7 +112,7 @@ async def resume(place: Place, said: Said) -> Result | Recording:
 
 
 async def whole(place: Place, said: Said) -> Result:
-    """An answer in one piece."""
+    """A whole answer."""
     begun = time.monotonic()
     async with place.connections.asked("POST", "/v1/responses", _responses(said)) as answer:
         response = await answer.json()
@@ -122,7 +122,7 @@ async def whole(place: Place, said: Said) -> Result:
 
 
 async def sealed(place: Place, said: Said) -> Result:
-    """A turn behind a sealed compaction: a new one, or one that was made at any time before."""
+    """A turn after a sealed compaction: a new one, or one that was made at any earlier time."""
     begun = time.monotonic()
     if not place.sealed or place.chance.random() < 0.5:
         async with place.connections.asked("POST", "/v1/responses/compact", _responses(said)) as answer:
@@ -150,7 +150,7 @@ async def _queued(place: Place, said: Said) -> Result:
 
 
 async def background(place: Place, said: Said) -> Result:
-    """A response in the background, which is asked for until it has ended."""
+    """A response in the background; the client asks for its state until it has ended."""
     queued = await _queued(place, said)
     return await _polled(place, said, queued) if queued.response_id else queued
 
@@ -173,7 +173,7 @@ async def _polled(place: Place, said: Said, queued: Result) -> Result:
 
 
 async def cancel(place: Place, said: Said) -> Result:
-    """A response in the background that is cancelled at any point."""
+    """A response in the background that the client cancels at any point."""
     queued = await _queued(place, said)
     if not queued.response_id:
         return queued
@@ -187,7 +187,7 @@ async def cancel(place: Place, said: Said) -> Result:
 
 
 async def leave(place: Place, said: Said) -> Result | Recording:
-    """A stream that is not stored, of which the client leaves at any point."""
+    """A stream that is not stored, and that the client leaves at any point."""
     recorder = Recorder(said)
     after = place.chance.randrange(said.length + 3)
     body = _responses(said, stream=True, store=False)
@@ -227,7 +227,7 @@ async def websocket(place: Place, said: Said) -> Result | Recording:
 
 
 async def chat(place: Place, said: Said) -> Result:
-    """Chat Completions, streamed."""
+    """A stream over Chat Completions."""
     body = {"model": "said", "messages": [{"role": "user", "content": said.request}], "stream": True}
     texts: list[str] = []
     ends: list[str] = []
@@ -244,7 +244,7 @@ async def chat(place: Place, said: Said) -> Result:
 
 
 async def messages(place: Place, said: Said) -> Result:
-    """Anthropic's Messages, streamed."""
+    """A stream over Anthropic's Messages."""
     body = {
         "model": "said",
         "max_tokens": 10_000,
@@ -266,7 +266,8 @@ async def messages(place: Place, said: Said) -> Result:
 
 
 async def vscode(place: Place, said: Said) -> Result:
-    """VS Code's parts, a line each; without an error the end of the body is that of the answer."""
+    """VS Code's parts, one per line; unless there is an error, the end of the body is the end of the
+    answer."""
     body = {"model": "said", "messages": [{"role": 1, "content": said.request}]}
     texts: list[str] = []
     ends: list[str] = []
@@ -343,7 +344,7 @@ KINDS: Final[dict[str, Client]] = {
 
 
 async def run(kind: str, place: Place, said: Said) -> Result | Recording:
-    """One request of this kind; what breaks at its beginning is `broken`."""
+    """Run one request of this kind; the result is `broken` if the connection fails at its beginning."""
     try:
         return await KINDS[kind](place, said)
     except Broken:

@@ -1,4 +1,4 @@
-"""A TCP proxy that breaks connections by a seeded schedule, which can be replayed."""
+"""A TCP proxy that breaks connections according to a schedule with a seed, so that a run can be repeated."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PIECE: Final = 7  # bytes of each piece of what is split
 
 
 class Kind(StrEnum):
-    """What happens to one direction of a connection."""
+    """A fault of one direction of a connection."""
 
     DELAY = "delay"
     SPLIT = "split"
@@ -32,12 +32,13 @@ class Kind(StrEnum):
 
 
 HARMLESS: Final = frozenset({Kind.DELAY, Kind.SPLIT, Kind.BANDWIDTH})
-"""After them every byte has arrived."""
+"""Kinds of faults after which every byte still arrives."""
 BREAKING: Final = frozenset({Kind.CUT, Kind.RESET, Kind.HALF_CLOSE})
 
 
 class Fault(NamedTuple):
-    """After `at` bytes of this direction; `size` is seconds of a delay or stall, or bytes a second."""
+    """A fault after `at` bytes of this direction; `size` is seconds of a delay or stall, or bytes per
+    second."""
 
     kind: Kind
     towards_target: bool
@@ -46,8 +47,8 @@ class Fault(NamedTuple):
 
 
 class Schedule(NamedTuple):
-    """Which connections break and how, by their number alone: `share` of them do, within their first `within`
-    bytes. The same seed has the same faults."""
+    """Decides which connections break and how, from their number alone: `share` of them break, within their
+    first `within` bytes. The same seed gives the same faults."""
 
     seed: int
     kinds: tuple[Kind, ...]
@@ -70,7 +71,8 @@ NONE: Final = Schedule(0, ())
 
 class FaultProxy:
     """Listens on `port` and passes connections on to the ports of this machine in `targets`, in turn.
-    `schedule` applies to connections that begin from now on; `count` has the faults that happened."""
+    `schedule` applies to connections that begin from now on; `count` has the number of faults that have
+    happened."""
 
     def __init__(self, target: int, schedule: Schedule = NONE) -> None:
         self.targets = [target]
@@ -82,7 +84,7 @@ class FaultProxy:
 
     @asynccontextmanager
     async def listening(self) -> AsyncIterator[FaultProxy]:
-        """While it accepts connections."""
+        """Accept connections within the context."""
         async with listening(self._serve) as self.port:
             yield self
 
@@ -101,7 +103,7 @@ class FaultProxy:
         pair = (writer, out)
         self._open.add(pair)
         try:
-            with suppress(OSError, RuntimeError):  # uvloop's, of a closed transport
+            with suppress(OSError, RuntimeError):  # uvloop raises this for a closed transport
                 await self._pass(reader, there, pair, faults)
         finally:
             self._open.discard(pair)
@@ -164,7 +166,7 @@ class FaultProxy:
                     case Kind.HALF_CLOSE:
                         to.write_eof()
                         while await source.read(_READ):
-                            pass  # what comes after is lost
+                            pass  # data that arrives later is lost
                         return
             passed += len(data)
             await _write(to, data, lasting)
@@ -190,7 +192,7 @@ async def _write(to: asyncio.StreamWriter, data: bytes, lasting: Fault | None) -
 
 def reset(writer: asyncio.StreamWriter) -> None:
     """End a connection with RST."""
-    if (found := writer.get_extra_info("socket")) is not None:  # it has none once it is closed
+    if (found := writer.get_extra_info("socket")) is not None:  # a closed connection has no socket
         with suppress(OSError):
             found.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     writer.transport.abort()

@@ -1,6 +1,6 @@
-"""A model whose answer follows from what it is asked, so that each client knows what it has to receive.
+"""A model whose answer follows from the request, so that each client knows the text that it has to receive.
 
-python -m tests.load.model        → prints its port
+python -m tests.load.model → prints its port
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _BEFORE_TOKEN, _AFTER_TOKEN = chunk(content=_MARK).split(f'"{_MARK}"'.encode())
 
 
 class Said(NamedTuple):
-    """A text of `length` tokens that no other `seed` has, with so many milliseconds before each."""
+    """A text of `length` tokens that depends on `seed`, with so many milliseconds before each token."""
 
     seed: int
     length: int
@@ -32,21 +32,21 @@ class Said(NamedTuple):
 
     @property
     def request(self) -> str:
-        """What the client asks."""
+        """The text of the client's request."""
         return f"say {self.seed} {self.length} {self.pause}"
 
     def tokens(self) -> list[str]:
-        """What the model answers."""
+        """The tokens of the model's answer."""
         return [f" {self.seed}.{number}" for number in range(self.length)]
 
     @property
     def text(self) -> str:
-        """All of it."""
+        """The whole text of the answer."""
         return "".join(self.tokens())
 
 
 def said(body: dict[str, object]) -> Said:
-    """What a request asks for, by its last words that ask. Raises ValueError and LookupError."""
+    """Parse a request from its last words that have the form of one. Raises ValueError and LookupError."""
     found = _ASKED.findall(json.dumps(body["messages"]))
     if not found:
         raise ValueError("nothing to say")
@@ -54,7 +54,7 @@ def said(body: dict[str, object]) -> Said:
 
 
 class Connection(asyncio.Protocol):
-    """Answers one request after the other."""
+    """A connection, which answers one request after another."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -62,11 +62,11 @@ class Connection(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
-        """Whom to answer."""
+        """Remember the transport, for the answers."""
         self._transport: asyncio.Transport = transport
 
     def connection_lost(self, _error: Exception | None) -> None:
-        """Say nothing more."""
+        """Stop sending."""
         if self._timer is not None:
             self._timer.cancel()
 
@@ -106,7 +106,8 @@ class Connection(asyncio.Protocol):
             self._write(b"".join(pieces))
 
     def _continue(self, pieces: Iterator[bytes], before: float, pause: float) -> None:
-        """Write the next of the pieces so long after the one `before`, and all that follow."""
+        """Write the next of the pieces, so many milliseconds after the previous one, and then all that
+        follow."""
         if (piece := next(pieces, None)) is not None:
             at = before + pause
             self._timer = self._loop.call_at(at, self._write_one, piece, pieces, at, pause)

@@ -1,4 +1,4 @@
-"""What came of a load: as text, and as figures from which docs/drawn_load.py draws."""
+"""The results of a load, as text and as the figures from which docs/drawn_load.py draws."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from tests.load.returning import Standing
 from tests.load.watch import Sample
 
 ANYTIME: Final = "no fault"
-_SHOWN: Final = 20  # of what went wrong
-_SAMPLES: Final = 300  # that are written; the most of those between them
+_SHOWN: Final = 20  # characters of a description of something wrong
+_SAMPLES: Final = 300  # samples that are written; each is the highest of its neighbours
 _ENDS: Final = {"cancel": {"cancelled", "incomplete", "completed"}, "leave": {"left", "completed"}}
 
 
 class Asked(NamedTuple):
-    """What a run is to do. `every` is seconds between the begins of two faults, None: there are no faults;
-    `only` are the faults, all without one. `default_store`: SQLite and logs in files, without PostgreSQL
-    and Redis."""
+    """The options of a run. `every` is the seconds between the beginnings of two faults, None without faults;
+    `only` names the faults, and is empty for all of them. `default_store` means SQLite and event logs in
+    files, without PostgreSQL and Redis."""
 
     seconds: float
     open: int
@@ -34,9 +34,9 @@ class Asked(NamedTuple):
 
 
 class Report:
-    """What came of it. `ends` counts outcomes by fault and kind; `marks` are the begins of faults in seconds;
-    `start` and `end` what there was before and after; `cpu` seconds by process; `wrong` is what must never
-    be."""
+    """The results of a run. `ends` counts outcomes by fault and kind; `marks` are the beginnings of faults in
+    seconds; `start` and `end` are the state before and after; `cpu` is seconds by process; `wrong` lists
+    everything that must never happen."""
 
     def __init__(self, given: Asked) -> None:
         self.given = given
@@ -57,7 +57,7 @@ class Report:
         self.log: Counter[str] = Counter()
 
     def add(self, fault: str, kind: str, found: Result, *, corrupted: bool) -> None:
-        """One more request has ended."""
+        """Add the result of a request."""
         outcome, wrong = found.outcome, found.wrong
         if wrong and corrupted:
             outcome, wrong = "corrupted", ""
@@ -70,7 +70,7 @@ class Report:
             self.firsts[kind].append(found.first)
 
     def table(self) -> str:
-        """All as text."""
+        """All results as text."""
         lines = [f"{'fault':<22}{'kind':<12}outcomes"]
         for (fault, kind), ends in sorted(self.ends.items()):
             lines.append(f"{fault:<22}{kind:<12}{', '.join(f'{n:,} {end}' for end, n in ends.most_common())}")
@@ -106,7 +106,7 @@ class Report:
         }
 
     def figures(self) -> dict[str, Any]:
-        """All as JSON."""
+        """All results as JSON."""
         return {
             "date": f"{datetime.date.today()}",
             "machine": machine(),
@@ -130,7 +130,7 @@ class Report:
 
 
 def _thinned(samples: list[Sample]) -> list[Sample]:
-    """A few hundred of them, each the most of its neighbours."""
+    """A few hundred of the samples, each the highest of its neighbours."""
     step = -(-len(samples) // _SAMPLES)
     groups = [samples[at : at + step] for at in range(0, len(samples), step)]
     return [Sample(*map(max, zip(*group, strict=True))) for group in groups]

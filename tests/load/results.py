@@ -1,4 +1,4 @@
-"""What came of a request of the load, and whether it is as it has to be."""
+"""The results of a load's requests, and the checks of them."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ TERMINAL: Final = frozenset({"completed", "failed", "incomplete", "cancelled"})
 
 
 class Result(NamedTuple):
-    """How one request went: `outcome` is the status of a response, `left`, or `refused 429`, `broken`;
-    `wrong` says what must never be. `first` is seconds to the first event or to the whole answer, `text` what
-    came, and `is_stored` says whether this end is to be found again."""
+    """The result of one request: `outcome` is the status of a response, `left`, `refused 429` (with any
+    status) or `broken`; `wrong` says what must never happen. `first` is the seconds to the first event or to
+    the whole answer, `text` the received text, and `is_stored` says whether the same end has to be found in
+    the store afterwards."""
 
     outcome: str
     first: float = 0.0
@@ -30,9 +31,9 @@ class Result(NamedTuple):
 
 
 class Recording(Struct, frozen=True):
-    """What came of one response's events, to be judged later: `parts` is what each connection brought,
-    frames or, of a WebSocket, one event each. `first` is seconds to the first of it; `is_whole` says that the
-    last connection's answer ended, `has_left` that the client did."""
+    """The received events of one response, to be checked later: `parts` has the data of each connection,
+    frames or, for a WebSocket, one event each. `first` is the seconds to the first of them; `is_whole` says
+    that the answer on the last connection ended, `has_left` that the client left."""
 
     said: Said
     parts: list[bytes]
@@ -43,7 +44,7 @@ class Recording(Struct, frozen=True):
     is_framed: bool = True
 
     def judged(self) -> Result:
-        """By the validator, and by the text."""
+        """Check a recording with the validator, and compare its text."""
         validator = StreamValidator()
         position = Position()
         for part in self.parts:
@@ -67,7 +68,7 @@ class Recording(Struct, frozen=True):
 
 
 class Position:
-    """How far events have come."""
+    """The position that the events have reached."""
 
     def __init__(self) -> None:
         self.text: list[str] = []
@@ -79,12 +80,12 @@ class Position:
         checkpoint, events and their numbers (docs/decisions.md)."""
 
     def read_frame(self, frame: Frame) -> None:
-        """The next frame."""
+        """Move on by the next frame."""
         if not is_done(frame):
             self.read(frame.data)
 
     def read(self, data: bytes) -> None:
-        """The next event."""
+        """Move on by the next event."""
         event = json.loads(data)
         self.last = event.get("sequence_number", self.last)
         if event["type"] == "response.output_text.delta":
@@ -98,8 +99,8 @@ class Position:
 
 
 class Recorder:
-    """Takes the events of one response as they come. They are judged when the load is over: during it that
-    would be a third of what all clients take of the server's cores."""
+    """Takes the events of one response as they arrive. They are checked after the load: during the load that
+    would need a third of the CPU that all clients take from the server's cores."""
 
     def __init__(self, said: Said, *, is_stored: bool = False, is_framed: bool = True) -> None:
         self._said = said
@@ -112,24 +113,24 @@ class Recorder:
         self.count = 0
 
     def feed(self, data: bytes) -> None:
-        """Bytes of a stream."""
+        """Take bytes of a stream."""
         self.first = self.first or time.monotonic() - self._begun
         self.count += data.count(b"\n\n")
         self._pieces.append(data)
 
     def feed_event(self, data: bytes) -> None:
-        """One event of a WebSocket."""
+        """Take one event of a WebSocket."""
         self.feed(data)
         self.cut()
 
     def cut(self) -> None:
-        """What follows comes over another connection."""
+        """Take note that what follows comes over another connection."""
         if self._pieces:
             self._before.append(b"".join(self._pieces))
             self._pieces = []
 
     def position(self) -> Position:
-        """How far the frames have come."""
+        """The position that the frames have reached."""
         self.cut()
         found = Position()
         for part in self._before:
@@ -138,7 +139,7 @@ class Recorder:
         return found
 
     def recording(self, *, is_whole: bool = False, has_left: bool = False) -> Recording:
-        """After the end."""
+        """The recording, after the end."""
         self.cut()
         return Recording(
             self._said, self._before, self.first, is_whole, has_left, self._is_stored, self._is_framed
@@ -146,8 +147,8 @@ class Recorder:
 
 
 def misreported(status: str, text: str, said: Said) -> str:
-    """What is wrong with a response of this status and text: completed ones have all of it, and others a
-    beginning."""
+    """Describe what is wrong with a response of this status and text: a completed response has to have the
+    whole text, and others a beginning of it."""
     if status == "completed" and text != said.text:
         return f"completed with {text[-40:]!r} for {said.text[-40:]!r}"
     return "" if said.text.startswith(text) else f"{status} with {text[-60:]!r}"

@@ -1,4 +1,4 @@
-"""What has to return to its start when nothing is asked any more, and whether it did."""
+"""Resources that have to return to their initial level after a load, and the comparison of them."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ from tests.load.watch import Sample, sample
 from tests.load.wire import asked
 
 GAUGES: Final = ("running", "waiting", "readers", "sockets", "streams", "queue_depth", "tasks")
-"""Of /metrics, all workers together."""
+"""The metrics of /metrics to compare, as sums over all workers."""
 _GAUGE: Final = re.compile(r"^openresponses_bridge_(\w+) ([\d.e+]+)$", re.MULTILINE)
 _UNENDED: Final = "SELECT count(*) FROM responses WHERE status IN ('queued', 'in_progress')"
 
 
 class Tolerance(NamedTuple):
-    """What may be above the start: for each process, and why; and for each stream of those open at once."""
+    """The allowed increase over the start: per process, with the reason, and per stream that was open at the
+    same time."""
 
     each: float
     why: str
@@ -38,19 +39,19 @@ TOLERATED: Final = {
     "threads": Tolerance(8.0, "threads that wait for work"),
     "tasks": Tolerance(16.0, "those of kept connections"),
 }
-"""Everything else has to be what it was, or less."""
+"""The allowed increases; everything else has to be at most what it was."""
 
 FLAT: Final = 2.0
 """MB a minute by which the memory of all processes may grow under an even load."""
 _MINUTE: Final = 60.0
-_MINUTES: Final = 4  # of an even load, before which growth is not told from what a beginning takes
+_MINUTES: Final = 4  # of an even load; below that, growth can't be told from the memory of a start
 
 Standing = dict[str, float]
-"""What there is, by what it is."""
+"""Amounts by name."""
 
 
 async def held(pid: int, port: int) -> Standing:
-    """What a server's processes hold now. Raises Broken."""
+    """The amounts that a server's processes hold now. Raises Broken."""
     found: Standing = sample(pid, 0.0)._asdict()
     del found["seconds"]
     async with asked(port, "GET", "/metrics") as answer:
@@ -59,7 +60,7 @@ async def held(pid: int, port: int) -> Standing:
 
 
 def stored(postgres: str, server: str) -> Standing:
-    """What it has in the database and the Redis at these URLs. Raises psycopg.Error and RedisError."""
+    """The amounts in the database and the Redis at these URLs. Raises psycopg.Error and RedisError."""
     with psycopg.connect(postgres, connect_timeout=5) as database:
         row = database.execute(_UNENDED).fetchone()
         assert row is not None
@@ -69,7 +70,7 @@ def stored(postgres: str, server: str) -> Standing:
 
 
 def stored_in_file(file: Path) -> Standing:
-    """What a server with the default store has in its file. Raises sqlite3.Error."""
+    """The amounts in the file of a server with the default store. Raises sqlite3.Error."""
     with closing(sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True)) as database:
         return {"leased responses": database.execute(_UNENDED).fetchone()[0]}
 
@@ -77,7 +78,8 @@ def stored_in_file(file: Path) -> Standing:
 def differences(
     start: Standing, now: Standing, streams: int = 0, tolerated: Mapping[str, Tolerance] = TOLERATED
 ) -> list[str]:
-    """What has not returned to its start, in words, after a load with so many streams at once."""
+    """Describe the amounts that have not returned to their start after a load with so many streams at
+    once."""
     found = []
     for name, value in now.items():
         allowed = 0.0
@@ -91,8 +93,8 @@ def differences(
 
 
 def growth(samples: Sequence[Sample], begun: float, ended: float) -> float:
-    """MB a minute by which memory grew in the even load between these times: from its second minute to its
-    last one. 0 if it was too short to say."""
+    """MB a minute by which memory grew under the even load between these times: from its second minute to its
+    last one. 0 if the load was too short for a result."""
     second = [each.memory for each in samples if begun + _MINUTE <= each.seconds < begun + 2 * _MINUTE]
     last = [each.memory for each in samples if ended - _MINUTE <= each.seconds < ended]
     minutes = (ended - begun) / _MINUTE - 2

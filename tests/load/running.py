@@ -1,4 +1,4 @@
-"""A load: the clients, the faults between them, and what came of all."""
+"""Runs a load: the clients, the faults in the meantime, and the checks of all results."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ from tests.load.watch import watching
 from tests.load.wire import Broken, Connections
 from tests.support.serving import output_text
 
-_RAMP: Final = 30.0  # seconds in which the open streams begin
-_IDLE: Final = 20  # requests of each kind to an idle server
-_SETTLES: Final = 180.0  # seconds: leases, connections that are kept, the memory of an idle process
-_QUIET: Final = 35.0  # seconds without a request, after which a worker has given its memory back
-_LOOKED_AT: Final = 5_000  # stored responses that are looked at after all
+_RAMP: Final = 30.0  # seconds over which the open streams begin
+_IDLE: Final = 20  # requests of each kind to a server that is otherwise idle
+_SETTLES: Final = 180.0  # seconds for leases, kept connections and the memory of an idle process to go
+_QUIET: Final = 35.0  # seconds without a request after which a worker has freed its memory
+_LOOKED_AT: Final = 5_000  # stored responses that are checked at the end
 
 
 async def run(given: Asked) -> Report:
-    """Start all, lean on it, and look at what is left."""
+    """Start everything, run the load, and check what is left."""
     report = Report(given)
     with ExitStack() as kept:
         folder = Path(kept.enter_context(tempfile.TemporaryDirectory(prefix="orb-load-")))
@@ -75,7 +75,8 @@ async def run(given: Asked) -> Report:
 
 
 async def _until_returned(scene: Scene, start: Standing, streams: int = 0) -> Standing:
-    """What there is when it is as at the `start`, or at last. Without a start: once nothing runs."""
+    """Wait until the amounts are as at the `start`, and return them, or the last ones if they never are.
+    Without a start: wait until no response is being made."""
     begun = time.monotonic()
     found: Standing = {}
     pause = _QUIET if start else 2.0
@@ -100,8 +101,8 @@ async def _standing(scene: Scene) -> Standing:
 async def _faults(
     given: Asked, scene: Scene, load: _Load, report: Report, begun: float
 ) -> AsyncIterator[None]:
-    """One fault after the other while the context lasts. `load.fault` names the one that is on, and stays
-    until what began with it has had the time to end."""
+    """Make one fault after another within the context. `load.fault` names the current one; it stays set until
+    the requests that began with it have had time to end."""
     every = given.every
     if every is None:
         yield
@@ -117,7 +118,7 @@ async def _faults(
         else:
             names.append(name)
 
-    breaking = asyncio.Lock()  # what is broken is mended before the end
+    breaking = asyncio.Lock()  # repaired before the end
 
     async def in_turns() -> None:
         took = 0.0
@@ -131,7 +132,7 @@ async def _faults(
                 async with breaking:
                     try:
                         await FAULTS[name].happen(scene, chance)
-                    except Exception as error:  # the others still happen
+                    except Exception as error:  # the other faults still happen
                         report.wrong[f"{name}: {type(error).__name__}"] += 1
                 took = time.monotonic() - at
                 await asyncio.sleep(every / 2)
@@ -148,14 +149,14 @@ async def _faults(
 
 
 class _Acknowledged(NamedTuple):
-    """What a client saw of a stored response: how it ended, and with what text."""
+    """The end of a stored response as a client saw it: its status and its text."""
 
     outcome: str
     text: str
 
 
 class _Recorded(Struct, frozen=True):
-    """What came, and during which fault, of a request of this kind."""
+    """The events of a request of this kind, and the fault at that time."""
 
     fault: str
     kind: str
@@ -163,25 +164,25 @@ class _Recorded(Struct, frozen=True):
 
 
 class Recordings:
-    """What came of requests until it is judged, in a file, since it is more than should be held."""
+    """Recordings of requests until they are checked, in a file, because there are too many for the memory."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
 
     def add(self, recorded: _Recorded) -> None:
-        """Keep it."""
+        """Add a recording."""
         data = msgspec.msgpack.encode(recorded)
         self._file.write(len(data).to_bytes(4, "big") + data)
 
     def __iter__(self) -> Iterator[_Recorded]:
-        """All of them."""
+        """Iterate over all recordings."""
         self._file.seek(0)
         while size := self._file.read(4):
             yield msgspec.msgpack.decode(self._file.read(int.from_bytes(size, "big")), type=_Recorded)
 
 
 class _Load:
-    """The clients. A request counts for the fault that was on at any time of it."""
+    """The clients. A request counts for a fault that was active at any time during it."""
 
     def __init__(
         self, given: Asked, report: Report, connections: Connections, recordings: Recordings
@@ -199,7 +200,7 @@ class _Load:
         self._until = 0.0
 
     async def when_idle(self) -> None:
-        """How long the first event of each kind takes when nothing else is asked."""
+        """Measure the seconds to the first event of each kind without other requests."""
         for kind in clients.KINDS:
             firsts = []
             for _ in range(_IDLE):
@@ -212,7 +213,7 @@ class _Load:
             self._report.idle[kind] = median(firsts)
 
     async def run(self) -> None:
-        """All of the load."""
+        """Run the whole load."""
         self._until = time.monotonic() + self._given.seconds
         waiting = [asyncio.create_task(self._stay(number)) for number in range(self._given.open)]
         waiting.append(asyncio.create_task(self._arrive()))
@@ -221,14 +222,14 @@ class _Load:
             await asyncio.wait(self._tasks)
 
     async def _stay(self, number: int) -> None:
-        """One stream after the other, each of half a minute."""
+        """Ask for one stream after another, each of half a minute."""
         await asyncio.sleep(_RAMP * number / self._given.open)
         while time.monotonic() < self._until:
             kind = ("stream", "unstored")[number % 2]
             await self._ask(kind, self._said(self._chance.randrange(20, 40), 1_000))
 
     async def _arrive(self) -> None:
-        """Requests of every kind, one after the other by the clock and not by what ends."""
+        """Send requests of every kind at fixed times, whether or not the earlier ones have ended."""
         kinds = list(clients.KINDS)
         begun = time.monotonic()
         count = 0
@@ -262,12 +263,13 @@ class _Load:
             self._stored[found.response_id] = _Acknowledged(found.outcome, found.text)
 
     def judge(self) -> None:
-        """Judge all that was recorded."""
+        """Check all recordings."""
         for each in self._recordings:
             self._add(each.fault, each.kind, each.recording.judged())
 
     async def look_again(self) -> None:
-        """Everything that a client was sent the end of is there afterwards, as it was."""
+        """Check that the server still has the responses whose ends clients received, each with the same
+        end."""
         self.fault = ANYTIME
         ids = self._chance.sample(list(self._stored), min(_LOOKED_AT, len(self._stored)))
         for response_id in ids:
@@ -278,8 +280,8 @@ class _Load:
         self._report.looked_at = len(ids)
 
     async def _acknowledged(self, response_id: str) -> tuple[_Acknowledged | None, str]:
-        """What there is of a stored response, and the code of its error; None if there is nothing, or nobody
-        says so."""
+        """The end of a stored response, and the code of its error; None if it does not exist or no server
+        answers."""
         for _ in range(20):
             with suppress(Broken):
                 path = f"/v1/responses/{response_id}"
@@ -308,7 +310,7 @@ def _shown(there: _Acknowledged | None, seen: _Acknowledged) -> str:
 
 
 def _logged(log: Path) -> Counter[str]:
-    """Lines of the server's log above `info`, by level and event."""
+    """The lines of the server's log above `info`, counted by level and event."""
     found: Counter[str] = Counter()
     with log.open() as lines:
         for line in lines:

@@ -1,4 +1,4 @@
-"""What stands around the server of a load, its process, and what goes wrong with them."""
+"""The environment of a server under load: its services, its process, and the faults of both."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.support.services import OwnPostgres, OwnRedis, can_mount, own_postgre
 _HELD: Final = 10.0  # seconds of a fault that lasts
 _ROOM: Final = 3 << 30  # bytes of PostgreSQL's file system
 _HOUR: Final = 3600
-_REPLACED: Final = 90.0  # seconds in which workers have been replaced
+_REPLACED: Final = 90.0  # seconds within which workers have been replaced
 _KEY_BYTES: Final = 32
 _LIMITS: Final = """
 [limits]
@@ -48,9 +48,9 @@ class Services(NamedTuple):
 
 
 class Scene:
-    """The services (None: the store is a file, as by default), the links to them (only with faults), the
-    server's process and its `port` for clients. `flags` start another server over the same; `store` is its
-    file."""
+    """The services (None if the store is a file, as by default), the links to them (only with faults), the
+    server's process and its `port` for clients. `flags` start another server over the same services; `store`
+    is the store's file."""
 
     def __init__(
         self,
@@ -81,16 +81,16 @@ class Scene:
         return self.services.redis
 
     def workers(self) -> list[int]:
-        """The processes that serve."""
+        """The worker processes."""
         return children(self.process.pid) or [self.process.pid]
 
     def set_clock(self, seconds: int) -> None:
-        """Put the server's clock off by so much."""
+        """Set the offset of the server's clock in seconds."""
         set_clock(self._folder / "clock", seconds)
 
     @contextmanager
     def another(self, clock: int) -> Iterator[subprocess.Popen[str]]:
-        """One more server, as on another machine, whose clock is off by so many seconds."""
+        """Start one more server, as on another machine, whose clock is off by so many seconds."""
         file = self._folder / "another clock"
         set_clock(file, clock)
         with (
@@ -106,7 +106,7 @@ class Scene:
             yield process
 
     async def replace_workers(self) -> None:
-        """Replace all workers, and wait until those of now have left."""
+        """Replace all workers, and wait until the present ones have ended."""
         before = set(self.workers())
         self.process.send_signal(signal.SIGHUP)
         deadline = time.monotonic() + _REPLACED
@@ -115,7 +115,8 @@ class Scene:
             await asyncio.sleep(0.2)
 
     async def rotate_keys(self) -> None:
-        """Have a new key seal, as docs/backup.md says it: all that were used still open."""
+        """Make a new key the one that seals, as docs/backup.md says: envelopes of all earlier keys can still
+        be opened."""
         file = _sealing_keys(self._folder)
         new, used = secrets.token_bytes(_KEY_BYTES), file.read_bytes()
         for keys in (used + new, new + used):
@@ -124,7 +125,7 @@ class Scene:
 
 
 def store_of(folder: Path) -> Path:
-    """The file that has the responses of a server with the default store."""
+    """The file with the responses of a server with the default store."""
     return folder / "responses.sqlite3"
 
 
@@ -140,7 +141,7 @@ def _replace(file: Path, data: bytes) -> None:
 
 
 def set_clock(file: Path, seconds: int) -> None:
-    """Have processes with the environment `clock_of` this file see a clock that is off by so much."""
+    """Set the offset of the clock for processes with the environment that `clock_of` makes from this file."""
     _replace(file, b"%+d" % seconds)
 
 
@@ -149,9 +150,9 @@ def _faketime() -> str | None:
 
 
 def clock_of(file: Path) -> dict[str, str]:
-    """The environment of a process whose clock is off by what the file says; its monotonic clock and the
-    times of files are the machine's. In it `time.sleep` fails, since libfaketime takes
-    the monotonic time that it sleeps until for one of its own."""
+    """The environment of a process whose clock has the offset in the file; its monotonic clock and the times
+    of files are the machine's. `time.sleep` fails in such a process, since libfaketime takes the monotonic
+    time until which it sleeps for a time of its own clock."""
     library = _faketime()
     if library is None:
         return {}
@@ -168,12 +169,12 @@ Happening = Callable[[Scene, random.Random], Awaitable[None]]
 
 
 class Fault(NamedTuple):
-    """What happens; `missing` says why it can't happen here, or nothing."""
+    """A fault; `missing` says why it can't happen on this machine, or is empty."""
 
     happen: Happening
     missing: Callable[[], str] = str
     of_services: bool = False
-    """It happens to PostgreSQL or Redis."""
+    """Whether the fault affects PostgreSQL or Redis."""
 
 
 def _on(link: str, *kinds: Kind) -> Fault:
@@ -182,7 +183,7 @@ def _on(link: str, *kinds: Kind) -> Fault:
         before = proxy.count.copy()
         proxy.schedule = Schedule(chance.randrange(1 << 30), kinds, 0.7)
         if link in ("postgresql", "redis"):
-            proxy.reset_all()  # connections are kept: those that come now have the faults
+            proxy.reset_all()  # connections are kept, so that the faults need new ones
         await asyncio.sleep(_HELD)
         proxy.schedule = NONE
         proxy.reset_all()
@@ -273,8 +274,8 @@ def _no_faketime() -> str:
 _BYTES: Final = (Kind.DELAY, Kind.SPLIT, Kind.BANDWIDTH, Kind.STALL)
 _BREAKS: Final = (Kind.CUT, Kind.RESET, Kind.HALF_CLOSE)
 CORRUPTS: Final = "upstream corrupts"
-"""Then a text may differ. Other links are not corrupted: nothing but TLS would find a changed byte in what
-PostgreSQL or Redis gets, so that there is no outcome to hold anybody to."""
+"""The fault after which a text may differ. Other links are not corrupted: only TLS would detect a changed
+byte on the way to PostgreSQL or Redis, so there is no outcome to require."""
 FAULTS: Final[dict[str, Fault]] = {
     "slow upstream": _on("upstream", *_BYTES),
     "upstream breaks": _on("upstream", *_BREAKS),
@@ -297,7 +298,7 @@ FAULTS: Final[dict[str, Fault]] = {
     "clocks go back": Fault(_clock_steps(-_HOUR), _no_faketime),
     "clocks differ": Fault(_clocks_differ, _no_faketime),
 }
-"""Clocks go by an hour, and return after ten seconds."""
+"""Clocks jump by an hour, and return after ten seconds."""
 
 
 def port_of(address: str) -> int:
@@ -311,8 +312,8 @@ def port_of(address: str) -> int:
 async def standing(
     workers: int, folder: Path, *, faults: bool, default_store: bool = False
 ) -> AsyncIterator[Scene]:
-    """All of it, started; with `faults` each link goes through a proxy, and clocks can be set. With
-    `default_store` there is a file of SQLite and logs in files, and neither PostgreSQL nor Redis."""
+    """Start the whole scene; with `faults`, each link goes through a proxy, and clocks can be set. With
+    `default_store` there are a file of SQLite and event logs in files, and neither PostgreSQL nor Redis."""
     with ExitStack() as kept:
         async with AsyncExitStack() as proxied:
             links: dict[str, FaultProxy] = {}

@@ -1,4 +1,4 @@
-"""The parts of a load: its faults, what its clients find wrong, and a short one of all."""
+"""The parts of a load: its faults, the mistakes that its clients detect, and a short run of the whole."""
 
 import asyncio
 import random
@@ -51,7 +51,7 @@ async def proxied(schedule: Schedule) -> AsyncIterator[FaultProxy]:
 
 
 async def echoed(proxy: FaultProxy) -> bytes:
-    """What comes back of `SENT`, as far as it does."""
+    """The part of `SENT` that an echo server returns through the proxy."""
     reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
     found = b""
     try:
@@ -140,7 +140,7 @@ def test_what_is_tolerated_has_returned() -> None:
 
 @pytest.mark.parametrize("grows", [0.0, 1.5, 8.0])
 def test_memory_that_grows_under_an_even_load_is_found(grows: float) -> None:
-    """What the beginning takes is not growth, nor what the end gives back."""
+    """Memory that a start takes is not growth, and neither is memory that is freed at the end."""
     seconds = range(0, 720, 2)
     levels = [300 + min(at, 30) * 4 + grows * at / 60 if at < 600 else 320 for at in seconds]
     samples = [Sample(at, level, 90, 5, 3) for at, level in zip(seconds, levels, strict=True)]

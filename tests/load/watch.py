@@ -1,4 +1,4 @@
-"""What processes take, as the system counts it."""
+"""The resources that processes use, as the system counts them."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 _EVERY: Final = 2.0  # seconds
-_TICKS: Final = os.sysconf("SC_CLK_TCK")  # of a second of CPU
+_TICKS: Final = os.sysconf("SC_CLK_TCK")  # per second of CPU time
 
 
 class Sample(NamedTuple):
-    """Of all processes together, at `seconds` after the begin: megabytes, descriptors, threads, processes."""
+    """The sums over all processes, `seconds` after the beginning: megabytes, descriptors, threads,
+    processes."""
 
     seconds: float
     memory: float
@@ -26,7 +27,7 @@ class Sample(NamedTuple):
 
 
 def children(pid: int) -> list[int]:
-    """The processes right below one."""
+    """The child processes of a process."""
     found: list[int] = []
     with suppress(OSError):
         for thread in Path(f"/proc/{pid}/task").iterdir():
@@ -35,7 +36,7 @@ def children(pid: int) -> list[int]:
 
 
 def tree(pid: int) -> list[int]:
-    """A process and all below it."""
+    """A process and all its descendants."""
     found = [pid]
     for each in found:
         found += children(each)
@@ -43,7 +44,7 @@ def tree(pid: int) -> list[int]:
 
 
 def sample(pid: int, begun: float) -> Sample:
-    """One look at a process and all below it."""
+    """A sample of a process and all its descendants."""
     memory, files, threads, count = 0.0, 0, 0, 0
     for each in tree(pid):
         with suppress(OSError, StopIteration, ValueError):
@@ -60,7 +61,7 @@ def sample(pid: int, begun: float) -> Sample:
 
 
 def cpu_seconds(pid: int) -> float:
-    """CPU that a process and all below it have taken, with that of those below which have ended."""
+    """CPU seconds of a process and all its descendants, including those descendants that have ended."""
     ticks = 0
     for each in tree(pid):
         with suppress(OSError, ValueError):
@@ -70,7 +71,8 @@ def cpu_seconds(pid: int) -> float:
 
 
 class Watched(NamedTuple):
-    """`samples` of one process and all below it; `cpu` in seconds, by the names of several."""
+    """`samples` of one process and all its descendants; `cpu` in seconds, by the names of several
+    processes."""
 
     samples: list[Sample]
     cpu: dict[str, float]
@@ -80,8 +82,8 @@ class Watched(NamedTuple):
 async def watching(
     pid: int, others: Mapping[str, Callable[[], int | None]], begun: float
 ) -> AsyncIterator[Watched]:
-    """What is seen of `pid`, and of the CPU of `others` (their processes now, None for one that does not
-    run), while the context lasts. `begun` is the time that samples count from."""
+    """Watch `pid`, and the CPU of `others` (functions that return the present processes, None for one that
+    does not run), within the context. The samples' times count from `begun`."""
     found = Watched([], defaultdict(float))
     before: dict[int, float] = {}
 
@@ -92,8 +94,8 @@ async def watching(
                 continue
             now, last = cpu_seconds(each), before.get(each)
             if last is None:
-                last = 0.0 if name in found.cpu else now  # it was started again
-            found.cpu[name] += max(now - last, 0.0)  # less: one below has ended, and counts when it is reaped
+                last = 0.0 if name in found.cpu else now  # the process was started again
+            found.cpu[name] += max(now - last, 0.0)  # lower: a child has ended, and counts once it is reaped
             before[each] = max(now, last)
 
     async def look_again() -> None:

@@ -1,4 +1,4 @@
-"""HTTP as the clients of a load speak it: answers are read as they arrive, and connections kept."""
+"""HTTP for the clients of a load: answers are read as they arrive, and connections are kept."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import Any, Final
 import httptools
 
 TIMEOUT: Final = 60.0
-"""Seconds in which something has to arrive."""
-_KEPT: Final = 5.0  # seconds that a connection is kept, as SDKs do
+"""Seconds within which something has to arrive."""
+_KEPT: Final = 5.0  # seconds for which a connection is kept, as in SDKs
 
 
 class Broken(Exception):
@@ -21,7 +21,7 @@ class Broken(Exception):
 
 
 class Connection(asyncio.Protocol):
-    """A connection for one request after the other, and the answer to the last."""
+    """A connection for one request after another, and the answer to the last one."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -41,11 +41,11 @@ class Connection(asyncio.Protocol):
     # --- from the transport
 
     def connection_made(self, transport: Any) -> None:
-        """Write to it."""
+        """Remember the transport."""
         self._transport: asyncio.Transport = transport
 
     def data_received(self, data: bytes) -> None:
-        """A part of the answer."""
+        """Parse a part of the answer."""
         self._arrived_at = self._loop.time()
         try:
             self._parser.feed_data(data)
@@ -54,7 +54,7 @@ class Connection(asyncio.Protocol):
         self._wake()
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Nothing more will arrive."""
+        """End the answer: nothing more will arrive."""
         self._end("closed" if error is None else type(error).__name__)
 
     def _end(self, why: str) -> None:
@@ -68,19 +68,19 @@ class Connection(asyncio.Protocol):
     # --- from the parser
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """One field of the head."""
+        """Keep one field of the head."""
         self.headers[name.decode().lower()] = value.decode("latin-1")
 
     def on_headers_complete(self) -> None:
-        """The head has arrived."""
+        """Note that the head has arrived."""
         self._has_head = True
 
     def on_body(self, data: bytes) -> None:
-        """A piece of the body."""
+        """Keep a piece of the body."""
         self._pieces.append(data)
 
     def on_message_complete(self) -> None:
-        """The answer has arrived."""
+        """Note that the answer has arrived."""
         self._complete = True
         self._may_be_kept = self._parser.should_keep_alive()
 
@@ -88,24 +88,24 @@ class Connection(asyncio.Protocol):
 
     @property
     def status(self) -> int:
-        """That of the answer."""
+        """The status of the answer."""
         found: int = self._parser.get_status_code()
         return found
 
     @property
     def can_be_kept(self) -> bool:
-        """Whether another request may follow."""
+        """Whether the connection can carry another request."""
         return self._may_be_kept and self._ended is None
 
     async def send(self, request: bytes) -> None:
-        """Send it, and read the head of its answer. Raises Broken and TimeoutError."""
+        """Send a request, and read the head of its answer. Raises Broken and TimeoutError."""
         self._begin()
         self._transport.write(request)
         while not self._has_head:
             await self._wait()
 
     async def pieces(self) -> AsyncIterator[bytes]:
-        """The body. Raises Broken if it is cut, and TimeoutError."""
+        """The pieces of the body. Raises Broken if it is cut, and TimeoutError."""
         while True:
             taken, self._pieces = self._pieces, []
             for piece in taken:
@@ -115,7 +115,7 @@ class Connection(asyncio.Protocol):
             await self._wait()
 
     async def body(self) -> bytes:
-        """All of the body."""
+        """The whole body."""
         return b"".join([piece async for piece in self.pieces()])
 
     async def json(self) -> Any:
@@ -126,13 +126,13 @@ class Connection(asyncio.Protocol):
             raise Broken("no JSON") from error
 
     def close(self) -> None:
-        """Leave."""
+        """Close the connection."""
         if self._timer is not None:
             self._timer.cancel()
         self._transport.abort()
 
     async def _wait(self) -> None:
-        """Until something arrives, or nothing will."""
+        """Wait until something arrives, or until the connection is lost."""
         if self._ended is not None:
             raise Broken(self._ended)
         if self._timer is None:
@@ -141,7 +141,8 @@ class Connection(asyncio.Protocol):
         await self._waiter
 
     def _look(self) -> None:
-        """One timer for a whole answer: setting one for each wait would cost more than the wait."""
+        """Check for a timeout, with one timer for a whole answer: setting one for each wait would cost more
+        than the wait."""
         self._timer = None
         left = self._arrived_at + TIMEOUT - self._loop.time()
         if self._waiter is None or self._waiter.done():
@@ -153,7 +154,8 @@ class Connection(asyncio.Protocol):
 
 
 class Connections:
-    """The connections of clients to one port. With `keeps` those whose answer was read are used again."""
+    """The connections of clients to one port. With `keeps`, a connection is used again after its answer was
+    read."""
 
     def __init__(self, port: int, *, keeps: bool) -> None:
         self.port = port
@@ -164,8 +166,8 @@ class Connections:
     async def asked(
         self, method: str, path: str, body: Any = None, key: str = "load"
     ) -> AsyncIterator[Connection]:
-        """The answer to a request, from its head on; leaving early leaves the server without its client.
-        Raises Broken when there is none, and TimeoutError."""
+        """The answer to a request, after its head; a client that leaves the context early closes the
+        connection. Raises Broken if there is no answer, and TimeoutError."""
         data = b"" if body is None else json.dumps(body).encode()
         head = (
             f"{method} {path} HTTP/1.1\r\nhost: 127.0.0.1:{self.port}\r\nauthorization: Bearer {key}\r\n"
@@ -199,6 +201,6 @@ class Connections:
 
 @asynccontextmanager
 async def asked(port: int, method: str, path: str, body: Any = None) -> AsyncIterator[Connection]:
-    """The answer to one request, as `Connections.asked`."""
+    """The answer to one request, as `Connections.asked` yields it."""
     async with Connections(port, keeps=False).asked(method, path, body) as answer:
         yield answer

@@ -1,5 +1,5 @@
-"""The commands of the pages on coding agents, as they stand there. The agents are programs that ask their
-server for one answer; the real ones are in tests/clients."""
+"""The commands of the pages on coding agents, unchanged. The agents here are programs that ask their server
+for one answer; tests/clients has the real ones."""
 
 import sys
 import tomllib
@@ -50,11 +50,11 @@ def reader(tmp_path: Path, upstream: ScriptedUpstream) -> Reader:
 
 
 PAGES = ("docs/clients/codex.md", "docs/clients/claude-code.md", "docs/coding-agents.md")
-OTHERS = "llama-server "  # somebody else's program
+OTHERS = "llama-server "  # a program of another project
 
 
 def commands() -> list[str]:
-    """The commands of the pages, each once: some pages have the same ones."""
+    """The commands of the pages, each once, because some pages share them."""
     blocks = [block for page in PAGES for block in blocks_of(page) if block.language == "sh"]
     given = dict.fromkeys(each for block in blocks for each in commands_of(block))
     return [each for each in given if not each.startswith(OTHERS)]

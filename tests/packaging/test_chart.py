@@ -1,5 +1,5 @@
-"""The chart of Helm in docs/deploy, rendered by Helm's own engine and held to the schemas of Kubernetes; the
-base of kustomize is what it renders to."""
+"""The Helm chart in docs/deploy, rendered by Helm's own engine and validated by the schemas of Kubernetes;
+the base of kustomize is the rendered chart."""
 
 import importlib.util
 import re

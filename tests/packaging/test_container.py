@@ -1,4 +1,5 @@
-"""What deploys the server (docs/deploy): linted, held to schemas; the image's steps run without an engine."""
+"""The files that deploy the server (docs/deploy) are linted and validated by schemas; the steps of the image
+run without a container engine."""
 
 import json
 import os
@@ -74,7 +75,7 @@ def health(image: Image, port: int) -> int:
     return process.returncode
 
 
-@pytest.mark.parametrize("uid", [10001, 1_000_680_000])  # the second as OpenShift gives one, in group 0
+@pytest.mark.parametrize("uid", [10001, 1_000_680_000])  # the second as OpenShift assigns one, in group 0
 def test_the_image_serves_as_any_user_over_a_root_that_can_not_be_written(image: Image, uid: int) -> None:
     assert image.user == "10001:0"
     with running(image, f"{uid}:0", OPENRESPONSES_BRIDGE_API_KEYS=KEY) as (process, port):
@@ -124,7 +125,8 @@ def test_the_image_has_the_drivers_and_the_pins_and_nothing_of_the_build(image: 
 
 
 def test_the_image_is_small(image: Image) -> None:
-    """Its base here is Debian's own Python in a debootstrap, which is larger than the base that it names."""
+    """The base in this test is Debian's own Python in a debootstrap, which is larger than the base that the
+    file names."""
     size = image.compressed_bytes()
     print(f"the image: {size / 1e6:.0f} MB")
     assert size < 120_000_000

@@ -1,8 +1,7 @@
-"""The first page and the four journeys of the README, as a reader takes them: commands and files, in an empty
-folder.
+"""The first page and the four journeys of the README as a reader follows them: commands and files, in an
+empty folder.
 
-`make test` takes them with the interpreter of the checkout, `make packages` with the wheels in an environment
-of their own.
+`make test` uses the interpreter of the checkout, `make packages` the wheels in an environment of their own.
 """
 
 import json
@@ -60,7 +59,7 @@ def test_a_real_model(reader: Reader) -> None:
             answer = posted(f"http://127.0.0.1:{reader.port}/v1/responses", {"input": "Hello"})
         assert answer["output"][0]["content"][0]["text"] == "Hello "
     with reader.serving(in_a_cloud, OPENROUTER_API_KEY="k"):
-        pass  # it listens: nothing is asked of the cloud before somebody asks
+        pass  # it listens: it asks the cloud nothing before a request arrives
 
 
 def test_emit_from_your_own_model(reader: Reader) -> None:

@@ -1,4 +1,5 @@
-"""The server beside a project whose modules have the most common names: neither takes the other's."""
+"""The server beside a project whose modules have the most common names: neither imports a module of the
+other."""
 
 from pathlib import Path
 

@@ -1,5 +1,5 @@
-"""Real proxies, with the files of docs/deploy, before the server: what passes, and that nobody's request or
-answer becomes another's."""
+"""Real proxies, with the files of docs/deploy, in front of the server: the traffic that they pass, and that
+no request or answer is mixed with that of another client."""
 
 import socket
 from collections.abc import Iterator
@@ -17,12 +17,12 @@ from tests.support.sockets import opened_socket
 
 pytestmark = [pytest.mark.deploy, pytest.mark.timeout(600)]
 ATTACKER, VICTIM = "a key of an attacker", "a key of a victim"
-VICTIMS = 3  # requests of the other key behind each of the attacker's
+VICTIMS = 3  # requests with the other key after each of the attacker's
 AUTHORIZATION = {"authorization": f"Bearer {VICTIM}"}
 
 
 def head_at(listener: socket.socket) -> bytes:
-    """Of the first request on the next connection that is not closed without one, which is answered."""
+    """The head of the first request on the next connection that sends one; the request is answered."""
     head = b""
     while not head:
         connection, _ = listener.accept()
@@ -50,7 +50,8 @@ def proxy(
 
 @pytest.mark.parametrize("hidden", [WHOLE, OPEN], ids=["whole", "open"])
 def test_no_answer_reaches_another_connections_request(proxy: str, hidden: bytes) -> None:
-    """Two keys; what an attacker's request left on a connection to the server meets the victim's."""
+    """With two keys: bytes that an attacker's request left on a connection to the server meet the victim's
+    request."""
     number = 0
     for shape in shapes(hidden, ATTACKER):
         with raw_connection(proxy) as attacker:

@@ -1,4 +1,4 @@
-"""What `make release-dry` makes of the changes; the rest of it is run by `make workflows`."""
+"""The changes as `make release-dry` writes them; `make workflows` runs the rest of it."""
 
 import json
 import re
@@ -148,7 +148,7 @@ def test_all_that_is_published_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
     assert {"msgspec", "starlette", "uvicorn"} <= found.keys()
     of_others = {name: its for name, its in found.items() if not name.startswith("openresponses-")}
     assert of_others.items() <= pins.items()
-    assert len(found) - len(of_others) in (1, 2)  # the server is what the list is of
+    assert len(found) - len(of_others) in (1, 2)  # the server itself is the subject of the list
     with zipfile.ZipFile(REPOSITORY / f"build/release/openresponses-{version}.vsix") as extension:
         package = json.loads(extension.read("extension/package.json"))
     assert package["repository"]["url"] == "https://code.example/people/bridge.git"

@@ -1,4 +1,5 @@
-"""The source package has the manual, as `make packages` builds it: by itself, from what git knows."""
+"""The source package contains the manual, as `make packages` builds it: it needs nothing but the files that
+git has."""
 
 import shutil
 import subprocess

@@ -1,4 +1,4 @@
-"""The library alone and the server in environments of their own, with every version of Python that is here.
+"""The library alone and the server in environments of their own, with every installed version of Python.
 
 `make packages` runs these.
 """
@@ -34,7 +34,7 @@ from tests.support.wheel import (
 
 pytestmark = pytest.mark.packages
 LIBRARY, SERVER = "openresponses-bridge", "openresponses-server"
-# what msgspec imports of others where it finds it, and the names of namespaces
+# modules that msgspec imports if they are installed, and the names of namespaces
 THIRD_PARTY = (
     "import sys; {}; print(*sorted({{n.partition('.')[0] for n in sys.modules}} - sys.stdlib_module_names))"
 )
@@ -135,7 +135,7 @@ def test_the_server_brings_the_library_in_its_version() -> None:
     ("version", "dependencies"),
     [
         *((version, which) for version in VERSIONS for which in ("pinned", "newest")),
-        (VERSIONS[0], "oldest"),  # what is old has no wheels for what is new
+        (VERSIONS[0], "oldest"),  # old versions have no wheels for a new Python
     ],
 )
 def test_the_service(wheels: Wheels, tmp_path: Path, version: str, dependencies: Dependencies) -> None:

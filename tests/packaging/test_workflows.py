@@ -1,6 +1,5 @@
-"""The workflows in .github do nothing that is not a target of the Makefile, with no more rights than they
-need. `make workflows` runs the linters too.
-"""
+"""The workflows in .github run only targets of the Makefile, with no more rights than they need. `make
+workflows` also runs the linters."""
 
 import re
 import shlex
@@ -34,7 +33,7 @@ USED = sorted({step.fields["uses"] for step in steps() if "uses" in step.fields}
 
 
 def program(name: str) -> str:
-    """Return the path of a program of this environment, which `make workflows` brings."""
+    """Return the path of a program of this environment, which `make workflows` installs."""
     return str(Path(sys.executable).with_name(name))
 
 
@@ -49,7 +48,7 @@ def test_each_step_is_a_target_that_can_be_run_here(command: str) -> None:
     assert program == "make"
     assert names
     assert set(names) <= TARGETS
-    assert "${{" not in command  # values come by variables, which the shell does not read as words
+    assert "${{" not in command  # values are passed in variables, which the shell does not split into words
     tried = subprocess.run(
         ["make", "--dry-run", *words], cwd=REPOSITORY, capture_output=True, text=True, check=False
     )

@@ -1,4 +1,5 @@
-"""Law E12: amortised constant cost per delta, text kept once. Ratios and sizes, never seconds."""
+"""Law E12: amortised constant cost per delta, and text kept only once. The tests compare ratios and sizes,
+never seconds."""
 
 import gc
 import json
@@ -25,7 +26,7 @@ from openresponses_server.requests.answer_format import FenceFilter, json_in
 from tests.support.costs import assert_proportional
 from tests.support.costs import seconds as seconds_of
 
-# ten times fewer where every line is traced for coverage
+# ten times fewer if every line is traced for coverage
 FEW, MANY = (20_000, 200_000) if sys.gettrace() is None else (2_000, 20_000)
 PIECE = "five "
 Feed = Callable[[ResponseStreamStateMachine, int], object]
@@ -67,7 +68,7 @@ ITEMS: dict[str, Feed] = {
 
 
 def started() -> ResponseStreamStateMachine:
-    """A machine of the openai wire with a function, a custom and a shell call begun."""
+    """A machine of the openai wire in which a function call, a custom call and a shell call have begun."""
     identities = ToolIdentityMap()
     identities.declare(ToolKind.CUSTOM, "patch")
     identities.declare(ToolKind.SHELL, "shell")
@@ -94,7 +95,7 @@ def seconds(make: Callable[[], ResponseStreamStateMachine], feed: Feed, times: i
 
 
 def growth(make: Callable[[], ResponseStreamStateMachine], feed: Feed, few: int, many: int) -> float:
-    """Cost per call when there are many, in terms of the cost when there are few; the best of some runs."""
+    """The cost per call with many calls, as a multiple of the cost with few; the best of several runs."""
     gc.disable()
     try:
         at_many = min(seconds(make, feed, many) for _ in range(2)) / many
@@ -106,7 +107,7 @@ def growth(make: Callable[[], ResponseStreamStateMachine], feed: Feed, few: int,
 @pytest.mark.bench
 @pytest.mark.parametrize("kind", DELTAS)
 def test_e12_a_delta_costs_the_same_however_long_the_text(kind: str) -> None:
-    share = 1 if kind in ("text", "tool_call") else 4  # the slower ones are shown on fewer
+    share = 1 if kind in ("text", "tool_call") else 4  # the slower operations run fewer times
     assert growth(with_calls, DELTAS[kind], FEW // share, MANY // share) < 3
 
 
@@ -176,7 +177,7 @@ FRAMES: dict[str, Frames] = {
 
 @pytest.mark.parametrize("kind", FRAMES)
 def test_e12_a_frame_costs_the_same_however_many_blocks_are_open(kind: str) -> None:
-    """An upstream opens them and ends none."""
+    """An upstream opens blocks and never ends them."""
     inbound, frame = FRAMES[kind]
 
     def cost(times: int) -> float:
@@ -188,7 +189,7 @@ def test_e12_a_frame_costs_the_same_however_many_blocks_are_open(kind: str) -> N
 
 
 def memory(kind: str, times: int) -> tuple[int, int]:
-    """(peak while deltas come, kept after) in bytes."""
+    """(peak during the deltas, memory kept afterwards) in bytes."""
     machine = with_calls()
     feed = DELTAS[kind]
     gc.collect()
@@ -204,7 +205,7 @@ def memory(kind: str, times: int) -> tuple[int, int]:
 
 @pytest.mark.parametrize("kind", ["text", "reasoning", "tool_call", "custom_call"])
 def test_e12_text_is_kept_once(kind: str) -> None:
-    """A buffer has room to spare while it grows: less than three times the text is once."""
+    """A buffer has spare room while it grows: in all, less than three times the text."""
     deltas = MANY // 4
     characters = deltas * len(PIECE)
     peak, kept = memory(kind, deltas)
@@ -213,7 +214,7 @@ def test_e12_text_is_kept_once(kind: str) -> None:
 
 
 def test_e12_events_that_leave_no_text_leave_nothing() -> None:
-    # what is made once is some 20 KB, and threads that other tests left take some too
+    # objects that are made only once take some 20 KB, and threads that other tests left take some too
     peak = min(memory("extension_event", FEW)[0] for _ in range(3))
     assert peak < 5 * FEW
 

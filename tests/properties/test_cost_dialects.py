@@ -1,4 +1,4 @@
-"""Law E12 at the edges: what a stream costs grows with its length, whatever an upstream sends."""
+"""Law E12 in the dialects: the cost of a stream is linear in its length, whatever an upstream sends."""
 
 import json
 from collections.abc import Callable
@@ -57,7 +57,7 @@ def test_e12_chat_fragments(kind: str) -> None:
 def test_e12_a_list_without_an_index_is_one_call() -> None:
     _, events = chat(CHAT["objects in a list without an index"](3))
     done = [event.item for event in events if event.type == "response.output_item.done"]
-    assert [item.arguments for item in done] == []  # cut: the list never closes
+    assert [item.arguments for item in done] == []  # cut: the list never ends
     ended = encode({"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]})
     _, events = chat([*CHAT["objects in a list without an index"](2)[:-1], fragment(None, "]"), ended])
     done = [event.item for event in events if event.type == "response.output_item.done"]
@@ -108,7 +108,8 @@ def test_e12_items_that_collide() -> None:
 
 @pytest.mark.parametrize("announced", [False, True], ids=["alone", "after others"])
 def test_e12_items_that_only_the_terminal_response_has(announced: bool) -> None:
-    """Of each is looked which of those before it can be; with ids that rotate, none has its id."""
+    """Each such item is compared with the earlier ones that it can be; if ids rotate, none has the same
+    id."""
 
     def spent(times: int) -> float:
         items = [
@@ -133,7 +134,7 @@ def test_e12_items_that_only_the_terminal_response_has(announced: bool) -> None:
 
 @pytest.mark.parametrize("same", [True, False])
 def test_e12_parts_that_no_index_fits(same: bool) -> None:
-    """Each part of a whole item is looked for among those that were sent."""
+    """Each part of a whole item is looked up among those that were sent."""
 
     def spent(times: int) -> float:
         inbound = responses.Inbound(ResponseStreamStateMachine("m"))
@@ -157,7 +158,7 @@ def test_e12_parts_that_no_index_fits(same: bool) -> None:
 
 
 def test_e12_fields_of_an_upstream_s_own_in_each_frame() -> None:
-    """What the response has of them is bounded, however many frames bring others."""
+    """The number of such fields in the response is bounded, however many frames have new ones."""
     machine = ResponseStreamStateMachine("m")
     inbound = anthropic_messages.Inbound(machine)
     inbound.feed(encode({"type": "message_start", "message": {"role": "assistant", "content": []}}))

@@ -1,4 +1,4 @@
-"""What it costs to translate a request grows with its length, whatever a client sends."""
+"""The cost of translating a request is linear in its length, whatever a client sends."""
 
 from collections.abc import Callable
 from time import process_time

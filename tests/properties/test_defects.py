@@ -30,10 +30,10 @@ class Call(NamedTuple):
     value: dict[str, Any]
     pieces: list[str]
     called: str
-    """As the model calls it."""
+    """A call as the model makes it."""
 
 
-# ── what was said, and what is wrong with it ─────────────────────────────────────────────────────────
+# ── the answer and its defect ────────────────────────────────────────────────────────────────────────
 def cut(text: str, draw: st.DrawFn) -> list[str]:
     places = sorted(draw(st.sets(st.integers(1, max(1, len(text) - 1)), max_size=4)))
     edges = [0, *(place for place in places if place < len(text)), len(text)]
@@ -68,7 +68,7 @@ VALUES = st.recursive(
 
 @st.composite
 def answers(draw: st.DrawFn) -> tuple[list[str], list[Call], str]:
-    """The pieces of a text, calls, and where noise goes."""
+    """The pieces of a text, calls, and the positions of noise."""
     words = draw(st.lists(st.text("ab é\n", min_size=1, max_size=5), max_size=4))
     text = [f"w{number}{word}" for number, word in enumerate(words)]
     calls = []
@@ -80,7 +80,7 @@ def answers(draw: st.DrawFn) -> tuple[list[str], list[Call], str]:
     return text, calls, draw(st.sampled_from(["none", "empty", "odd"]))
 
 
-# ── the same in each dialect ─────────────────────────────────────────────────────────────────────────
+# ── the same answer in each dialect ──────────────────────────────────────────────────────────────────
 def of_chat(text: list[str], calls: list[Call], noise: str) -> list[bytes]:
     beside: dict[str, Any] = {"function_call": {"name": "", "arguments": ""}} if noise == "odd" else {}
     frames = [chat.chunk(content=piece, **beside) for piece in text]

@@ -1,5 +1,5 @@
-"""However the bytes of a stream come, what leaves is the same: whole, frame by frame, byte by byte; and the
-way out into each dialect is the same with it."""
+"""The output does not depend on how the bytes of a stream are split: whole, frame by frame, byte by byte; nor
+does the output of any outbound."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ INBOUND: dict[str, Any] = {
     "codex": codex.Inbound,
     "gemini": gemini.Inbound,
 }
-NAMED = ("anthropic", "responses")  # they may need the frame's event name
+NAMED = ("anthropic", "responses")  # inbounds may need the frame's event name
 FOLDERS = {
     "chat": ("chat",),
     "anthropic": ("anthropic",),
@@ -52,7 +52,7 @@ def recorded() -> list[Any]:
 
 
 def stream_of(dialect: str, capture: Path) -> bytes:
-    """The recorded stream as the server-sent events it came as."""
+    """The recorded stream as the server-sent events in which it arrived."""
     data = capture.read_bytes()
     if data.lstrip().startswith((b"data:", b"event:")):
         return data
@@ -89,7 +89,7 @@ def framewise(data: bytes) -> list[bytes]:
 
 
 def outward(events: list[Event]) -> list[bytes]:
-    """The way on into each dialect."""
+    """The output of each dialect's outbound."""
     chat, anthropic, deltas = chat_completions.Outbound(), anthropic_messages.Outbound(), copilot.Outbound()
     return [
         encode_sse(events),

@@ -1,5 +1,5 @@
-"""Whatever value a client of Google's and Amazon's APIs puts into a field of its request, an upstream's
-request is made of it, or it is refused: nothing else is raised, and a refusal has a path in the request."""
+"""Whatever value a client of Google's or Amazon's APIs puts into a field of its request, the request is
+translated for an upstream or refused: nothing else is raised, and a refusal names a path in the request."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ BODIES = {
 UPSTREAMS = {name: each.upstream for name, each in dialects().items() if each.upstream is not None}
 SEALER = Sealer()
 OF_ITEMS = re.compile(r"no tool |.* at an address of S3 ")
-"""Refusals of items, of which the server says the place in the client's words."""
+"""Refusals of items, whose place the server translates into the client's terms."""
 
 
 def each_field(bodies: dict[str, Json]) -> Iterator[tuple[Json, Path]]:
-    """(a body, one of its places) for each path that several have once."""
+    """(a body, one of its places), once for each path that several bodies share."""
     seen = set()
     for body in bodies.values():
         for place in places(body):
@@ -43,7 +43,7 @@ def each_field(bodies: dict[str, Json]) -> Iterator[tuple[Json, Path]]:
 
 
 def is_in(param: str, body: Any) -> bool:
-    """Whether this is the path of a place in the body, or of a field that an object there does not have."""
+    """Whether this is the path of a place in the body, or of a missing field of an object there."""
     within = body
     for name, index in re.findall(r"([^.\[\]]+)|\[(\d+)\]", param):
         if index:

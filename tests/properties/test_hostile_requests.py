@@ -1,5 +1,5 @@
-"""Whatever type of value a client puts into a field of its request, an upstream's request is made of it, or
-it is refused: nothing else is raised, and what is shown and stored of it can be read again."""
+"""Whatever type of value a client puts into a field of its request, the request is translated for an upstream
+or refused: nothing else is raised, and the shown and stored forms of the request can be decoded again."""
 
 import json
 from typing import Any

@@ -1,5 +1,6 @@
-"""Whatever value an upstream puts into a frame, its inbound raises nothing and ends its stream once, and the
-usage that is sent has counts; where the value is a number of tokens or a time, the answer is what it was."""
+"""Whatever value an upstream puts into a frame, its inbound raises nothing and ends its stream exactly once,
+and the reported usage has valid counts; if the value is a number of tokens or a time, the answer stays the
+same."""
 
 import json
 from collections.abc import Iterator
@@ -34,13 +35,13 @@ OTHERS = (
     "{}",
     '{"type": 1}',
 )
-# fields whose numbers say how much or when, and nothing of the answer
+# fields with counts or times, which are not part of the answer
 _TELLING = frozenset({"usage", "tokenUsage", "created", "created_at", "completed_at", "sequence_number"})
 _MARK = "the value's place"
 
 
 def paths(value: Any, path: Path = ()) -> Iterator[Path]:
-    """Where each value within this one stands."""
+    """The places of all values within this one."""
     yield path
     inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, each in inner:
@@ -68,7 +69,7 @@ def is_telling(path: Path, value: Any) -> bool:
 
 @st.composite
 def changed(draw: st.DrawFn, dialect: str, *, telling: bool) -> tuple[list[bytes], list[bytes]]:
-    """(a script's frames, the same with one value replaced)."""
+    """(a script's frames, the same frames with one value replaced)."""
     script = draw(st.sampled_from(sorted(SENT[dialect])))
     whole = SENT[dialect][script]
     places = [
@@ -98,7 +99,7 @@ def is_consistent(usage: Usage | None) -> bool:
 
 
 def answer(stream: CheckedInbound) -> tuple[str, Any]:
-    """How it ended and what it said, without the ids that are new each time."""
+    """The end and the content of the answer, without the ids that are random."""
     shown = json.loads(json.dumps(stream.output))
     return stream.status, [{**item, "id": ""} for item in shown]
 
@@ -126,7 +127,8 @@ def test_no_value_raises_or_leaves_a_stream_open(dialect: str) -> None:
     ],
 )
 def test_no_depth_raises(dialect: str, script: str, name: str) -> None:
-    """Some values are read, and are too deep for what comes then, which has called more functions before."""
+    """The depth of some values passes the parser and exceeds what later code can handle, which is deeper in
+    the call stack."""
     whole = SENT[dialect][script]
     places = ((number, path) for number, frame in enumerate(whole) for path in paths(json.loads(frame)))
     number, path = next((number, path) for number, path in places if path and path[-1] == name)

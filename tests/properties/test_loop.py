@@ -1,4 +1,4 @@
-"""The loop under anything that may come of its actions."""
+"""The loop with random outcomes of its actions."""
 
 from itertools import count
 from typing import Any
@@ -48,7 +48,7 @@ class Stopped(Exception):
 
 
 def perform(driven_: Any, data: st.DataObject, token: CancellationToken, lives: int) -> LoopResult:
-    """To the end; with `lives` left the process may be killed anywhere."""
+    """Run the loop to its end; the process may be killed at any point, at most `lives` times."""
 
     def may_die() -> None:
         if lives and data.draw(st.integers(0, 19)) == 7:
@@ -116,7 +116,7 @@ def test_the_loop_ends_runs_each_call_once_and_replays_to_the_same_prompts(
 
 
 def check_journal(result: LoopResult, entries: list[LoopEntry], ran: list[str]) -> None:
-    """Every call that was run was announced, and at a proper end every call has a result."""
+    """Assert that every call that was run was announced, and that at a proper end every call has a result."""
     begun = [each for entry in entries if isinstance(entry, CallsBegun) for each in entry.ids]
     assert len({*begun}) == len(begun)
     assert {*ran} <= {*begun}
@@ -131,7 +131,7 @@ def check_journal(result: LoopResult, entries: list[LoopEntry], ran: list[str]) 
 
 
 def replay(result: LoopResult, entries: list[LoopEntry], renderer: PromptRenderer) -> None:
-    """The prompt of each round is what the rounds before it give."""
+    """Assert that the prompt of each round follows from the earlier rounds."""
     base = PromptContext(system=["You are a test."], query="Do it", tools=TOOLS)
     rounds = result.tool_call_rounds
     made = [entry for entry in entries if isinstance(entry, RoundMade)]

@@ -1,8 +1,8 @@
-"""Every pattern in bridge/ and server/ takes time linear in the text, shown on its worst known input.
+"""Every pattern in bridge/ and server/ takes time linear in the text, tested on its worst known input.
 
-The patterns are found by walking the source, so that a new one without a row here fails. A row says how the
-pattern is used and what grows: a piece that is repeated, or (prefix, piece, suffix). A pattern with a limit
-on its repetitions is shown on texts beyond it.
+The patterns are found in the source, so that a new one without a row here fails. A row says how the pattern
+is used and which part of the text grows: a repeated piece, or (prefix, piece, suffix). A pattern whose
+repetitions are limited is tested on texts beyond the limit.
 """
 
 import ast
@@ -739,14 +739,14 @@ ROWS: dict[str, tuple[Any, ...]] = {
 
 USES: dict[str, Callable[[Any, Any], object]] = {
     "sub": lambda pattern, text: pattern.sub(text[:0], text),
-    "finditer": lambda pattern, text: list(pattern.finditer(text)),  # which searches as it is read
+    "finditer": lambda pattern, text: list(pattern.finditer(text)),  # which is searched while it is read
 }
 METHODS = ("compile", "search", "match", "fullmatch", "sub", "subn", "split", "findall", "finditer")
 TAKES_A_PATTERN = {f"re.{method}" for method in METHODS}
 
 
 class Found(NamedTuple):
-    """A pattern in the source: where, and its arguments as they are written."""
+    """A pattern in the source: its place, and its arguments as they are written."""
 
     key: str
     module: str
@@ -754,14 +754,14 @@ class Found(NamedTuple):
 
 
 def is_of_re(node: ast.AST) -> bool:
-    """A call of a function of `re` that takes a pattern."""
+    """Whether this is a call of a function of `re` that takes a pattern."""
     return isinstance(node, ast.Call) and ast.unparse(node.func) in TAKES_A_PATTERN
 
 
 def patterns() -> Iterator[Found]:
     for path in [*sorted((ROOT / "bridge").rglob("*.py")), *sorted((ROOT / "server").rglob("*.py"))]:
         source = path.read_text()
-        if not re.search(r"\bre\.|\bfrom re\b", source):  # what is parsed is parsed by each worker
+        if not re.search(r"\bre\.|\bfrom re\b", source):  # each worker parses the files again
             continue
         where = path.relative_to(ROOT)
         module = ".".join(where.with_suffix("").parts)
@@ -785,7 +785,7 @@ def name_of(statement: ast.stmt) -> str:
 
 
 def compiled(found: Found) -> Any:
-    """The pattern, evaluated where it stands; what a function makes of its argument, of each that it gets."""
+    """The pattern, evaluated in its module; variables of the function around it have sample values."""
     module = importlib.import_module(found.module)
     names = vars(module) | {"pattern": r"long|\d+ words|run out of tokens", "include": "**a*b*/?[c-d]*x.py"}
     names["begins"] = b"|".join(each.pattern for each, _ in captures._LOOKS)

@@ -1,5 +1,5 @@
-"""Random contexts → prompts: within the budget, nothing of the system text lost, no call without its result,
-the question whole, and the same again when the summary is kept."""
+"""Random contexts → prompts: a prompt stays within the budget, keeps the whole system text and the whole
+question, has a result for each call, and is the same again when its summary is kept."""
 
 from collections.abc import Callable, Iterator
 from copy import deepcopy
@@ -80,7 +80,7 @@ COUNTERS: list[TokenCounter] = [Characters(), TokenEstimator()]
 
 @st.composite
 def rounds(draw: Any, name: str) -> tuple[list[ToolCallRound], dict[str, LanguageModelToolResult]]:
-    """Rounds with ids that models repeat, and results of most of their calls."""
+    """Rounds with ids that models repeat, and results for most of their calls."""
     made, results = [], {}
     for number in range(draw(st.integers(0, 4))):
         calls = []
@@ -152,7 +152,8 @@ OPTIONS = st.fixed_dictionaries(
 
 
 def check_calls(messages: list[ChatMessage]) -> None:
-    """Each call is answered right behind its message, once, and nothing else is."""
+    """Assert that each call is answered once, immediately after its message, and that there are no other
+    answers."""
     waiting: list[str] = []
     seen: set[str] = set()
     for message in messages:
@@ -169,7 +170,7 @@ def check_calls(messages: list[ChatMessage]) -> None:
 
 
 def check_texts(result: BuildPromptResult, context: PromptContext) -> None:
-    """System text and question are there to the letter; the system text is one message, the first."""
+    """Assert that system text and question are complete; the system text is one message, the first."""
     roles = [message.role for message in result.messages]
     system = [text for text in [*context.system, context.global_context.text()] if text.strip()]
     assert "system" not in roles[1:]
@@ -181,7 +182,8 @@ def check_texts(result: BuildPromptResult, context: PromptContext) -> None:
 
 
 def least_of(context: PromptContext, counter: TokenCounter) -> int:
-    """About what can't be cut: system text, tools, question, the images and the notes of what was cut."""
+    """The approximate size of the parts that can't be cut: system text, tools, question, images and notes of
+    cuts."""
     alone = PromptContext(
         query=context.query, system=context.system, global_context=context.global_context, tools=context.tools
     )
@@ -226,7 +228,7 @@ def test_what_stays_of_a_conversation_is_its_end(context: PromptContext, most: i
 
 
 def in_blocks(body: dict[str, Any]) -> dict[str, Any]:
-    """The body with texts as blocks where the API takes either."""
+    """The body with texts as blocks, where the API takes both forms."""
 
     def blocks(content: Any) -> list[Any]:
         return [{"type": "text", "text": content}] if isinstance(content, str) else content
@@ -247,7 +249,7 @@ def test_a_prompt_is_a_request_that_each_api_takes(context: PromptContext, optio
     except PromptBudgetError:
         return
     chat = create_capi_request_body(result, "m", reasoning_field="reasoning_content")
-    # earlier calls may be of tools that are not offered any more
+    # earlier calls may be of tools that are no longer offered
     assert chat_rules.violations({"model": "m", "messages": chat["messages"]}) == []
     anthropic = create_anthropic_request_body(result, "m", max_tokens=100)
     assert anthropic_rules.violations(in_blocks(anthropic)) == []
@@ -275,9 +277,9 @@ def test_a_summary_by_a_model_takes_the_place_of_what_was_asked_for(
     assert asked == ([] if request is None else [request])
 
 
-# ── messages that others made ──────────────────────────────────────────────────────────────────────────
+# ── messages from other sources ────────────────────────────────────────────────────────────────────────
 def paths(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
-    """Where each value within this one stands."""
+    """The places of all values within this one."""
     yield path
     inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, each in inner:

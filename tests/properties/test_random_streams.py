@@ -1,4 +1,4 @@
-"""Random streams through our own bridge: what comes out is valid, and says what their scripts say."""
+"""Random streams through our own bridge: the output is valid and has the content of their scripts."""
 
 from hypothesis import given, settings
 
@@ -14,7 +14,7 @@ from tests.support.scale import FACTOR
 @given(streams())
 @settings(max_examples=100 * FACTOR)
 def test_a_stream_that_is_sent_on_says_the_same(stream: RandomStream) -> None:
-    """On the same wire, and valid."""
+    """The streams are sent on over the same wire, and are valid."""
     made, validator = machine(stream.wire), StreamValidator(stream.wire)
     inbound = responses.Inbound(made)
     frames = (decoder := SSEDecoder()).feed(stream.body) + decoder.close()

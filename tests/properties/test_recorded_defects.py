@@ -1,5 +1,5 @@
-"""Recorded streams with one of the defects that servers have, at places over their whole length: the same
-text and calls as without it, or calls that are marked incomplete (law N4)."""
+"""Recorded streams with one of the defects that servers have, at places over their whole length: the text and
+the calls are the same as without the defect, or the calls are marked incomplete (law N4)."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -24,8 +24,8 @@ PLACES = 4 * FACTOR
 
 
 class Dialect(NamedTuple):
-    """`noise`: what a server may send between any two frames. `again`: a frame and the one to put before it,
-    in which a call has all its arguments once more."""
+    """`noise` is what a server may send between any two frames. `again` is a frame, and another one to put
+    before it, in which a call repeats all its arguments."""
 
     inbound: Callable[[ResponseStreamStateMachine], Any]
     noise: dict[str, Frame]

@@ -1,9 +1,9 @@
-"""Random calls → events → the fold, the validator and the parts: the centre of the tests.
+"""Random calls → events → the fold, the validator and the parts: the central test.
 
-After each call, right or wrong, `Run` holds the machine to E1 (fold equals snapshot), E2 (numbers) and the
-grammar of the stream. At the end the parts that a decoder makes of the events must be what was called: the
-text, the thinking, each tool call that was whole, once. What is expected is kept here, without asking the
-machine.
+After each call, allowed or not, `Run` checks E1 (the fold equals the snapshot), E2 (numbers) and the grammar
+of the stream. At the end, the parts that a decoder makes of the events have to match the calls: the text, the
+thinking, and each complete tool call, once. The test keeps its own record of what to expect, without using
+the machine.
 """
 
 import json
@@ -37,7 +37,7 @@ from openresponses_bridge.state import (
 from tests.support.machines import WIRES, Run, machine, plain
 from tests.support.scale import FACTOR, MANY
 
-# `*` marks refusals in parts, line ends part thinking: both are left to the decoder
+# `*` marks refusals in parts, line ends separate parts of thinking: the decoder adds both
 WORDS = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="*\n"), max_size=6)
 SOME_WORDS = WORDS.filter(bool)
 JSON_PIECES = st.sampled_from(
@@ -79,7 +79,8 @@ class Call:
     ended: bool = False
 
     def end(self) -> None:
-        """Upstream says that it is whole: no arguments at all are an empty object then (law E6)."""
+        """The upstream says that the call is complete: no arguments at all mean an empty object then (law
+        E6)."""
         if not self.ended and not self.arguments.strip():
             self.arguments = "{}"
         self.ended = True
@@ -105,7 +106,7 @@ def identities() -> ToolIdentityMap:
 
 
 class Streams(RuleBasedStateMachine):
-    """One response, called at random."""
+    """One response, made by random calls."""
 
     schema = False
 
@@ -126,7 +127,7 @@ class Streams(RuleBasedStateMachine):
         self.held: list[int] = []
         self.left_incomplete = False
 
-    # ── where it stands ──────────────────────────────────────────────────────────────────────────────
+    # ── the state ────────────────────────────────────────────────────────────────────────────────────
     @property
     def phase(self) -> ResponseStreamPhase:
         return self.run.machine.phase
@@ -171,7 +172,7 @@ class Streams(RuleBasedStateMachine):
             return
         assert self.refused(*call) == "bridge.stream.invalid_argument"
 
-    # ── words ────────────────────────────────────────────────────────────────────────────────────────
+    # ── texts ────────────────────────────────────────────────────────────────────────────────────────
     @rule(call=st.sampled_from(SPOKEN), words=WORDS, logprobs=st.sampled_from([None, [], [LOGPROB]]))
     @precondition(is_running)
     def words_of_any_kind(self, call: str, words: str, logprobs: Any) -> None:
@@ -216,7 +217,7 @@ class Streams(RuleBasedStateMachine):
     @rule()
     @precondition(lambda self: self.phase not in TERMINAL_PHASES)
     def reported(self) -> None:
-        """What an upstream's response says of itself."""
+        """Report what an upstream's response says about itself."""
         self.run("report", replace(machine().snapshot, service_tier="fast"))
 
     # ── tool calls ───────────────────────────────────────────────────────────────────────────────────
@@ -226,14 +227,15 @@ class Streams(RuleBasedStateMachine):
     )  # fmt: skip
     @precondition(is_running)
     def tool_call(self, index: int, name: str | None, piece: str, kind: str) -> None:
-        """Another call at the index: under a fresh id, one that was given before elsewhere, or none."""
+        """Add another call at the index: with a new id, with one that an earlier call elsewhere had, or with
+        none."""
         self.made += 1
         busy = self.at.get(index)
         call_id = {"fresh": f"c{self.made}", "long": LONG_ID, "none": None}[kind]
         if busy is not None and (call_id == busy.call_id or (kind == "none" and not (busy.ended and name))):
-            return  # it goes on with the call that is there
+            return  # this continues the existing call
         if busy is not None and busy.call_id is None and not busy.ended:
-            return  # the same: the call that is there takes the id
+            return  # the same: the existing call takes the id
         if busy is not None and busy.name is None:
             code = self.refused("tool_call", index, call_id, name, piece)
             assert code == "bridge.stream.incomplete_tool_call"
@@ -251,7 +253,7 @@ class Streams(RuleBasedStateMachine):
         call = self.at.get(index)
         if call is None:
             return
-        again = again and not (call.ended and call.call_id is None)  # that would be another call
+        again = again and not (call.ended and call.call_id is None)  # this would be another call
         self.run("tool_call", index, call.call_id if again else None, call.name if again else None, piece)
         if not call.ended:
             call.arguments += piece
@@ -291,7 +293,7 @@ class Streams(RuleBasedStateMachine):
     @rule()
     @precondition(is_running)
     def held_call(self) -> None:
-        """A shell call that is cut, unless it goes on later."""
+        """Begin a shell call that is cut, unless later arguments continue it."""
         self.made += 1
         index = 100 + self.made
         self.run("tool_call", index, f"c{self.made}", "shell", '{"command":')
@@ -309,7 +311,7 @@ class Streams(RuleBasedStateMachine):
         self.run("tool_call", index, arguments='"ls"}')
         self.at[index].arguments += '"ls"}'
         if self.wire == "openai":
-            self.calls.remove(self.at[index])  # it ends as a shell call, for which there is no part
+            self.calls.remove(self.at[index])  # it ends as a shell call, which has no part
 
     @rule(at=st.integers(0, 30))
     @precondition(is_running)
@@ -337,7 +339,7 @@ class Streams(RuleBasedStateMachine):
             self.calls.append(Call(call_id, name or upstream, expected, ended=True))
 
     def ends_what_is_whole(self) -> None:
-        """When another call or item starts, calls whose arguments are whole have ended."""
+        """When another call or item starts, calls with complete arguments have ended."""
         for call in self.at.values():
             call.ended = call.ended or (call.name is not None and call.whole)
 
@@ -402,7 +404,7 @@ class Streams(RuleBasedStateMachine):
     def expect_item(self, item_id: str, phase: Any) -> None:
         self.run("expect_item", item_id, phase)
 
-    # ── about the response ───────────────────────────────────────────────────────────────────────────
+    # ── properties of the response ───────────────────────────────────────────────────────────────────
     @rule(
         call=st.one_of(
             st.tuples(st.just("usage"), st.integers(0, 9)),
@@ -497,7 +499,7 @@ class Streams(RuleBasedStateMachine):
         for call in sent:
             assert call in seen, (call, seen)
             seen.remove(call)
-        # nothing else but calls whose arguments are JSON of another kind: what is not JSON is not run
+        # only calls whose arguments are JSON of another kind: calls with invalid JSON are not run
         odd = [call.name for call in self.sent if call.whole and not is_object(call)]
         assert sorted(name for name, _ in seen) == sorted(str(name) for name in odd)
 
@@ -507,12 +509,12 @@ def is_object(call: Call) -> bool:
 
 
 class ValidStreams(Streams):
-    """A sample in which every event is also held to the published schema."""
+    """A smaller number of examples, in which every event is also checked against the published schema."""
 
     schema = True
 
 
-# a failure takes its time to shrink
+# shrinking a failure takes a long time
 TestStreams = Streams.TestCase
 TestStreams.settings = settings(max_examples=100 * FACTOR, stateful_step_count=50)
 TestValidStreams = ValidStreams.TestCase
@@ -520,7 +522,7 @@ TestValidStreams.settings = settings(max_examples=10 * FACTOR, stateful_step_cou
 
 
 class ManyStreams(Streams):
-    """So many that what is rare comes up: hours of a busy server's calls."""
+    """So many examples that rare cases occur: as many calls as in hours of a busy server."""
 
 
 TestManyStreams = pytest.mark.slow(pytest.mark.timeout(4 * 3600)(ManyStreams.TestCase))

@@ -26,12 +26,12 @@ DIALECTS = ("anthropic", "chat")
 
 
 def scripted(dialect: str, answers: Sequence[Answer]) -> list[Script]:
-    """The answers, streamed as an upstream of this dialect does."""
+    """The answers, streamed in the way of an upstream of this dialect."""
     return [Script(_FRAMES[dialect](answer)) for answer in answers]
 
 
 def whole(answer: Answer) -> Script:
-    """The answer as a Chat Completions upstream gives it that does not stream."""
+    """The whole answer of a Chat Completions upstream that does not stream."""
     calls = [
         {"id": id, "type": "function", "function": {"name": name, "arguments": json.dumps(given)}}
         for id, name, given in answer.calls
@@ -116,7 +116,7 @@ def _anthropic(answer: Answer) -> list[Step]:
 
 
 def _gemini(answer: Answer) -> list[Step]:
-    """Calls are signed, as those of Gemini 3 are."""
+    """Sign the calls, as Gemini 3 does."""
     parts: list[dict[str, Any]] = [{"text": answer.text}] if answer.text else []
     for call_id, name, given in answer.calls:
         arguments = json.loads(given) if isinstance(given, str) else given
@@ -139,7 +139,8 @@ _FRAMES: dict[str, Callable[[Answer], list[Step]]] = {
 
 
 class Agent(Struct):
-    """`run` drives a loop to its end; `entries` are what it recorded, `notes` what requests lost."""
+    """An agent for tests: `run` drives a loop to its end; `entries` are what the loop recorded, `notes` what
+    the requests lost."""
 
     service: Any
     tools: ToolRegistry
@@ -180,7 +181,7 @@ class Agent(Struct):
 async def agent(
     upstream: ScriptedUpstream, dialect: str, tools: ToolRegistry, able: Capabilities | None = None
 ) -> AsyncIterator[Agent]:
-    """An agent whose model is the upstream's script under `MODEL`, with these abilities."""
+    """An agent with these abilities, whose model is the upstream's script under `MODEL`."""
     settings = Settings(
         upstreams=[UpstreamSettings(url=upstream.url, dialect=dialect, name=MODEL)],
         models={} if able is None else {MODEL: able},

@@ -1,4 +1,5 @@
-"""Anthropic streams to feed, recorded and generated, and their results, read without our own code."""
+"""Anthropic streams for inbounds, recorded and generated, and their results, read without the project's own
+code."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -20,7 +21,7 @@ Json = dict[str, Any]
 
 
 def recorded(path: Path) -> list[Frame]:
-    """The frames of a recorded stream: SSE with LF line ends, or one JSON text a line."""
+    """The frames of a recorded stream: SSE with LF line ends, or one JSON text per line."""
     data = path.read_bytes()
     if b"\ndata:" not in data:
         return [(line, "") for line in data.splitlines() if line.strip()]
@@ -67,7 +68,7 @@ def thinking(index: int, *pieces: str, signature: str = "sig") -> list[bytes]:
 
 
 def tool(index: int, id: str, name: str, *pieces: str) -> list[bytes]:
-    """A tool_use block with its input in these pieces of JSON."""
+    """A tool_use block whose input arrives in these pieces of JSON."""
     deltas = [delta(index, "input_json_delta", partial_json=piece) for piece in pieces]
     return [opened(index, "tool_use", id=id, name=name, input={}), *deltas, closed(index)]
 
@@ -82,8 +83,8 @@ def stop(reason: str | None = "end_turn", **usage: int) -> list[bytes]:
 
 
 class CheckedAnthropic:
-    """An inbound that is held to the laws that hold always: what it gives is valid and adds up to the
-    snapshot after each frame (laws E1–E3)."""
+    """An inbound that is checked against the laws that always hold: after each frame its events are valid and
+    add up to the snapshot (laws E1–E3)."""
 
     def __init__(
         self, frames: Iterable[bytes | Frame] = (), wire: str = "openresponses", sealer: Sealer | None = None
@@ -142,7 +143,7 @@ def run(*frames: bytes | Sequence[bytes], **options: Any) -> CheckedAnthropic:
 
 
 def parse_sse(data: bytes) -> list[Json]:
-    """The chunks of our own SSE; each event's name has to be its type."""
+    """Parse the SSE that this project writes; each event's name has to be its type."""
     chunks = []
     for block in data.decode().split("\n\n")[:-1]:
         name, payload = block.split("\n", 1)
@@ -170,8 +171,8 @@ _GROWS = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta":
 
 
 def add_up(chunks: Iterable[Json]) -> Json:
-    """The message in a stream's chunks, by the API's documentation. Blocks have to follow one another; a
-    second message in the same list is not read."""
+    """Fold the chunks of a stream into a message, according to the API's documentation. Blocks have to follow
+    one another; a second message in the same list is not read."""
     message: Json = {}
     inputs: list[str] = []
     for chunk in chunks:
@@ -217,7 +218,8 @@ def _grow(block: Json, grown: Json, inputs: list[str]) -> None:
 
 
 def joined(content: list[Json]) -> list[Json]:
-    """Content with adjacent texts as one and without empty ones: the same to a reader."""
+    """Content in which adjacent texts are joined and empty ones are left out, which a reader can't
+    distinguish."""
     found: list[Json] = []
     for block in content:
         if block["type"] == "text" and not block["text"]:

@@ -18,7 +18,7 @@ from tests.support.anthropic_rules import violations
 Json = dict[str, Any]
 
 PNG = b64encode(b"\x89PNG").decode()
-BUDGET = "claude-sonnet-4-5"  # a model that thinks by budget, and one that thinks by effort
+BUDGET = "claude-sonnet-4-5"  # a model that thinks within a budget, and one that thinks by effort
 ADAPTIVE = "claude-opus-4-6"
 F: Json = {"type": "function", "name": "f", "parameters": {"type": "object", "properties": {}}}
 G: Json = {**F, "name": "g"}
@@ -37,7 +37,7 @@ def out(
     identities: ToolIdentityMap | None = None,
     **fields: Any,
 ) -> tuple[Json, list[str]]:
-    """Return (body, places of the losses), after the check of the API's rules."""
+    """Return (body, places of the losses), after a check of the body against the API's rules."""
     body, noted = to_messages(
         request(input, **fields),
         history=history,

@@ -1,5 +1,5 @@
-"""The Messages API's rules for requests, as far as it refuses what breaks them. Strict, and over plain
-JSON: nothing of `bridge` is asked."""
+"""The rules of the Messages API, as far as it refuses requests that break them. The check is strict, reads
+plain JSON and does not use the library."""
 
 import re
 from base64 import b64decode

@@ -54,7 +54,7 @@ _CITATIONS = st.lists(
 
 @st.composite
 def messages(draw: st.DrawFn) -> Json:
-    """A complete message in the form of our own outbound: adjacent texts are joined, the stop reason fits,
+    """A complete message as our own outbound would write it: adjacent texts are joined, the stop reason fits,
     and every count is present."""
     content: list[Json] = []
     searches = 0
@@ -91,11 +91,11 @@ def _pieces(draw: st.DrawFn, text: str) -> list[str]:
 
 @st.composite
 def streams(draw: st.DrawFn) -> tuple[Json, list[bytes]]:
-    """(message, frames): the message cut into deltas anywhere, with pings between them."""
+    """(message, frames): the message split into deltas at random places, with pings between them."""
     message = draw(messages())
     early = {name: draw(_COUNT) for name in ("input_tokens", "output_tokens")}
     if not any(message["usage"][name] for name in ("input_tokens", "cache_read_input_tokens")):
-        early["input_tokens"] = 0  # a zero does not replace a count
+        early["input_tokens"] = 0  # a count of zero does not replace an earlier one
     head = {"id": "msg_1", "type": "message", "role": "assistant", "model": "m", "content": []}
     frames = [frame("message_start", message={**head, "usage": early})]
     for index, block in enumerate(message["content"]):

@@ -1,5 +1,5 @@
-"""botocore's own client of Bedrock's runtime, which boto3 wraps, for a server here; what streams
-add up to."""
+"""botocore's own client of Bedrock's runtime, which boto3 wraps, for a server in a test; and folds of its
+streams."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from tests.support.upstream import ScriptedUpstream
 
 
 def leave_environment(patch: pytest.MonkeyPatch, folder: Path, *prefixes: str) -> None:
-    """Have the SDKs find nothing of this machine's own: no variables that begin so, no files of Amazon's."""
+    """Hide this machine's own configuration from the SDKs: variables with these prefixes, and Amazon's
+    files."""
     for name in [each for each in os.environ if each.startswith(prefixes)]:
         patch.delenv(name)
     patch.setenv("AWS_CONFIG_FILE", str(folder / "config"))
@@ -31,7 +32,7 @@ def leave_environment(patch: pytest.MonkeyPatch, folder: Path, *prefixes: str) -
 
 @contextmanager
 def serving_each(upstream: ScriptedUpstream, models: dict[str, list[str]]) -> Iterator[str]:
-    """A server over one upstream of each of these dialects, with its models."""
+    """A server over one upstream of each of these dialects, with the models of each."""
     upstreams = [
         UpstreamSettings(
             name=dialect,
@@ -47,8 +48,8 @@ def serving_each(upstream: ScriptedUpstream, models: dict[str, list[str]]) -> It
 
 
 def client_of(base: str, **options: Any) -> Any:
-    """A client as it is: it sends the key in AWS_BEARER_TOKEN_BEDROCK if there is one, to addresses of https,
-    and else signs its requests."""
+    """The unmodified client. It sends the key in AWS_BEARER_TOKEN_BEDROCK, if there is one, to https
+    addresses; otherwise it signs its requests."""
     session = pytest.importorskip("botocore.session").get_session()
     config = pytest.importorskip("botocore.config").Config
     session.register_component("data_loader", _loader())
@@ -70,7 +71,7 @@ def _loader() -> Any:
 
 
 def with_header(client: Any, name: str, value: str) -> Any:
-    """Return the client, after which each of its requests has this header too."""
+    """Add this header to each later request of the client, and return the client."""
 
     def add(request: Any, **_given: Any) -> None:
         request.headers[name] = value
@@ -80,20 +81,22 @@ def with_header(client: Any, name: str, value: str) -> Any:
 
 
 def streamed(client: Any, **asked: Any) -> Iterator[Any]:
-    """The events of `converse_stream`, whose connection is closed behind the last, or behind an exception."""
+    """The events of `converse_stream`; the connection is closed after the last event or after an
+    exception."""
     with closing(client.converse_stream(**asked)["stream"]) as stream:
         yield from stream
 
 
 def chunks(client: Any, **asked: Any) -> Iterator[Any]:
-    """The events of Messages in `invoke_model_with_response_stream`, as `streamed`."""
+    """The events of Messages in `invoke_model_with_response_stream`; the connection is closed as in
+    `streamed`."""
     with closing(client.invoke_model_with_response_stream(**asked)["body"]) as stream:
         for event in stream:
             yield json.loads(event["chunk"]["bytes"])
 
 
 def invoked(data: bytes) -> list[Any]:
-    """The events of Messages in the bytes of a stream; an exception as its `error`."""
+    """The events of Messages in the bytes of a stream; an exception appears as its `error`."""
     decoder, found = EventStreamDecoder(), []
     for headers, payload in decoder.feed(data):
         if headers.get(":event-type") == "chunk":
@@ -111,7 +114,7 @@ def text_in(events: Iterable[Any]) -> str:
 
 
 def message_of(events: Iterable[Any]) -> Any:
-    """The message that a stream adds up to, as its clients send it back."""
+    """The message that a stream adds up to, in the form in which clients send it back."""
     blocks: dict[int, Any] = {}
     for event in events:
         ((kind, fields),) = event.items()

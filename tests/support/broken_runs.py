@@ -1,4 +1,4 @@
-"""A run that its worker broke off, as the store and the log have it."""
+"""A run that its worker did not finish, as the store and the log have it."""
 
 from openresponses_bridge import ResponseStreamStateMachine
 from openresponses_bridge.protocol.codec import encode_sse
@@ -14,7 +14,7 @@ LONG_AGO = Lease("dead", 1.0)
 
 
 class Left:
-    """A run that was broken off: `saved` is what reached the store, `logged` what reached only the log."""
+    """A run that was not finished: `saved` is what reached the store, `logged` what reached only the log."""
 
     def __init__(self) -> None:
         self.machine = ResponseStreamStateMachine("m")

@@ -1,4 +1,5 @@
-"""Counts the calls of the project's own functions, and their files, that one operation takes."""
+"""Counts the calls of the project's own functions that one operation takes, and the files that they are
+in."""
 
 import asyncio
 import sys
@@ -15,7 +16,7 @@ _OURS = tuple(f"{Path(__file__).parents[2]}/{half}/" for half in ("bridge", "ser
 
 
 def leave_out_spans(patch: Callable[[str, object], None]) -> None:
-    """Count the calls as they are without the extra `otel`."""
+    """Count the calls as without the extra `otel`."""
     for where in ("requests.composition", "upstreams.routing.models", "upstreams.targets"):
         patch(f"openresponses_server.{where}.is_installed", lambda: False)
 
@@ -45,7 +46,7 @@ class Count:
         return len({name.rpartition(":")[0] for name in self.calls})
 
     def check(self, calls: int, files: int, moves: int | None = None) -> None:
-        """Assert that there are at most so many of each; without `moves`, any number of moves."""
+        """Assert that each count is at most its limit; without `moves`, any number of moves is allowed."""
         shown = [f"{times:4} {name.partition('/openresponses_')[2]}" for name, times in self.calls.items()]
         found = "\n".join((f"{self.total} calls in {self.files} files, {self.moves} moves:", *shown))
         assert self.total <= calls, found
@@ -54,8 +55,8 @@ class Count:
 
 
 def fewest(counts: list[Count]) -> Count:
-    """Return the count with the fewest calls: on a busy machine one read becomes two, and timers run beside
-    it."""
+    """Return the count with the fewest calls: on a busy machine one read becomes two, and timers run in
+    between."""
     return min(counts, key=lambda each: each.total)
 
 
@@ -71,8 +72,8 @@ def counting() -> Iterator[Count]:
 
 
 async def plain_request() -> Count:
-    """Return the count of the cheapest of several plain requests, the first ones left out: they make what is
-    made once."""
+    """Return the lowest count of several plain requests. The first ones are not counted, because they create
+    what the process needs only once."""
     async with serving(store="memory://") as bench:
         bench.upstream.whole = chunk(content="Hello") + chunk("stop") + DONE
         for _ in range(3):

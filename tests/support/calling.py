@@ -137,11 +137,11 @@ CALLING: Final[dict[str, Any]] = {
     "responses": (ResponsesInbound, _responses),
 }
 """Dialect → its inbound, and the frames of the answer: `name` are the fields of the first call that name it,
-the second one is `look`; `reason`: it ended for that, and not by itself."""
+the second one is `look`; `reason` is why the answer ended if it did not end by itself."""
 
 
 def with_arguments_as(name: str, frames: list[Any]) -> list[Any]:
-    """The frames with the arguments of each call that has a name under this field."""
+    """The frames in which the arguments of each named call are under this field."""
     return [
         _renamed(name, json.loads(each) if isinstance(each, bytes) else each)
         for each in frames

@@ -43,8 +43,8 @@ class Authority:
     def certificate(
         self, name: str, names: Sequence[str] = NAMES, *, apart: bool = False, password: str = ""
     ) -> Path:
-        """Return a file in PEM with a certificate and its key; with `apart` the key is in `NAME.key` beside
-        it."""
+        """Return a file in PEM with a certificate and its key; with `apart`, the key is in `NAME.key` in the
+        same folder."""
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         listed = x509.SubjectAlternativeName([_general(each) for each in names])

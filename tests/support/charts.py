@@ -1,5 +1,5 @@
-"""The Helm chart in docs/deploy, rendered by Helm's own engine. As a program it writes
-docs/deploy/kubernetes.yaml, which is the chart as it is by itself."""
+"""The Helm chart in docs/deploy, rendered by Helm's own engine. Run as a program, it writes
+docs/deploy/kubernetes.yaml, the chart with its default values."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ _HEAD: Final = """\
 
 
 def rendered(values: Mapping[str, Any], release: str = "bridge") -> dict[str, str]:
-    """Return each template's manifest by the template's name, in the order in which they are applied; those
-    that the values leave out are not in it. Raises HelmError of helm_python for values that the schema
-    refuses."""
+    """Return each template's manifest by the template's name, in the order in which they are applied.
+    Manifests that the values turn off are left out. Raises HelmError of helm_python for values that the
+    schema refuses."""
     import helm_python
 
     with helm_python.Chart.load(str(CHART)) as chart:

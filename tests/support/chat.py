@@ -1,4 +1,4 @@
-"""Chat Completions frames to feed, and short forms of the results."""
+"""Chat Completions frames for inbounds, and short forms of the results."""
 
 import json
 from itertools import count
@@ -15,7 +15,7 @@ DONE = b"[DONE]"
 
 
 def frame(**fields: Any) -> bytes:
-    """A chunk with these fields beside its own."""
+    """A chunk with these fields in addition to the usual ones."""
     head = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "m"}
     return json.dumps(head | fields).encode()
 
@@ -34,7 +34,7 @@ def calls(*fragments: dict[str, Any]) -> bytes:
 def part(
     arguments: Any = None, *, name: str | None = None, id: str | None = None, **rest: Any
 ) -> dict[str, Any]:
-    """A fragment of a tool call; what is None is left out."""
+    """A fragment of a tool call without the fields that are None."""
     function = {"name": name, "arguments": arguments}
     known = {field: value for field, value in function.items() if value is not None}
     return {**({} if id is None else {"id": id}), "function": known, **rest}
@@ -47,7 +47,7 @@ def completion(finish: str | None = "stop", **message: Any) -> bytes:
 
 
 def new_machine(**options: Any) -> ResponseStreamStateMachine:
-    """A machine with ids that count and a clock that stands."""
+    """A machine with counted ids and a clock that stands still."""
     numbers = count(1)
     return ResponseStreamStateMachine(
         model="m", ids=lambda prefix: f"{prefix}_{next(numbers)}", clock=lambda: 1000.0, **options
@@ -55,7 +55,7 @@ def new_machine(**options: Any) -> ResponseStreamStateMachine:
 
 
 class Ran(NamedTuple):
-    """A stream that was fed: its events, its machine, its inbound."""
+    """A stream that an inbound has read: its events, its machine, its inbound."""
 
     events: list[Event]
     machine: ResponseStreamStateMachine
@@ -88,7 +88,7 @@ class Ran(NamedTuple):
 
     @property
     def sent(self) -> list[str]:
-        """The events between the first two and the terminal one, in words."""
+        """The events between the first two and the terminal one, each described in words."""
         return [describe(event) for event in self.events[2:-1]]
 
     @property
@@ -115,8 +115,8 @@ def run(
     reading: ChatOptions | None = None,
     **options: Any,
 ) -> Ran:
-    """Feed these frames to a new machine, checking the sequence numbers (law E2). `reading`: the
-    options of the upstream."""
+    """Feed these frames to a new machine and check the sequence numbers (law E2). `reading` are the options
+    of the upstream."""
     machine = new_machine(**options)
     inbound = Inbound(machine, options=reading or ChatOptions(think="tagged" if think_tags else "off"))
     events = [event for data in frames for event in inbound.feed(data)]
@@ -127,7 +127,7 @@ def run(
 
 
 def stopped(*frames: bytes, finish: str = "stop", **options: Any) -> Ran:
-    """The same with a finish reason and `[DONE]` behind."""
+    """The same as `run`, with a finish reason and `[DONE]` after the frames."""
     return run(*frames, chunk(finish), DONE, **options)
 
 
@@ -142,7 +142,8 @@ _DELTAS: dict[Any, str] = {
 
 
 def describe(event: Any) -> str:
-    """`added 0 function_call call_a get`, `arguments 0 {"x`, `done 0 completed`, else the type."""
+    """Describe an event: `added 0 function_call call_a get`, `arguments 0 {"x`, `done 0 completed`, or its
+    type."""
     kind: Any = type(event)
     if kind in _DELTAS:
         return f"{_DELTAS[kind]} {event.output_index} {event.delta}"

@@ -1,5 +1,5 @@
-"""Requests and answers of Chat Completions with one field of a type each, and what becomes of them between a
-client and an upstream of that API."""
+"""Requests and answers of Chat Completions, each with one field of a type, and the fate of the field between
+a client and an upstream of that API."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _OPTIONS: Final = ChatOptions(
     developer_role="developer", cache_breakpoints=True, web_search="openai", takes_n=True
 )
 REQUEST_ROWS: Final[dict[str, str]] = {
-    # said in other words, which mean the same
+    # sent in other words that mean the same
     "functions": "sent as tools",
     "function_call": "sent as tool_choice",
     "messages.function": "sent as the output of a tool",
@@ -63,7 +63,7 @@ REQUEST_ROWS: Final[dict[str, str]] = {
 
 
 def conversation(message: Json) -> list[Json]:
-    """A conversation in which such a message may stand."""
+    """A conversation in which such a message is allowed."""
     role = message["role"]
     if role == "tool":
         return [_HI, {"role": "assistant", "content": None, "tool_calls": [_CALL]}, message]
@@ -77,7 +77,7 @@ def conversation(message: Json) -> list[Json]:
 
 
 def bodies(bases: Iterable[Sample], messages: Iterable[Sample]) -> Iterator[tuple[str, Json]]:
-    """(the name of a field, a request with it), of values of the types of requests and of messages."""
+    """(the name of a field, a request that has it), for the types of requests and of messages."""
     base: Json = {"model": "m", "messages": [_HI]}
     for path, value in bases:
         if path[0] == "messages":
@@ -91,7 +91,7 @@ def bodies(bases: Iterable[Sample], messages: Iterable[Sample]) -> Iterator[tupl
 
 
 def alike(body: Json) -> Json:
-    """The body with a content of one text as that text, which means the same."""
+    """The body in which a content of a single text is that text, which means the same."""
     return {**body, "messages": [_alike(message) for message in body.get("messages", ())]}
 
 
@@ -112,7 +112,7 @@ def through(body: Json) -> tuple[Json, list[str]]:
 
 
 OURS: Final = {"id", "object", "created", "model"}
-"""Fields of an answer that are ours: its id and time, and the client's name of the model."""
+"""Fields of an answer that the bridge sets itself: its id and time, and the client's name for the model."""
 _CUSTOM: Final = "a custom call"
 ANSWER_ROWS: Final[dict[str, str]] = {
     "obfuscation": "padding of the upstream's stream; the server's own is its own",
@@ -132,8 +132,8 @@ TOKEN: Final[Json] = {"token": "so", "logprob": -0.5, "bytes": [115, 111], "top_
 
 
 def answers(completions: Iterable[Sample]) -> Iterator[tuple[str, Json]]:
-    """(the name of a field, an answer with it in the form of a completion), of values of the types of
-    completions and of their chunks."""
+    """(the name of a field, an answer that has it, in the form of a completion), for the types of completions
+    and of their chunks."""
     for path, value in completions:
         answer = _answer_with(path, value)
         calls = answer["choices"][0]["message"].get("tool_calls") or [{}]
@@ -188,7 +188,7 @@ def streamed(answer: Json) -> list[Json]:
 
 
 def folded_back(chunks: list[Json]) -> Json:
-    """The completion in a stream, with all that its chunks say."""
+    """The completion that a stream's chunks add up to, with all of their fields."""
     whole: Json = {"choices": []}
     message: Json = {"content": None}
     choice: Json = {"message": message}

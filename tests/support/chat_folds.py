@@ -1,5 +1,5 @@
-"""Chat Completions chunks, folded into what a client makes of them. Works on plain JSON, so that it can
-judge what we send as well as what others sent."""
+"""Chat Completions chunks, folded as a client does it. Works on plain JSON, so that it can judge what we send
+as well as what others send."""
 
 import json
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ REASONING = ("reasoning_content", "reasoning", "reasoning_text", "cot_summary")
 
 
 def recorded(path: Path) -> list[bytes]:
-    """The payloads of a capture, `[DONE]` included: some were kept without the blank lines of SSE."""
+    """The payloads of a capture, including `[DONE]`: some captures lack the blank lines of SSE."""
     lines = [line for line in path.read_bytes().splitlines() if line.strip()]
     if path.suffix != ".sse":
         return lines
@@ -63,7 +63,7 @@ class Folded:
             self._call(call)
 
     def _call(self, call: Json) -> None:
-        # some servers put several calls on one index: another id is another call
+        # some servers use one index for several calls: another id means another call
         given: int = call.get("index", 0)
         place, call_id = self.places.get(given, given), call.get("id")
         while call_id and self.calls.get(place, [call_id])[0] != call_id:

@@ -1,5 +1,5 @@
-"""The rules of the API for a Chat Completions request: the order of roles, each call with its answer, no
-blank text, valid names. Imports nothing of the code that is tested."""
+"""The API's rules for a Chat Completions request: the order of roles, an answer for each call, no blank text,
+valid names. Imports nothing of the code that it tests."""
 
 from __future__ import annotations
 

@@ -26,8 +26,8 @@ def json_lines(path: Path) -> list[bytes]:
 
 
 class CheckedInbound:
-    """An inbound, the frames it was fed and what came of them. Unless `close` is off, upstream has ended
-    after the last frame."""
+    """An inbound, the frames that it has read and the results. With `close`, the upstream ends after the last
+    frame."""
 
     def __init__(
         self, build: Build, frames: Iterable[Frame] = (), wire: str = "openresponses", close: bool = True
@@ -40,12 +40,12 @@ class CheckedInbound:
             self.close()
 
     def feed(self, frame: Frame) -> list[str]:
-        """The types of the events from one frame."""
+        """Feed one frame and return the types of the events that come of it."""
         return self._watch(self.inbound.feed(encoded(frame)))
 
     def close(self) -> list[str]:
-        """Close the inbound, and return the types of the events from that. Asserts that nothing is left
-        open."""
+        """Close the inbound, and return the types of the events that come of that. Asserts that nothing is
+        left open."""
         sent = self._watch(self.inbound.close())
         assert not (broken := self.run.validator.close()), [str(each) for each in broken]
         return sent

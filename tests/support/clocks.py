@@ -13,7 +13,7 @@ from tests.support.waiting import wait_until
 
 
 class Clock:
-    """Seconds since the epoch, which go by when a test says so."""
+    """A clock in seconds since the epoch, which moves when a test says so."""
 
     def __init__(self, now: float = 1_800_000_000.0) -> None:
         self.now = now
@@ -23,23 +23,23 @@ class Clock:
 
 
 class ConnectionClock(Clock):
-    """The clock by which a server measures the timeouts of its connections, which it checks every now and
-    then; `checks` counts that."""
+    """The clock by which a server measures the timeouts of its connections. The server checks them at
+    intervals; `checks` counts the checks."""
 
     def __init__(self) -> None:
         super().__init__(0.0)
         self.checks = 0
 
     def passes(self, seconds: float) -> None:
-        """Let so many seconds go by, and return once the connections were checked after them; there has to be
-        one. The event loop has finished what it had begun before."""
+        """Let so many seconds pass, and return after the next check of the connections; there has to be one.
+        Callbacks that were already due have run before."""
         self._wait_for_check()
         self.now += seconds
         self._wait_for_check()
 
     def passes_until(self, holds: Callable[[], object], seconds: float) -> None:
-        """Let so many seconds go by after each check, until the condition holds. The connection that is cut
-        off for it may have been the last one: then there are no more checks."""
+        """Let so many seconds pass after each check, until the condition holds. If the condition is that a
+        connection is closed, it may have been the last one, and then there are no more checks."""
         seen = -1
         while not holds():
             if self.checks != seen:
@@ -54,7 +54,7 @@ class ConnectionClock(Clock):
 
 @contextmanager
 def connection_clock() -> Iterator[ConnectionClock]:
-    """A clock for a server that is started while the context lasts."""
+    """A clock for a server that is started within the context."""
     clock = ConnectionClock()
     check = ConnectionRegistry._check_all
 

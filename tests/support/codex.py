@@ -1,4 +1,4 @@
-"""Codex notifications to feed, in each generation."""
+"""Codex notifications, in each generation of the protocol."""
 
 from typing import Any
 

@@ -23,7 +23,7 @@ supports_websockets = {websockets}
 
 
 class Codex:
-    """`codex exec` in a folder of its own; `events` of the last run, as they were printed."""
+    """`codex exec` in a folder of its own; `events` are those that the last run printed."""
 
     def __init__(self, node: Path, base: str, folder: Path) -> None:
         self._program = node / "node_modules" / ".bin" / "codex"

@@ -1,8 +1,8 @@
-"""A scripted `codex app-server`: a program of its own, run by the tests as Codex would be.
+"""A scripted `codex app-server`: a separate program, which the tests run in the place of Codex.
 
-The last text of a turn's input says what happens, as words: `say hello`, `ask`, `wait`, `die`, and so on; see
-`PLAYS`. What it was started with and what it was sent is written to the file that `CODEX_LOG` names.
-`CODEX_FAULT` is what it does wrong from the start.
+The last text of a turn's input is a command, such as `say hello`, `ask`, `wait` or `die`; `PLAYS` has all of
+them. The program writes its arguments and what it is sent to the file that `CODEX_LOG` names. `CODEX_FAULT`
+names what it does wrong from the start.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def raw(data: bytes) -> None:
 
 
 class Turn:
-    """One turn of a thread, played in a thread of the program."""
+    """One turn of a Codex thread, played in a thread of the program."""
 
     def __init__(self, thread: str, number: int, words: list[str]) -> None:
         self.thread = thread
@@ -114,7 +114,7 @@ def run_command(turn: Turn, words: list[str]) -> None:
 
 
 def ask(turn: Turn, words: list[str]) -> None:
-    """Ask for permission for a command, as often at once as the text says, and report the decision."""
+    """Ask for permission for a command, as many times at once as the text says, and report the decision."""
     times = int(words[0]) if words else 1
     item = {"type": "commandExecution", "id": f"cmd_{turn.id}", "command": "rm -r x", "status": "inProgress"}
     turn.notify("item/started", item=item)
@@ -123,7 +123,7 @@ def ask(turn: Turn, words: list[str]) -> None:
         questions[turn.id] = turn
         params = {"threadId": turn.thread, "turnId": turn.id, "itemId": item["id"], "command": "rm -r x"}
         request = {"method": "item/commandExecution/requestApproval", "params": params}
-        # who has read one of them has read all, as they are sent at once
+        # they are sent at once: a client that has read one of them has read all
         raw(b"".join(json.dumps({"id": each, **request}).encode() + b"\n" for each in asked))
         turn.decided.wait_for(lambda: len(turn.decisions) == times or turn.stopped.is_set())
     if turn.stopped.is_set():
@@ -136,7 +136,7 @@ def ask(turn: Turn, words: list[str]) -> None:
 
 
 def ask_oddly(turn: Turn, _words: list[str]) -> None:
-    """Ask for something that no client of this kind supports, and of an unknown thread."""
+    """Ask for something that no client of this kind supports, and for an unknown thread."""
     with turn.decided:
         questions[turn.id] = turn
         params = {"threadId": turn.thread, "turnId": turn.id}
@@ -150,7 +150,7 @@ def ask_oddly(turn: Turn, _words: list[str]) -> None:
 
 
 def wait(turn: Turn, words: list[str]) -> None:
-    """Send something and then wait for the interruption."""
+    """Send something and then wait to be interrupted."""
     turn.notify("item/agentMessage/delta", itemId=f"msg_{turn.id}", delta="Wait")
     if "deaf" in words:
         time.sleep(60)
@@ -172,7 +172,7 @@ def die(turn: Turn, words: list[str]) -> None:
 
 
 def lie(turn: Turn, words: list[str]) -> None:
-    """Send lines that are not messages, unexpected answers, and turns and threads of others."""
+    """Send lines that are not messages, unexpected answers, and turns and threads of other clients."""
     raw(b'not JSON at all\n\xff\xfe\n[1, 2]\n{"id": 1e999}\n' + b"[" * 5000 + b"\n\n\r\n")
     send({"id": 999_999, "result": {}})
     send({"id": "x", "result": {}})
@@ -207,7 +207,7 @@ def fail(turn: Turn, _words: list[str]) -> None:
 
 
 def spawn(turn: Turn, _words: list[str]) -> None:
-    """Leave a child process behind that ignores the closing of its input."""
+    """Leave a child process running that ignores the end of its input."""
     child = os.fork()
     if child == 0:
         time.sleep(60)

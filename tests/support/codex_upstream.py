@@ -19,7 +19,8 @@ MODEL = "codex"
 
 
 class Codex:
-    """`app` is the application; `log` what the scripted processes were started with and sent."""
+    """`app` is the application; `log` has how the scripted processes were started, and what they were
+    sent."""
 
     def __init__(self, folder: Path, **more: Any) -> None:
         self._log = folder / "log.jsonl"
@@ -57,7 +58,7 @@ class Codex:
 
 @contextmanager
 def codex(folder: Path, **more: Any) -> Iterator[Codex]:
-    """The application, shut down at the end; then none of its processes is left."""
+    """The application, which is shut down at the end; after that, none of its processes is left."""
     found = Codex(folder, **more)
     try:
         yield found
@@ -67,9 +68,10 @@ def codex(folder: Path, **more: Any) -> Iterator[Codex]:
 
 
 def settings_of(folder: Path, log: Path, **more: Any) -> Settings:
-    """`more` are settings of the process; of them `fault` is what it does wrong, `idle` how long it may be
-    silent, `secret` the value of a variable that it gets, `keys` are the clients', `brief`: the log has the
-    starts only, `stored_responses` as in the settings."""
+    """The settings of an application over the scripted Codex. `fault` is what the process does wrong, `idle`
+    how long it may be silent, `secret` the value of a variable that it gets, `keys` are the clients' keys.
+    With `brief` the log has only the starts. `stored_responses` is as in the settings, and `more` are other
+    settings of the process."""
     program = folder / "codex"
     program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -I -S "{SCRIPT}" "$@"\n')
     program.chmod(0o755)
@@ -89,7 +91,7 @@ def settings_of(folder: Path, log: Path, **more: Any) -> Settings:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether this process runs; an ended process that nobody waited for counts as ended."""
+    """Whether this process runs; a process that has ended but was not waited for counts as ended."""
     try:
         os.kill(pid, 0)
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"

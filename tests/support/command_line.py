@@ -8,7 +8,7 @@ from openresponses_cli.commands.cli import main
 
 
 def commands(command: click.Command = main, path: str = "") -> Iterator[tuple[str, click.Command]]:
-    """Every command with its path below the program, `` for the program itself."""
+    """Every command by its path below the program; the program itself is ""."""
     yield path, command
     if isinstance(command, click.Group):
         context = click.Context(command)

@@ -15,7 +15,7 @@ PROFILES = Path(str(resources.files("openresponses_server.upstreams.profiles")))
 
 
 def configurations() -> Iterator[tuple[str, str]]:
-    """The place and the text of each configuration in the documentation and of those that deploy it."""
+    """The place and the text of each configuration in the documentation and in the files that deploy it."""
     for path in sorted((REPOSITORY / "docs").glob("deploy/*.toml")):
         yield path.name, path.read_text("utf-8")
     for page in pages():

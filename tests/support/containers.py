@@ -1,9 +1,9 @@
 """Builds a Containerfile and runs its command without a container engine. Needs root on Debian.
 
-The steps of a stage are run in a root file system made by debootstrap, and the command in that of the last
-stage, restricted as in a container: its file system is read-only, and it has its own user and environment.
-The base image has its Python in /usr/local, debootstrap's in /usr. Packages are installed from a folder of
-wheels, which is filled before: the steps have no network.
+The steps of a stage run in a root file system made by debootstrap. The command runs in the root file system
+of the last stage, restricted as in a container: read-only, with its own user and environment. The base image
+has its Python in /usr/local, debootstrap's is in /usr. Packages are installed from a folder of wheels that is
+filled before, because the steps have no network.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Image:
     volumes: list[str] = field(default_factory=list)
 
     def compressed_bytes(self) -> int:
-        """Return the size of its file system as a registry has it: one layer, packed by gzip."""
+        """Return the size of the file system as a registry stores it: one layer, compressed by gzip."""
         pack = f"tar --create --one-file-system --directory {self.root} . | gzip | wc -c"
         done = subprocess.run(["sh", "-c", pack], capture_output=True, text=True, check=True)
         return int(done.stdout)
@@ -50,11 +50,11 @@ class Image:
     def started(
         self, command: list[str], writable: list[str], user: str = "", **variables: str
     ) -> subprocess.Popen[str]:
-        """Start the command as the image's user, or another one. Its root file system is read-only but for
-        the `writable` folders, which are in memory. The returned process is the command's own, so that
+        """Start the command as the image's user or another one. The root file system is read-only except for
+        the `writable` folders, which are in memory. The returned process is the command itself, so that
         signals reach it."""
         user = user or self.user
-        uid, gid = self.user.split(":")  # the folders' owner, also where another user runs it
+        uid, gid = self.user.split(":")  # the owner of the folders, even if another user runs the command
         mounts = [
             f"mount --bind {self.root} {self.root}",
             f"mount -o remount,ro,bind {self.root}",
@@ -175,7 +175,7 @@ def _copy(words: list[str], image: Image, stages: dict[str, Image], context: Pat
 
 
 def _debian(folder: Path) -> Path:
-    """A minimal Debian with Python."""
+    """A minimal Debian with Python, as a root file system."""
     release = dict(
         line.split("=", 1) for line in Path("/etc/os-release").read_text().splitlines() if "=" in line
     )
@@ -191,7 +191,7 @@ def _debian(folder: Path) -> Path:
 
 
 def _wheels(folder: Path) -> Path:
-    """The wheels of all packages that the image installs or is built with, in the versions of the
+    """The wheels of all packages that the image installs, or needs for its build, in the versions of the
     constraints."""
     pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "download"]
     pins = [
@@ -208,6 +208,6 @@ def _wheels(folder: Path) -> Path:
         "setuptools>=77",
         "wheel",
     ]
-    wanted += ["async-timeout"]  # for Debian 12's Python, 3.11.2
+    wanted += ["async-timeout"]  # for Python 3.11.2 of Debian 12
     subprocess.run([*pip, *pins, *wanted], check=True, capture_output=True)
     return folder

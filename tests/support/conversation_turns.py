@@ -9,7 +9,7 @@ _USAGE = {"prompt_tokens": 11, "completion_tokens": 7, "total_tokens": 18}
 
 
 class InTurn(dict[str, Script]):
-    """Scripts for consecutive requests, whichever model they name."""
+    """Scripts for consecutive requests, whatever model each names."""
 
     def __init__(self, *scripts: Script) -> None:
         super().__init__()
@@ -20,7 +20,7 @@ class InTurn(dict[str, Script]):
 
 
 def calls(*wanted: tuple[str, str, Any]) -> Script:
-    """A turn of calls, (call id, function, arguments) each, whose arguments come in three pieces."""
+    """A turn of calls, (call id, function, arguments) each, whose arguments arrive in three pieces."""
     steps = [chunk(role="assistant", content=None)]
     for index, (call_id, name, arguments) in enumerate(wanted):
         text = json.dumps(arguments)
@@ -39,7 +39,7 @@ def said(*pieces: str, reasoning: str = "", finish_reason: str = "stop") -> Scri
 
 
 def tool_names(upstream: ScriptedUpstream, request: int = -1) -> set[str]:
-    """The functions that a request offered to the upstream's model."""
+    """The names of the functions that a request offered to the upstream's model."""
     return {tool["function"]["name"] for tool in upstream.received[request].body.get("tools", [])}
 
 

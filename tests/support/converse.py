@@ -37,7 +37,7 @@ def stop(index: int) -> Json:
 
 
 def text(index: int, *pieces: str) -> list[Json]:
-    """A block of text, which has no beginning of its own."""
+    """A block of text; Converse sends no start event for one."""
     return [*(delta(index, text=piece) for piece in pieces), stop(index)]
 
 
@@ -48,7 +48,7 @@ def reasoning(index: int, said: str, signature: str) -> list[Json]:
 
 
 def call(index: int, id: str, name: str, *pieces: str) -> list[Json]:
-    """A call, its input in these pieces."""
+    """A call whose input arrives in these pieces."""
     begun = {"toolUse": {"toolUseId": id, "name": name}}
     return [
         {"contentBlockStart": {"contentBlockIndex": index, "start": begun}},
@@ -58,13 +58,13 @@ def call(index: int, id: str, name: str, *pieces: str) -> list[Json]:
 
 
 def end(reason: str = "end_turn", usage: Json = USAGE, **metadata: Any) -> list[Json]:
-    """The last events: why it ends, and the usage."""
+    """The last events: the stop reason and the usage."""
     about = {"usage": usage, "metrics": {"latencyMs": 7}, **metadata}
     return [{"messageStop": {"stopReason": reason}}, {"metadata": about}]
 
 
 def messages(events: Iterable[Json]) -> list[bytes]:
-    """Each event as the message that a server sends, padded as Bedrock does it."""
+    """Each event as the message that a server sends, padded as Bedrock pads it."""
     made = []
     for number, event in enumerate(events):
         ((kind, fields),) = event.items()
@@ -75,7 +75,7 @@ def messages(events: Iterable[Json]) -> list[bytes]:
 
 
 class _Blocks:
-    """Writes content blocks. One block of text or reasoning is open at a time; calls stay open until they
+    """Writes content blocks. One block of text or reasoning is open at a time; calls stay open until their
     end."""
 
     def __init__(self) -> None:
@@ -131,7 +131,7 @@ class _Blocks:
 
 
 def events_of(steps: Iterable[Step]) -> list[Json]:
-    """The events that an upstream sends for these steps. Converse has no refusal, whose text is text, and no
+    """The events that an upstream sends for these steps. Converse has no refusals, which become text, and no
     summaries of reasoning."""
     steps = list(steps)
     refused = any(verb == "refusal" for verb, *_ in steps)
@@ -147,7 +147,7 @@ def events_of(steps: Iterable[Step]) -> list[Json]:
 
 
 def played(dialect: str, steps: list[Any]) -> Script:
-    """An upstream's script with these steps of `dialect_scripts`; of Converse as messages."""
+    """An upstream's script with these steps of `dialect_scripts`; the steps of Converse become messages."""
     if dialect != "bedrock":
         return Script(steps)
     events = [json.loads(bytes(step).partition(b"data: ")[2]) for step in steps]
@@ -155,7 +155,7 @@ def played(dialect: str, steps: list[Any]) -> Script:
 
 
 def pieces_of(data: bytes, seed: int) -> list[bytes]:
-    """The bytes in pieces, some of which cut the head of a message."""
+    """The bytes in pieces, some of which split the head of a message."""
     source, at, found = random.Random(seed), 0, []
     while at < len(data):
         size = source.choice((1, 2, 11, 12, 13, 100, 4096))

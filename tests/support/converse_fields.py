@@ -1,7 +1,8 @@
 """Every field that botocore's description of Converse has, in requests and answers as they are on the wire.
 
-`tests/bridge/dialects/bedrock_converse/fields.json` is what `fields_of_sdk` gives, so that the tests need no
-SDK; `tests/clients/test_boto3.py` compares both, and `python -m tests.support.converse_fields` writes it.
+`tests/bridge/dialects/bedrock_converse/fields.json` stores the result of `fields_of_sdk`, so that the tests
+need no SDK. `tests/clients/test_boto3.py` compares both; `python -m tests.support.converse_fields` writes the
+file.
 """
 
 from __future__ import annotations
@@ -45,18 +46,18 @@ _CHANGES: Final = ("toolAddition", "toolRemoval")
 
 
 def fields_in_list() -> Json:
-    """`requests` and `answers`, each a wire value by the path of its field, as they were written last."""
+    """Return `requests` and `answers` from the file: a wire value by the path of each field."""
     found: Json = json.loads(LIST.read_text("utf-8"))
     return found
 
 
 def fields_of_sdk() -> Json:
-    """Return `requests` and `answers` anew, from the botocore that is installed."""
+    """Return `requests` and `answers`, derived from the installed botocore."""
     return {"requests": dict(_requests()), "answers": dict(_answers())}
 
 
 def _least(shape: Any, name: str = "") -> Any:
-    """The smallest value of a shape; of a union the first kind."""
+    """The smallest value of a shape; for a union, of its first kind."""
     if shape.type_name == "structure" and getattr(shape, "is_document_type", False):
         return _NAMED["document"]
     if shape.type_name == "structure":
@@ -73,8 +74,7 @@ def _least(shape: Any, name: str = "") -> Any:
 
 
 def _each(shape: Any, name: str = "") -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Yield (path, value) for each field of a shape; of a field with an enumeration, for each of its
-    values."""
+    """Yield (path, value) for each field of a shape; for an enumeration, one for each of its values."""
     if shape.type_name == "structure" and not getattr(shape, "is_document_type", False):
         union = getattr(shape, "is_tagged_union", False)
         least = {} if union else _least(shape, name)
@@ -97,7 +97,7 @@ def _each(shape: Any, name: str = "") -> Iterator[tuple[tuple[str, ...], Any]]:
 
 
 def _turns(block: Json) -> list[Json]:
-    """A conversation in which this block may stand."""
+    """A conversation in which this block is allowed."""
     kind = next(iter(block))
     if "type" in block.get(kind, {}) and kind in ("toolUse", "toolResult"):  # of a tool that the server ran
         return [_HELLO, {"role": "assistant", "content": [block, {"text": "Said"}]}, _HELLO]
@@ -130,7 +130,7 @@ def _requests() -> Iterator[tuple[str, Json]]:
 
 
 def _apt(member: str, value: Any) -> Any:
-    """Return the value of a field with the fields that it requires beside it."""
+    """Return the value of a field, with the other fields that it requires."""
     if member == "toolConfig":
         tools = value["tools"] if "toolChoice" not in value else [_SPEC]
         return {**value, "tools": [_SPEC, *tools] if "cachePoint" in tools[0] else tools}
@@ -166,7 +166,7 @@ def _output(block: Json) -> Json:
 
 
 def sent(body: Json) -> tuple[Json, list[str]]:
-    """What such a body is to an upstream, and the report."""
+    """Return what the upstream gets of such a body, and the reported losses."""
     request, read = from_converse(encode(body), SEALER)
     made, wrote = to_converse(request, model="m", sealer=SEALER, options=OPTIONS)
     found: Json = decode_json(encode(made))
@@ -210,7 +210,8 @@ def _pieces(block: Json) -> tuple[Json | None, list[Json]]:
 
 
 def returned(events: list[Json]) -> tuple[Json, Json, list[str]]:
-    """(the stream, folded, the whole answer, the report) that a client gets for the events of an upstream."""
+    """Return what a client gets for the events of an upstream: (the folded stream, the whole answer, the
+    reported losses)."""
     machine = ResponseStreamStateMachine("m", wire="openai")
     inbound, outbound = Inbound(machine, SEALER), Outbound(SEALER)
     folding = Folding(outbound.diagnostics)

@@ -1,8 +1,9 @@
-"""Costs in processor time, compared so that a busy machine does not decide.
+"""Compares costs in processor time in such a way that a busy machine does not decide.
 
-Load slows everything, though not everything alike, since caches are shared. So the two costs are measured in
-turns and the least of each counts, until they compare as they have to or all rounds are over. Work that grows
-with the square of its input never passes: at eight times the size it costs eight times its share each time.
+Load slows down all work, but not equally, because caches are shared. So the two costs are measured
+alternately and the lowest value of each counts, until the comparison holds or all rounds are over. Work that
+grows with the square of its input never passes: at eight times the size it takes eight times its share in
+every round.
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ from time import thread_time
 from typing import Final
 
 _ROUNDS: Final = 20
-_TOO_LITTLE: Final = 0.0005  # seconds, of which the clock says little
+_TOO_LITTLE: Final = 0.0005  # seconds; the clock is too coarse for less
 _ROOM: Final = 3.0
 
 
 def seconds(work: Callable[[], object]) -> float:
-    """Return the processor time of this thread that one call takes, garbage collection left out."""
+    """Return the processor time of this thread for one call, without garbage collection."""
     was_enabled = gc.isenabled()
-    gc.disable()  # it would look through what other tests left
+    gc.disable()  # it would examine objects that other tests left
     try:
         begun = thread_time()
         work()
@@ -32,7 +33,8 @@ def seconds(work: Callable[[], object]) -> float:
 
 
 def assert_at_most(times: float, cost: Callable[[], float], of: Callable[[], float]) -> None:
-    """Hold one cost to so many times another. Both functions measure anew at each call, in seconds."""
+    """Assert that one cost is at most so many times the other. Both functions measure anew at each call and
+    return seconds."""
     least = least_of = float("inf")
     for _ in range(_ROUNDS):
         least_of, least = min(least_of, of()), min(least, cost())
@@ -42,7 +44,8 @@ def assert_at_most(times: float, cost: Callable[[], float], of: Callable[[], flo
 
 
 def assert_proportional(cost: Callable[[int], float], few: int, many: int, *, room: float = _ROOM) -> None:
-    """Hold the cost of `many` to its share of the cost of `few`, times `room`. `cost` returns seconds."""
+    """Assert that the cost of `many` is at most its share of the cost of `few`, times `room`. `cost` returns
+    seconds."""
     assert_at_most(room * many / few, lambda: cost(many), lambda: cost(few))
 
 

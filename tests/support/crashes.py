@@ -1,4 +1,5 @@
-"""A crash as clients see it: what they received, what is stored afterwards, and whether the two fit."""
+"""A crash as clients see it: the events that they received, the response that is stored afterwards, and
+whether the two agree."""
 
 import asyncio
 import json
@@ -24,7 +25,7 @@ _TERMINAL = {f"response.{status}" for status in _ENDED}
 
 
 class Saved(Struct):
-    """The stored part of a response when its worker died."""
+    """What was stored of a response when its worker died."""
 
     status: str
     last: int
@@ -32,7 +33,7 @@ class Saved(Struct):
 
 
 def start_streams(base: str, count: int, words: int, **more: Any) -> list[Reader]:
-    """Stored streams of the demo model, each `words` long at 20 words a second."""
+    """Start stored streams of the demo model, each with `words` words at 20 words a second."""
     return [
         Reader(
             base,
@@ -64,7 +65,7 @@ def saved(store: str, ids: list[str]) -> dict[str, Saved]:
 
 
 def resume_all(base: str, readers: Sequence[Reader | SocketReader]) -> dict[str, Reader]:
-    """Each client requests the events after the last number that it received."""
+    """Let each client request the events after the last number that it received."""
     resumed = {}
     for reader in readers:
         if reader.response_id is not None:
@@ -77,8 +78,8 @@ def resume_all(base: str, readers: Sequence[Reader | SocketReader]) -> dict[str,
 def check_client(
     before: Reader | SocketReader, after: Reader, whole: Reader, had: Saved | None, final: dict[str, Any]
 ) -> None:
-    """Assert that nothing is missing, repeated or changed, that the terminal event is true, and that
-    everything that was saved is there."""
+    """Assert that no event is missing, repeated or changed, that the terminal event matches the stored
+    response, and that everything that was saved is there."""
     seen, rest, kept = before.events, after.events, whole.events
     last = max(seen)
     assert sorted(seen) == list(range(last + 1)), "the first stream has a gap"
@@ -92,7 +93,7 @@ def check_client(
     if type_of(seen[last]) not in _TERMINAL:
         if last < ending:
             assert rest == {number: frame for number, frame in kept.items() if number > last}
-        elif last > ending or rest:  # under the number of the end it can have seen another event
+        elif last > ending or rest:  # the client may have seen another event with this number
             assert rest == {ending: kept[ending]}
             assert type_of(kept[ending]) == "response.failed"
     else:
@@ -122,7 +123,7 @@ def wait_until_settled(base: str, ids: list[str]) -> dict[str, dict[str, Any]]:
 
 
 def follow_all(base: str, readers: list[Reader]) -> list[Reader]:
-    """Follow each response with another client at this worker."""
+    """Follow each response from this worker with another client."""
     followers = []
     for reader in readers:
         while reader.response_id is None:
@@ -132,7 +133,7 @@ def follow_all(base: str, readers: list[Reader]) -> list[Reader]:
 
 
 def check_one_end(reader: Reader) -> None:
-    """Assert that a whole stream has one terminal event, its last one, on one connection."""
+    """Assert that a whole stream has one terminal event, the last one, and came over one connection."""
     events = reader.events
     assert reader.done, "the stream did not come to its end"
     assert list(events) == list(range(len(events))), "the stream has a gap"
@@ -141,8 +142,8 @@ def check_one_end(reader: Reader) -> None:
 
 
 def forget_newest(url: str, response_id: str, count: int, *, rewound: bool) -> None:
-    """Make the event log in Redis lose its newest entries: as such, or as a Redis that is restarted from an
-    older state, which does not know that they were there."""
+    """Make the event log in Redis lose its newest entries: either as missing entries, or as a Redis that was
+    restarted from an older state and does not know that they existed."""
     with redis.Redis.from_url(url) as admin:
         (key,) = admin.keys(f"*:log:{response_id}")
         newest = admin.xrevrange(key, count=count)
@@ -183,7 +184,7 @@ def check_all(base: str, sent: Sequence[Reader | SocketReader], had: dict[str, S
 
 
 def left_by(base: str, response_id: str, database: Path, number: int) -> Path:
-    """What would be there if the worker were killed now; then it is let go."""
+    """Return what would be stored if the worker were killed now; then let the worker go on."""
     folder = database.parent / f"left-{number}"
     folder.mkdir()
     copy = folder / database.name

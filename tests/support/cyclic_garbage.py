@@ -8,10 +8,10 @@ from types import FrameType
 
 @contextmanager
 def garbage() -> Iterator[set[str]]:
-    """Yield a set that is filled when the context ends with the names of what it left in cycles: of classes
-    with their modules, and of functions with their files where frames stay. The collector is off meanwhile.
-    Older objects are frozen, and stay so: were they not, each later collection would go through all collected
-    tests, which takes most of a second."""
+    """Yield a set that is filled at the end of the context with the names of what was left in reference
+    cycles: classes with their modules, and functions with their files where frames are left. The collector is
+    off during the context. Older objects are frozen and stay frozen: otherwise each later collection would
+    examine all collected tests, which takes most of a second."""
     found: set[str] = set()
     enabled, flags = gc.isenabled(), gc.get_debug()
     gc.disable()

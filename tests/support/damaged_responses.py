@@ -1,4 +1,4 @@
-"""Streams of other servers of the Responses API, spoiled on purpose and read by the responses dialect."""
+"""Streams of other servers of the Responses API, damaged on purpose and read by the responses dialect."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -15,7 +15,7 @@ def adopting(machine: ResponseStreamStateMachine) -> Inbound:
 
 
 class CheckedResponses(CheckedInbound):
-    """An upstream's stream, as `CheckedInbound` watches it."""
+    """An upstream's stream, checked as in `CheckedInbound`."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class CheckedResponses(CheckedInbound):
 
     @property
     def calls(self) -> list[tuple[str, str, str]]:
-        """(call_id, name, arguments) of each call, whatever its kind."""
+        """(call_id, name, arguments) of each call of any kind."""
         return [
             (item["call_id"], item["name"], item.get("arguments", item.get("input")))
             for item in self.output

@@ -1,4 +1,4 @@
-"""Debian's proxies with the files of docs/deploy, each as a process on a free port before a server."""
+"""Debian's proxies with the files of docs/deploy, each as a process on a free port in front of a server."""
 
 import os
 import shutil
@@ -20,7 +20,7 @@ _UPSTREAM: Final = "127.0.0.1:8080"
 
 
 def program(name: str) -> str:
-    """The program's path; skips the test if it is not installed."""
+    """The program's path; skips the test if the program is not installed."""
     found = shutil.which(name, path=f"{os.environ.get('PATH', '')}:/usr/sbin")
     if found is None:
         pytest.skip(f"{name} is not installed")
@@ -28,7 +28,7 @@ def program(name: str) -> str:
 
 
 def _changed(text: str, *changes: tuple[str, str]) -> str:
-    """Return the text with these changes; each has to change something."""
+    """Return the text with these changes; each of them has to change something."""
     for before, after in changes:
         assert before in text, before
         text = text.replace(before, after)
@@ -50,7 +50,7 @@ def _nginx(server: str, port: int, folder: Path) -> list[str]:
 
 
 def _ingress(server: str, port: int, folder: Path) -> list[str]:
-    """nginx as Kubernetes' Ingress has it: whatever protocol is asked for is passed on."""
+    """nginx configured as Kubernetes' Ingress: it passes any requested protocol on."""
     arguments = _nginx(server, port, folder)
     config = folder / "nginx.conf"
     given = '    default "";\n    ~*^websocket$ websocket;'
@@ -77,8 +77,8 @@ def _caddy(server: str, port: int, folder: Path) -> list[str]:
 
 
 def _haproxy(server: str, port: int, folder: Path) -> list[str]:
-    """Return the arguments of HAProxy, with connections that all requests share, also where that is less
-    careful than usual."""
+    """Return the arguments of HAProxy, with connections that all requests share, even where HAProxy is
+    usually more careful."""
     site = _changed(
         (DEPLOY / "haproxy.cfg").read_text(),
         (_UPSTREAM, server),
@@ -100,7 +100,7 @@ PROXIES: Final[dict[str, Callable[[str, int, Path], list[str]]]] = {
 
 @contextmanager
 def proxied(name: str, base: str, folder: Path) -> Iterator[str]:
-    """The base URL of this proxy before the server at `base`; its files are kept in `folder`."""
+    """The base URL of this proxy in front of the server at `base`; `folder` has the proxy's files."""
     binary, port = program("nginx" if name == "ingress" else name), free_port()
     arguments = PROXIES[name](base.removeprefix("http://"), port, folder)
     environment = {

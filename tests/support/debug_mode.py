@@ -1,4 +1,5 @@
-"""Drops the warnings of asyncio's debug mode about slow callbacks: on a busy machine any may be slow."""
+"""Drops the warnings of asyncio's debug mode about slow callbacks: on a busy machine any callback may be
+slow."""
 
 import logging
 import re
@@ -13,12 +14,12 @@ _LINES: dict[type, Any] = {
 
 
 def log_no_durations() -> None:
-    """Keep such warnings of this process out of its logs."""
+    """Keep these warnings of this process out of its logs."""
     logging.getLogger("asyncio").addFilter(_is_no_duration)
 
 
 def without_durations(said: AnyStr) -> AnyStr:
-    """Return the output of another process without those lines."""
+    """Return the output of another process without these warnings."""
     found: AnyStr = _LINES[type(said)].sub(said[:0], said)
     return found
 

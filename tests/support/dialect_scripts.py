@@ -26,7 +26,7 @@ def call(dialect: str, *calls: tuple[str, str, str]) -> list[Step]:
 
 
 def piece(dialect: str) -> list[Step]:
-    """The beginning of a stream, with "Hel" in it."""
+    """The beginning of a stream with the text "Hel"."""
     steps = text(dialect, "Hel", "lo")
     at = next(at for at, step in enumerate(steps) if b'"Hel"' in bytes(step))  # type: ignore[arg-type]
     return steps[: at + 1]
@@ -44,7 +44,7 @@ def refusal_body(dialect: str, kind: str, code: str | None, message: str) -> byt
 
 
 def named(*payloads: bytes) -> list[Step]:
-    """Anthropic's frames, with the events' names."""
+    """Anthropic's frames with the names of their events."""
     return [
         b"event: " + json.loads(payload)["type"].encode() + b"\ndata: " + payload + b"\n\n"
         for payload in payloads

@@ -1,4 +1,4 @@
-"""Observes the pieces that a server writes without ASGI's `send`."""
+"""Records which pieces a server writes without ASGI's `send`."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,9 +14,9 @@ from openresponses_server.http.websocket import WebSocketConnection
 
 
 class DirectWrites(Struct):
-    """`count` pieces were written at once, and `refused` were left to `send`. `held` is the most bytes in the
-    buffer of a transport after such a piece; `paused` pieces were written though their transport had asked to
-    pause."""
+    """`count` pieces were written directly, and `refused` were left to `send`. `held` is the largest number
+    of bytes in a transport's buffer after such a piece; `paused` counts pieces that were written although
+    their transport had asked to pause."""
 
     count: int = 0
     refused: int = 0
@@ -37,7 +37,7 @@ class DirectWrites(Struct):
 
 @contextmanager
 def watched_writing() -> Iterator[DirectWrites]:
-    """Watch all connections made while the context lasts."""
+    """Watch all connections that are made within the context."""
     written = DirectWrites()
     real = pieces._write_piece
 

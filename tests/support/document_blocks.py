@@ -11,7 +11,7 @@ _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
 def blocks(path: str, language: str) -> list[tuple[str, str]]:
-    """(nearest heading, code) of every block in this language. Raises when there is none."""
+    """(nearest heading, code) of every block in this language. Raises LookupError if there is none."""
     text = (REPOSITORY / path).read_text(encoding="utf-8")
     found = []
     for match in _BLOCK.finditer(text):
@@ -32,7 +32,7 @@ def files(path: str) -> dict[str, str]:
 
 
 def commands(path: str, heading: str) -> list[str]:
-    """The commands of the shell blocks under this heading, without their comments; those that go on after a
-    backslash in one line."""
+    """The commands of the shell blocks under this heading, without comments; a command that continues after a
+    backslash is one line."""
     text = "".join(code for title, code in blocks(path, "sh") if title == heading).replace("\\\n", " ")
     return [command for line in text.splitlines() if (command := line.partition(" # ")[0].strip())]

@@ -1,4 +1,4 @@
-"""A reader who follows the documents: runs their commands and files in an empty folder."""
+"""A reader who follows the documents: it runs their commands in an empty folder with their files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.wheel import clean_environment
 
 
 class Reader:
-    """A reader in an empty folder with the package installed: `port` replaces the port that a page names for
+    """A reader in an empty folder with the package installed: `port` replaces the port that a page uses for
     its server; `path` is the reader's PATH."""
 
     def __init__(self, python: Path, folder: Path) -> None:
@@ -35,7 +35,7 @@ class Reader:
         }
 
     def files_of(self, page: str) -> None:
-        """The files that a page names, in the folder."""
+        """Write the files that a page names to the folder."""
         for name, text in files(page).items():
             (self.folder / name).write_text(self.placed(text))
 
@@ -44,7 +44,7 @@ class Reader:
         return re.sub(r"(127\.0\.0\.1:|--port )8[0-9]{3}\b", rf"\g<1>{self.port}", text)
 
     def run(self, command: str, *, code: int = 0, **variables: str) -> str:
-        """Run a command of a page to its end; returns its output."""
+        """Run a command of a page to its end, and return its output."""
         done = subprocess.run(
             ["sh", "-c", self.placed(command)],
             cwd=self.folder,
@@ -57,12 +57,12 @@ class Reader:
         return done.stdout
 
     def python(self, file: str) -> str:
-        """Run a program in the folder to its end."""
+        """Run a Python program in the folder to its end."""
         return self.run(f"{shlex.quote(str(self._python))} {file}")
 
     @contextmanager
     def serving(self, command: str, **variables: str) -> Iterator[None]:
-        """A server of a page, killed at the end."""
+        """Start a server as a page does; it is killed at the end of the context."""
         placed = self.placed(command)
         if "--port" not in placed:
             placed += f" --port {self.port}"

@@ -1,8 +1,8 @@
-"""The code blocks of all pages, each with the test that runs it, or the reason why none does.
+"""The code blocks of all pages, each with the test that runs it or the reason why no test does.
 
-A page that is not here fails `tests/test_docs_blocks.py`: give each heading with a block a test that reads
-the page, as `tests/….py::name`, or a reason. `Heading (sh)` is for its blocks in this language, `*` for the
-rest of the page.
+A page that is missing here fails `tests/test_docs_blocks.py`: give each heading that has a block a test that
+reads the page, as `tests/….py::name`, or a reason. `Heading (sh)` means the blocks in this language under the
+heading, `*` the rest of the page.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ ADDRESS: Final = "http://127.0.0.1:8080"
 _BLOCK = re.compile(r"^( *)```(\w+)[^\n]*\n(.*?)^\1```", re.MULTILINE | re.DOTALL)
 _HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
 SHOWN: Final = {"text", "mermaid"}
-"""Languages of what is shown and not for use; pages that have them are drawn, and compared as a whole."""
+"""Languages of blocks that are only shown and not run; pages that have them are generated and compared as a
+whole."""
 _DRAWN = {"docs/rules.md", "docs/states.md"}
 
 _PYTHON = "tests/test_docs.py::test_the_python_of_the_pages_runs"
@@ -178,7 +179,7 @@ class Block(NamedTuple):
 
 
 def key_of(block: Block) -> str | None:
-    """The key in `HOW` for a block among those of its page; None if there is none."""
+    """The key in `HOW` for a block, given the keys of its page; None if there is none."""
     rows = HOW.get(block.page, {})
     keys = (f"{block.heading} ({block.language})", block.heading, "*")
     return next((key for key in keys if key in rows), None)
@@ -198,7 +199,7 @@ def pages() -> list[str]:
 
 
 def run_python(code: str, page: str, base: str = ADDRESS) -> None:
-    """Run a page's code with the server at `base`, and close the client that it makes."""
+    """Run a page's code against the server at `base`, and close the client that the code makes."""
     names: dict[str, Any] = {"__name__": "page"}
     exec(compile(code.replace(ADDRESS, base), page, "exec"), names)
     if (client := names.get("client")) is not None:
@@ -206,7 +207,7 @@ def run_python(code: str, page: str, base: str = ADDRESS) -> None:
 
 
 def blocks_of(page: str) -> Iterator[Block]:
-    """The code blocks of one page, without what is only shown on pages that are drawn."""
+    """The code blocks of one page; blocks that are only shown are left out if the page is generated."""
     text = (REPOSITORY / page).read_text(encoding="utf-8")
     for match in _BLOCK.finditer(text):
         headings = _HEADING.findall(_BLOCK.sub("", text[: match.start()]))
@@ -216,6 +217,6 @@ def blocks_of(page: str) -> Iterator[Block]:
 
 
 def commands_of(block: Block) -> list[str]:
-    """The commands of a block without comments, each in one line."""
+    """The commands of a block without comments, one per line."""
     lines = block.code.replace("\\\n", " ").splitlines()
     return [command for line in lines if (command := re.sub(r"(^|\s+)# .*", "", line).strip())]

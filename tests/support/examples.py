@@ -14,7 +14,7 @@ EXAMPLES = REPOSITORY / "docs" / "examples"
 
 @cache
 def example(name: str) -> ModuleType:
-    """Return the example of this name, executed once: Django keeps the views that it has found."""
+    """The example with this name, executed only once: Django keeps the views that it has found."""
     spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
@@ -25,7 +25,7 @@ def example(name: str) -> ModuleType:
 
 
 def lines_of_code(path: Path) -> int:
-    """Non-empty lines, without the docstring."""
+    """The number of lines of code, without empty lines and the docstring."""
     text = path.read_text(encoding="utf-8")
     docstring = ast.parse(text).body[0]
     assert docstring.end_lineno is not None

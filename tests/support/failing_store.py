@@ -1,4 +1,4 @@
-"""A store that fails on a test's command."""
+"""A store that fails when a test tells it to."""
 
 import time
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from openresponses_server.store.usage import UsageStore
 
 class FailingStore:
     """A store in memory. Calls named in `down` raise; calls named in `mute` are executed and then raise, as
-    if the answers were lost. `calls` are the names of all calls except those for the time."""
+    if the answers were lost. `calls` has the names of all calls except those that ask for the time."""
 
     is_loaded = True
 
@@ -77,8 +77,7 @@ def as_store(store: FailingStore) -> ResponseStore:
 
 
 def store_ends_within(patch: pytest.MonkeyPatch, seconds: float) -> None:
-    """Let runs that begin from now on try for so many seconds to store their end, whatever the store's own
-    limit."""
+    """Set how many seconds later runs keep trying to store their end, instead of the store's own limit."""
 
     made: Any = ResponseSessionPersistenceTransformer
 

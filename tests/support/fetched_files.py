@@ -1,4 +1,4 @@
-"""A server of files at an address that a test takes for a public one."""
+"""A server of files at an address that the tested code takes for a public one."""
 
 import socket
 import threading
@@ -18,7 +18,7 @@ PUBLIC = "127.0.0.2"
 
 
 class Files:
-    """A server of files at the public address; `answers` by path."""
+    """A server of files at the public address; `answers` has the answers by path."""
 
     def __init__(self) -> None:
         self.answers: dict[str, Callable[[BaseHTTPRequestHandler], None]] = {}
@@ -64,12 +64,12 @@ class Files:
 
 @contextmanager
 def public_files(lookups: dict[str, list[list[str]]]) -> Iterator[Files]:
-    """A server of files under the names of `lookups`, each with the addresses of its first look-up and of
-    later ones."""
+    """A server of files under the names in `lookups`; each name has the addresses that the first look-up
+    finds and those that later ones find."""
 
     async def look_up(_self: Connector, host: str, port: int) -> list[Any]:
         if host not in lookups:
-            raise ValueError("embedded null character")  # as the system's own look-up does
+            raise ValueError("embedded null character")  # as the look-up of the system does
         answers = lookups[host]
         found = answers.pop(0) if len(answers) > 1 else answers[0]
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (each, port)) for each in found]

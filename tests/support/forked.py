@@ -1,7 +1,7 @@
 """`openresponses-bridge` in a process forked from one that has imported it.
 
-To import it is most of what a start costs. Tests whose subject is the start itself (what is imported when,
-`python -m`, isolation) or how Python ends start Python instead.
+Most of the time of a start is spent on imports. Tests of the start itself (what is imported when, `python
+-m`, isolation) or of how Python exits start a new Python instead.
 """
 
 import io
@@ -32,9 +32,9 @@ FORKING.set_forkserver_preload(
 
 
 class Forked(subprocess.Popen[AnyStr]):
-    """The process of a command line; `args` is what follows the program's name. All else is as
-    `subprocess.Popen` has it, but the process is no child of this one: it inherits no file descriptors but
-    its three streams, and what Python reads of its environment when it starts has no effect."""
+    """The process of a command line; `args` are the arguments after the program's name. The rest is as in
+    `subprocess.Popen`, but the process is not a child of this one: it inherits only the file descriptors of
+    its three streams, and variables that Python reads when it starts have no effect."""
 
     _process: Any = None
 
@@ -103,5 +103,5 @@ def _run(
     errors = io.FileIO(2, "w", closefd=False)
     sys.stderr = io.TextIOWrapper(io.BufferedWriter(errors), errors="backslashreplace", line_buffering=True)
     sys.argv = ["openresponses-bridge", *arguments]
-    sys.path.insert(0, os.curdir)  # as `python -m` does, which `main` takes away
+    sys.path.insert(0, os.curdir)  # as under `python -m`, whose entry `main` removes
     main()

@@ -1,4 +1,5 @@
-"""Streams of `generateContent`: made by hand, recorded, generated; and what goes back of an answer."""
+"""Streams of `generateContent`, written by hand, recorded or generated; and the parts of an answer that
+clients send back."""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ def chunk(*parts: Json, finish: Any = None, usage: Json | None = None, **candida
 
 
 class CheckedGemini(checked_inbound.CheckedInbound):
-    """The inbound of this dialect, and the sealer that its signatures are sealed with."""
+    """The inbound of this dialect, and the sealer that seals its signatures."""
 
     def __init__(
         self, frames: Iterable[checked_inbound.Frame] = (), *, key: bytes | None = None, **more: Any
@@ -42,7 +43,7 @@ class CheckedGemini(checked_inbound.CheckedInbound):
         super().__init__(lambda machine: Inbound(machine, self.sealer), frames, **more)
 
     def returned(self) -> list[Json]:
-        """The parts of the model's contents when the conversation goes on, each call answered."""
+        """The parts of the model's contents when the conversation continues, with an answer to each call."""
         history: list[Any] = [MessageParam("user", "Hi")]
         for item in self.response.output:
             history.append(item)
@@ -56,9 +57,9 @@ class CheckedGemini(checked_inbound.CheckedInbound):
 
 
 def recorded(path: Path) -> list[bytes]:
-    """The payloads of a recorded stream, or a whole answer as one."""
+    """The payloads of a recorded stream; for a whole answer, that one payload."""
     data = path.read_bytes()
-    if path.suffix == ".jsonl":  # of several exchanges the last one that is streamed
+    if path.suffix == ".jsonl":  # the last streamed exchange of several
         exchanges = [json.loads(line)["response"] for line in data.splitlines() if line.strip()]
         return [encode(each) for each in [each for each in exchanges if isinstance(each, list)][-1]]
     if path.suffix == ".json":
@@ -70,8 +71,8 @@ def recorded(path: Path) -> list[bytes]:
 
 
 def parts_of(frames: Iterable[bytes]) -> list[Json]:
-    """The parts of a stream as they go back: pieces of a text joined that have no signature, empty ones left
-    out, arguments that come in pieces left out."""
+    """The parts of a stream as clients send them back: adjacent pieces of text without a signature are
+    joined; empty parts, and arguments that arrive in pieces, are left out."""
     found: list[Json] = []
     for value in map(json.loads, frames):
         for each in value if isinstance(value, list) else [value]:
@@ -96,7 +97,7 @@ def _append(found: list[Json], part: Json) -> None:
 
 
 def without_made_ids(parts: Iterable[Json], original: Iterable[Json]) -> list[Json]:
-    """The parts, without the ids of calls that had none."""
+    """The parts without the ids that were made for calls that had none."""
     made = []
     for part, given in zip(parts, original, strict=True):
         if "functionCall" in part and "id" not in given.get("functionCall", {}):
@@ -129,7 +130,7 @@ _PART = st.one_of(
 
 @st.composite
 def streams(draw: st.DrawFn) -> list[bytes]:
-    """Chunks with any parts, signed or not, that end with STOP."""
+    """Chunks with any parts, signed or unsigned, that end with STOP."""
     parts: list[Json] = []
     for number, part in enumerate(draw(st.lists(_PART, min_size=1, max_size=7))):
         if "functionCall" in part:

@@ -1,7 +1,8 @@
 """Every field that google-genai's own types have, in requests and answers as they are on the wire.
 
-`tests/bridge/dialects/gemini/fields.json` is what `fields_of_sdk` gives, so that the tests need no SDK;
-`tests/clients/test_gemini_fields.py` compares both, and `python -m tests.support.gemini_fields` writes it.
+`tests/bridge/dialects/gemini/fields.json` stores the result of `fields_of_sdk`, so that the tests need no
+SDK. `tests/clients/test_gemini_fields.py` compares both; `python -m tests.support.gemini_fields` writes the
+file.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ OF_CLIENT: Final = {
     "GenerateContentResponse.automaticFunctionCallingHistory": "made by the SDK",
     "GenerateContentResponse.parsed": "made by the SDK",
 }
-"""Fields of the SDK's types that never leave it, and why."""
+"""Fields of the SDK's types that it never sends, each with the reason."""
 OURS: Final = {
     "requests": {"GenerateContentConfig.candidateCount": "several candidates are several requests"},
     "answers": {
@@ -54,7 +55,7 @@ OURS: Final = {
         "candidates.logprobsResult.topCandidates.candidates.tokenId": "a loss: tokens have no ids here",
     },
 }
-"""Fields that the bridge answers itself, and how, or that it loses, and why."""
+"""Fields that the bridge answers itself or loses, each with how or why."""
 _URI: Final = "https://files.example/a.png"
 _IMAGE: Final = {"mimeType": "image/png", "data": "AAAA"}
 _FILE: Final = {"mimeType": "video/mp4", "fileUri": "gs://bucket/a.mp4"}
@@ -91,13 +92,13 @@ _HELLO: Final[Json] = {"role": "user", "parts": [{"text": "Hello"}]}
 
 
 def fields_in_list() -> Json:
-    """`requests` and `answers`, each a wire value by the path of its field, as they were written last."""
+    """Return `requests` and `answers` from the file: a wire value by the path of each field."""
     found: Json = json.loads(LIST.read_text("utf-8"))
     return found
 
 
 def fields_of_sdk() -> Json:
-    """Return `requests` and `answers` anew, from the SDK that is installed."""
+    """Return `requests` and `answers`, derived from the installed SDK."""
     sdk = import_module("google.genai.types")
     return {"requests": dict(_requests(sdk)), "answers": dict(_answers(sdk))}
 
@@ -115,8 +116,8 @@ def _requests(sdk: Any) -> Iterator[tuple[str, Json]]:
 def asked(
     configs: Iterable[Sample], tools: Iterable[Sample], parts: Iterable[Sample]
 ) -> Iterator[tuple[str, list[Json], Json]]:
-    """(the name of a field, the contents and the configuration that an SDK is given), of values of the types
-    of configurations, tools and parts."""
+    """(the name of a field, the contents and the configuration to give to an SDK), for the types of
+    configurations, tools and parts."""
     for path, value in configs:
         name = ".".join(("GenerateContentConfig", *path))
         if path[0] == "logprobs":
@@ -131,7 +132,7 @@ def asked(
 
 
 def _conversations(kind: str, part: Json) -> Iterator[tuple[str, list[Json]]]:
-    """Conversations in which such a part may stand."""
+    """Conversations in which such a part is allowed."""
     if kind in _OF_MEDIA or (kind.endswith("Metadata") and kind not in _OF_TEXT):
         part = {"fileData": _FILE} | part
     elif kind in _OF_TEXT:
@@ -146,7 +147,8 @@ def _conversations(kind: str, part: Json) -> Iterator[tuple[str, list[Json]]]:
 
 
 def _wire(sdk: Any, contents: list[Json], config: Json) -> Json:
-    """The body that the SDK sends: by the Gemini API's rules, or by Vertex AI's where those have no place."""
+    """The body that the SDK sends: by the Gemini API's rules, or by Vertex AI's for fields that those
+    exclude."""
     models, common = import_module("google.genai.models"), import_module("google.genai._common")
     given = sdk._GenerateContentParameters(
         model="m",
@@ -168,7 +170,7 @@ def _answers(sdk: Any) -> Iterator[tuple[str, Json]]:
 
 
 def answers(responses: Iterable[Sample]) -> Iterator[tuple[str, Json]]:
-    """(the name of a field, an answer with it), of values of the type of responses."""
+    """(the name of a field, an answer that has it), for the type of responses."""
     for path, value in responses:
         name = ".".join(("GenerateContentResponse", *path))
         if not any(name.startswith(own) for own in OF_CLIENT):
@@ -179,7 +181,7 @@ _ENDED: Final[Json] = {"finishReason": "STOP", "content": {"role": "model", "par
 
 
 def as_answer(given: Json) -> Json:
-    """The answer with this field, such as a server may give it."""
+    """An answer with this field as a server might give it."""
     if "usageMetadata" in given:
         given["usageMetadata"] = {"promptTokenCount": 9, "candidatesTokenCount": 4, **given["usageMetadata"]}
     if given.get("promptFeedback", {}).get("blockReason"):
@@ -202,13 +204,13 @@ def _others(tokens: Json) -> list[Json]:
 
 
 def is_ours(section: str, field: str) -> str:
-    """Return how the bridge answers a field itself, or why it loses it; "" for all others."""
+    """Return how the bridge answers a field itself, or why it loses it; "" for all other fields."""
     own = f"{field.removeprefix('GenerateContentResponse.')}."
     return next((why for name, why in OURS[section].items() if own.startswith(f"{name}.")), "")
 
 
 def parts_joined(given: Json) -> Json:
-    """The answer with a text and what follows it without text as one part."""
+    """The answer in which a text and the parts without text after it are one part."""
     made = deepcopy(given)
     for candidate in made.get("candidates", ()):
         joined: list[Json] = []
@@ -222,7 +224,7 @@ def parts_joined(given: Json) -> Json:
 
 
 def written(fields: Json) -> str:
-    """The text of the list: a line for each field."""
+    """The text of the file: one line per field."""
     sections = []
     for section, values in fields.items():
         lines = [
@@ -233,14 +235,14 @@ def written(fields: Json) -> str:
 
 
 def alike(value: Any) -> Any:
-    """Return a wire value with its names in camel case, one of the two spellings that Google takes."""
+    """Return a wire value with camel-case names; Google accepts these and snake-case names."""
     if isinstance(value, dict):
         return {camel(name): alike(each) for name, each in value.items()}
     return [alike(each) for each in value] if isinstance(value, list) else value
 
 
 def missing(sent: Any, found: Any, where: str = "") -> list[str]:
-    """The paths of what was sent and is not found as it was."""
+    """The paths of values that were sent and that did not arrive unchanged."""
     if isinstance(sent, dict) and isinstance(found, dict):
         return [
             path
@@ -254,7 +256,7 @@ def missing(sent: Any, found: Any, where: str = "") -> list[str]:
 
 
 def sent(body: Json) -> tuple[Json, list[str]]:
-    """What such a body is to an upstream, and the report."""
+    """Return what the upstream gets of such a body, and the reported losses."""
     request, read = from_gemini(encode(body), SEALER)
     made, written = to_gemini(request, model="gemini-3-pro", sealer=SEALER)
     found: Json = alike(decode_json(encode(made)))
@@ -262,7 +264,8 @@ def sent(body: Json) -> tuple[Json, list[str]]:
 
 
 def returned(frames: list[Json]) -> tuple[Json, Json, list[str]]:
-    """(the stream, folded, the whole answer, the report) that a client gets for the frames of an upstream."""
+    """Return what a client gets for the frames of an upstream: (the folded stream, the whole answer, the
+    reported losses)."""
     machine = ResponseStreamStateMachine("gemini-3-pro")
     inbound, outbound, folding = Inbound(machine, SEALER), Outbound(SEALER), Folding()
     events = [event for frame in frames for event in inbound.feed(encode(frame))] + inbound.close()

@@ -83,7 +83,7 @@ PROVIDERS: Final = frozenset(
 
 
 def collected(monkeypatch: pytest.MonkeyPatch, exporter: Any, processor: Any = None) -> Any:
-    """Give the spans of applications that are made from now on to this exporter, each as it ends, or to
+    """Pass the spans of applications that are created from now on to this exporter as each span ends, or to
     another `processor`; returns the provider."""
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import SimpleSpanProcessor
@@ -97,7 +97,7 @@ def collected(monkeypatch: pytest.MonkeyPatch, exporter: Any, processor: Any = N
 
 
 def measured(monkeypatch: pytest.MonkeyPatch, reader: Any) -> Any:
-    """Give the metrics of applications that are made from now on to this reader; returns the provider."""
+    """Pass the metrics of applications that are created from now on to this reader; returns the provider."""
     from opentelemetry.sdk.metrics import MeterProvider
 
     provider = MeterProvider([reader])

@@ -1,4 +1,4 @@
-"""Values of wrong types, and the places of a request in which they are put."""
+"""Values of wrong types, and the places in a request where tests put them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ WRONG: Final[tuple[Any, ...]] = (
 
 
 def places(value: Any, path: Path = ()) -> Iterator[Path]:
-    """Yield the places of the values within this one."""
+    """Yield the places of all values within this one."""
     inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, each in inner:
         yield (*path, key)
@@ -22,7 +22,7 @@ def places(value: Any, path: Path = ()) -> Iterator[Path]:
 
 
 def changed_at(request: dict[str, Any], place: Path) -> Iterator[dict[str, Any]]:
-    """Yield the request with the value at this place left out, then with each other value there."""
+    """Yield the request without the value at this place, then with each of the other values there."""
     *before, last = place
     text = json.dumps(request)
     for wrong in (..., *WRONG):

@@ -1,5 +1,5 @@
-"""The application without sockets: requests as ASGI messages, on an event loop of its own that runs only
-while something is asked of it. For what is measured or repeated thousands of times."""
+"""The application without sockets: requests are ASGI messages on an event loop of its own, which runs only
+during a call. For tests that measure, or that repeat a request thousands of times."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from tests.support.serving import Reply
 
 T = TypeVar("T")
 LONGEST = 110.0
-"""Seconds that one exchange may last on the clock."""
+"""Seconds that one exchange may last."""
 _LAST = frozenset({"error", "response.completed", "response.failed", "response.incomplete"})
 _HOST = (b"host", b"127.0.0.1:8080")
 
 
 class InProcess:
-    """A running application on the event loop `loop`. `call` makes a request, `turns` converses over a
-    WebSocket. If a test sets `got`, the bodies of answers are added to it as they come."""
+    """A running application on the event loop `loop`. `call` makes a request, `turns` has a conversation over
+    a WebSocket. If a test sets `got`, the bodies of answers are appended to it as they arrive."""
 
     def __init__(self, settings: Settings) -> None:
         if not structlog.is_configured():  # outside pytest
@@ -50,7 +50,7 @@ class InProcess:
         self.loop.close()
 
     def run(self, work: Coroutine[Any, Any, T] | asyncio.Task[T]) -> T:
-        """Run the work on the loop, and return its result. Raises TimeoutError if it takes longer than
+        """Run the coroutine on the loop, and return its result. Raises TimeoutError if it takes longer than
         LONGEST."""
         return self.loop.run_until_complete(asyncio.wait_for(work, LONGEST))
 
@@ -64,8 +64,8 @@ class InProcess:
         leaves: bool = False,
     ) -> Reply:
         """Make one request and return its whole answer; a client that `leaves` disconnects once the request
-        is sent. `target` is the path with its query. A list as body is sent in these pieces, an object as
-        JSON; a body without a content type is declared as JSON."""
+        is sent. `target` is the path with its query. A body that is a list is sent in these pieces, an object
+        as JSON; a body without a content type is declared as JSON."""
         if isinstance(body, dict):
             body = json.dumps(body).encode()
         pieces = body if isinstance(body, list) else [body]

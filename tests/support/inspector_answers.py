@@ -68,7 +68,7 @@ def observed(
     wire: str = "openai",
     limit: int | None = None,
 ) -> list[dict[str, Any]]:
-    """Return an answer's events as the page gets them, one every half second."""
+    """Return the events of an answer as the page gets them, one every half second."""
     request = CreateResponse(model="m", max_tool_calls=limit)
     machine = ResponseStreamStateMachine("m", request, ids=counting_ids(), clock=lambda: 0, wire=wire)
     events = machine.start()

@@ -11,7 +11,7 @@ from openresponses_server.api.inspector import files
 
 @cache
 def modules() -> str:
-    """Return the address of a folder that has the page's modules as they are served."""
+    """Return the address of a folder with the page's modules as the server sends them."""
     folder = Path(tempfile.mkdtemp(prefix="page-"))
     atexit.register(shutil.rmtree, folder)
     for name, file in files().items():

@@ -1,4 +1,5 @@
-"""The inspector's page as a person uses it. With SCREENSHOTS, pictures of it are saved in that folder."""
+"""The inspector's page as a person uses it. With SCREENSHOTS, pictures of the page are saved in that
+folder."""
 
 from __future__ import annotations
 
@@ -70,6 +71,7 @@ _FRAMES = """async ([selector, slider]) => {
 
 
 def frames(page: Any, scrolled: str = ".list .events") -> dict[str, dict[str, float]]:
-    """Milliseconds between frames, median and worst, while this list is scrolled and the stream scrubbed."""
+    """Milliseconds between frames, median and worst, while this list is scrolled and the stream is
+    scrubbed."""
     found: dict[str, dict[str, float]] = page.evaluate(_FRAMES, [scrolled, ".scrub"])
     return found

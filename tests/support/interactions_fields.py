@@ -1,9 +1,9 @@
 """Every field that google-genai's own types of the Interactions API have, in requests and answers as they are
 on the wire.
 
-`tests/bridge/dialects/interactions/fields.json` is what `fields_of_sdk` gives, so that the tests need no SDK;
-`tests/clients/test_google_interactions.py` compares both, and `python -m tests.support.interactions_fields`
-writes it.
+`tests/bridge/dialects/interactions/fields.json` stores the result of `fields_of_sdk`, so that the tests need
+no SDK. `tests/clients/test_google_interactions.py` compares both; `python -m
+tests.support.interactions_fields` writes the file.
 """
 
 from __future__ import annotations
@@ -49,19 +49,19 @@ _UNKNOWN: Final = ("is_unknown", "raw", "UNKNOWN")
 
 
 def fields_in_list() -> Json:
-    """`requests` and `answers`, each a wire value by the path of its field, as they were written last."""
+    """Return `requests` and `answers` from the file: a wire value by the path of each field."""
     found: Json = json.loads(LIST.read_text("utf-8"))
     return found
 
 
 def fields_of_sdk() -> Json:
-    """Return `requests` and `answers` anew, from the SDK that is installed."""
+    """Return `requests` and `answers`, derived from the installed SDK."""
     sdk = import_module("google.genai._gaos.types.interactions")
     return {"requests": dict(_requests(sdk)), "answers": dict(_answers(sdk))}
 
 
 def _needed(sdk: Any) -> dict[str, Json]:
-    """Return the fields that objects have beside the one under test: their type, which the SDK adds by
+    """Return the fields that objects need in addition to the one under test: their type, which the SDK adds
     itself."""
     found = dict(_NEEDED)
     for module in iter_modules(sdk.__path__):
@@ -103,11 +103,11 @@ def _answers(sdk: Any) -> Iterator[tuple[str, Json]]:
 
 
 _MADE: Final = ("output_text", "output_image", "output_audio", "output_video")
-"""Fields that the SDK makes itself."""
+"""Fields that the SDK sets itself."""
 
 
 def sent(body: Json) -> tuple[Json, list[str]]:
-    """What such a body is to an upstream, and the report."""
+    """Return what the upstream gets of such a body, and the reported losses."""
     request, read = from_interactions(encode(body), SEALER)
     made, written = to_interactions(request, model="m", sealer=SEALER)
     found: Json = decode_json(encode(made))
@@ -126,7 +126,8 @@ def frames(answer: Json) -> list[Json]:
 
 
 def returned(events: list[Json]) -> tuple[Json, Json, list[str]]:
-    """(the stream, folded, the whole answer, the report) that a client gets for the events of an upstream."""
+    """Return what a client gets for the events of an upstream: (the folded stream, the whole answer, the
+    reported losses)."""
     machine = ResponseStreamStateMachine("m", wire="openai")
     inbound, outbound = Inbound(machine, SEALER), Outbound(SEALER, thoughts=True)
     folding, end = Folding(outbound.diagnostics), dict[str, Any]()

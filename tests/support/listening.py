@@ -7,7 +7,7 @@ import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 
-_ACCEPTING = 3  # turns of the loop from a connection to `begin`, during which a server can't be closed
+_ACCEPTING = 3  # iterations of the loop from a connection to `begin`, when a server can't be closed
 Handle = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
@@ -18,7 +18,7 @@ async def listening(handle: Handle, tls: ssl.SSLContext | None = None) -> AsyncI
     over = False
 
     def begin(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if over:  # its handshake took longer
+        if over:  # its handshake took longer than these iterations
             writer.transport.abort()
         else:
             writers[asyncio.create_task(handled(reader, writer))] = writer
@@ -39,7 +39,7 @@ async def listening(handle: Handle, tls: ssl.SSLContext | None = None) -> AsyncI
         yield server.sockets[0].getsockname()[1]
     finally:
         for each in server.sockets:
-            asyncio.get_running_loop().remove_reader(each)  # nothing more is accepted
+            asyncio.get_running_loop().remove_reader(each)  # the server accepts no further connections
         for _ in range(_ACCEPTING):
             await asyncio.sleep(0)
         over = True
@@ -48,5 +48,5 @@ async def listening(handle: Handle, tls: ssl.SSLContext | None = None) -> AsyncI
             task.cancel()
         await asyncio.gather(*writers, return_exceptions=True)
         for writer in writers.values():
-            writer.transport.abort()  # of a task that had not begun
-        await asyncio.sleep(0.01)  # in which the clients' ends are let go of
+            writer.transport.abort()  # of a task that had not started
+        await asyncio.sleep(0.01)  # in these iterations the clients' ends are closed

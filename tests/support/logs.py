@@ -1,4 +1,4 @@
-"""Logs as production formats them, so that what is tested is what runs."""
+"""Configures logs as production does, so that tests see the same lines."""
 
 import os
 from functools import cache
@@ -10,7 +10,7 @@ from openresponses_server.observation.logs import configure_logs
 
 
 def log_as_in_production(file: TextIO | None = None) -> None:
-    """To this file, or to nowhere. Loggers are not cached, so that the next test may choose again."""
+    """Log to this file, or to nowhere. Loggers are not cached, so that the next test can choose again."""
     configure_logs(_nowhere() if file is None else file)
     structlog.configure(cache_logger_on_first_use=False)
 

@@ -55,7 +55,7 @@ class Answer(Struct, frozen=True):
     cut: bool = False
     """The stream ends before the answer does."""
     error: BridgeError | None = None
-    """The failure in the place of an answer."""
+    """The failure that takes the place of an answer."""
     marker: str | None = None
 
 
@@ -80,7 +80,7 @@ def events_of(answer: Answer) -> Iterator[Event]:
 
 
 def read(action: AskModel, answer: Answer) -> Any:
-    """Return the outcome of asking a model that gives this answer."""
+    """Return the outcome of a request to a model that gives this answer."""
     reader = action.reader()
     if answer.error is not None:
         return reader.fail(answer.error)
@@ -102,7 +102,7 @@ def failing(call: ToolCall) -> ToolCallOutcome:
 
 
 class Driven(Struct):
-    """A loop that is driven to its end, with its entries, actions and result."""
+    """A loop that was driven to its end, with its entries, actions and result."""
 
     loop: ToolCallingLoop
     entries: list[LoopEntry]
@@ -122,8 +122,8 @@ class Driven(Struct):
         consents: Iterable[bool] = (),
         most: int = 500,
     ) -> LoopResult:
-        """Drive the loop to its end. A call whose outcome is None is not reported; too few answers are an
-        error."""
+        """Drive the loop to its end. A call whose outcome is None is not reported. It is an error if there
+        are too few answers."""
         coming, allowed = iter(answers), iter(consents)
         steps, outcome = self.loop.run(), None
         for _ in range(most):
@@ -173,7 +173,7 @@ def driven(
 
 
 def lines(entries: Iterable[LoopEntry]) -> bytes:
-    """The entries as a journal, written one after the other."""
+    """The entries as lines of a journal, in the order in which they are written."""
     written, last = b"", None
     for entry in entries:
         written += encode_entry(entry, last)

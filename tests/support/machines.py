@@ -1,8 +1,8 @@
-"""A machine under test, with ids and a clock that do not vary.
+"""A machine under test, whose ids and times are the same in each run.
 
-Every call through `Run` is checked for the laws E1 (the accumulated events equal the snapshot), E2 (numbers)
-and E3 (the published schema, if the shared folder is there), and for the stream's grammar
-(`StreamValidator`), so that a test of one thing fails when another breaks.
+Each call through `Run` is checked for the laws E1 (the accumulated events equal the snapshot), E2 (numbers)
+and E3 (the published schema, if the shared folder is there), and for the grammar of the stream
+(`StreamValidator`), so that a test of one law also fails when another is broken.
 """
 
 import json
@@ -56,18 +56,19 @@ def plain(value: Any) -> Any:
 
 
 def same(one: Any, other: Any) -> bool:
-    """Whether two protocol values are the same JSON value; those with equal bytes are not decoded."""
+    """Whether two protocol values are the same JSON value; equal bytes are not decoded."""
     return encode(one) == encode(other) or plain(one) == plain(other)
 
 
 def kinds(events: Iterable[Event]) -> list[str]:
-    """The types of events, without the `response.` that most have."""
+    """The types of events, without the prefix `response.`, which most have."""
     return [event.type.removeprefix("response.") for event in events]
 
 
 class Run:
-    """A machine, its events, and the checks of each. `ignoring` names the rules of the validator that the
-    calls of this run break on purpose; without `schema`, the slow check of the schema is left out."""
+    """A machine, its events, and the checks of each event. `ignoring` names the rules of the validator
+    that the calls of this run break on purpose; without `schema`, the slow check against the schema is
+    left out."""
 
     def __init__(
         self,
@@ -127,8 +128,8 @@ class Run:
 
 
 def without_extensions(event: Any) -> Any:
-    """The event without the items and tools of extensions, which the specification allows and the schema does
-    not have."""
+    """The event without the items and tools of extensions: the specification allows them, but the schema does
+    not have them."""
     item = event.get("item")
     if item and item["type"] not in PUBLISHED_ITEMS:
         return event | {"item": None}

@@ -11,7 +11,7 @@ from tests.support.waiting import wait_until
 
 
 class Managed:
-    """A server, and the command over its store."""
+    """A server, and the `keys` command over its store."""
 
     def __init__(self, base: str, store: str) -> None:
         self.base, self.store = base, store
@@ -22,7 +22,7 @@ class Managed:
         )
 
     def add(self, *arguments: str) -> tuple[str, dict[str, str]]:
-        """Add a key, and return its id and its header."""
+        """Add a key, and return its id and its request header."""
         made = self.keys("add", *arguments)
         assert made.exit_code == 0, made.output
         key = made.stdout.strip()
@@ -30,7 +30,7 @@ class Managed:
         return made.stderr.split()[0], {"authorization": f"Bearer {key}"}
 
     def becomes(self, headers: dict[str, str], status: int, path: str = "/v1/models", **body: Any) -> Reply:
-        """Ask until the answer has this status, and return it."""
+        """Repeat the request until the answer has this status, and return the answer."""
         replies: list[Reply] = []
 
         def has_status() -> bool:

@@ -32,7 +32,8 @@ ALWAYS = {"type": "mcp", "server_label": "weather"}
 
 
 def model(received: Received) -> Script:
-    """Calls the tool for each city in the question that has no output yet, then says what it was told."""
+    """Call the tool for each city in the question that has no output yet, then repeat what the tools
+    returned."""
     messages = received.body["messages"]
     told = [each["content"] for each in messages if each["role"] == "tool"]
     offered = [each["function"]["name"] for each in received.body.get("tools", [])]
@@ -44,7 +45,7 @@ def model(received: Received) -> Script:
 
 
 class Served:
-    """An application with the MCP server `weather` in its settings; `asked` are the requests for a model."""
+    """An application with the MCP server `weather` in its settings; `asked` has the requests to the model."""
 
     def __init__(self, app: InProcess, peer: HttpPeer, upstream: ScriptedUpstream) -> None:
         self.app, self.peer, self.upstream = app, peer, upstream

@@ -1,4 +1,5 @@
-"""An MCP server of the SDK's own on stdio: `get_forecast`, and `calls`, the cities that it was called for."""
+"""An MCP server on stdio, made with the SDK: `get_forecast`, and `calls`, the cities for which that was
+called."""
 
 from mcp.server import MCPServer
 

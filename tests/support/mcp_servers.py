@@ -1,4 +1,4 @@
-"""MCP servers in memory: the SDK's own, and scripted ones that do what the SDK's never would."""
+"""MCP servers in memory: servers of the SDK, and scripted ones that behave as the SDK's never would."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ READS: Final = ToolAnnotations(read_only_hint=True)
 
 
 def weather_server() -> MCPServer:
-    """A server with a tool that reads, one that writes, and one that fails. `calls` has what ran."""
+    """A server with a tool that reads, one that writes, and one that fails. `calls` has the calls that
+    ran."""
     server = MCPServer("weather")
     calls: list[tuple[str, str]] = []
     server.calls = calls  # type: ignore[attr-defined]
@@ -66,12 +67,12 @@ async def in_memory(server: MCPServer) -> AsyncIterator[Any]:
 
 
 Answer = dict[str, Any] | None
-"""The result of a request; None for no answer at all."""
+"""The result of a request; None if it is not answered at all."""
 
 
 class Peer:
-    """A scripted server. `answers` has the result of each method, or a function that makes the result of the
-    parameters; `requests` are the received ones; `opened` counts the connections."""
+    """A scripted server. `answers` has the result of each method, or a function that makes the result from
+    the parameters; `requests` are the received ones; `opened` counts the connections."""
 
     def __init__(self, **answers: Any) -> None:
         self.answers: dict[str, Any] = {
@@ -139,7 +140,7 @@ def text_result(text: str, **fields: Any) -> dict[str, Any]:
 
 
 def reached(connect: Callable[[], Transport], **fields: Any) -> McpServer:
-    """Return an `McpServer` that is reached through `connect`."""
+    """Return an `McpServer` whose connections are made by `connect`."""
 
     def open_transport(_traffic: Traffic) -> Transport:
         return connect()

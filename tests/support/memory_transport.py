@@ -7,7 +7,7 @@ from typing import Any
 
 
 class MemoryTransport(asyncio.Transport):
-    """A connection whose other end reads everything immediately and remembers it."""
+    """A connection whose other end reads everything immediately and keeps it."""
 
     def __init__(self, protocol: Any) -> None:
         super().__init__({"peername": ("127.0.0.1", 50_000), "sockname": ("127.0.0.1", 8080)})

@@ -1,4 +1,4 @@
-"""Requests and answers of Messages with one field of a type each, and what becomes of them between a client
+"""Requests and answers of Messages, each with one field of a type, and the fate of the field between a client
 and an upstream of that API."""
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ _CALL: Final = {"type": "tool_use", "id": "t1", "name": "look", "input": {}}
 _RESULT: Final = {"type": "tool_result", "tool_use_id": "t1", "content": [{"type": "text", "text": "r"}]}
 NAMED_OF_ANSWERS: Final = {name: each for name, each in NAMED.items() if name != "media_type"}
 HEADERS: Final = {"betas", "user_profile_id", "workspace_id"}
-"""What the SDK sends as headers: `tests/server/requests/test_native.py` sends them."""
+"""Fields that the SDK sends as headers: `tests/server/requests/test_native.py` sends them."""
 REQUEST_ROWS: Final = {
     "thread": "answered here: a conversation is continued from the store",
     "thinking": "the models that take no budget get an effort, a loss",
 }
 ANSWER_ROWS: Final[dict[str, str]] = {}
 OURS: Final = {"id", "model"}
-"""Fields of an answer that are ours: the response's id, by which it is continued, and the client's name of
-the model."""
+"""Fields of an answer that the bridge sets itself: the response's id, by which clients continue it, and the
+client's name for the model."""
 _AT_START: Final[tuple[str, ...]] = ("id", "type", "role", "model", "diagnostics")
 _IN_DELTA: Final[tuple[str, ...]] = ("stop_reason", "stop_sequence", "stop_details", "container")
 _AT_END: Final[tuple[str, ...]] = ("context_management", "input_transformations")
-"""Where the fields of an answer stand in a stream: `usage` at both ends, and `content` between them."""
+"""The places of an answer's fields in a stream: `usage` is at both ends, and `content` between them."""
 
 
 def said(role: str, *blocks: Json) -> Json:
@@ -65,7 +65,7 @@ def words(text: str) -> Json:
 
 
 def conversation(block: Json) -> list[Json]:
-    """A conversation in which such a block may stand."""
+    """A conversation in which such a block is allowed."""
     kind = block["type"]
     first = said("user", words("a"))
     if kind == "tool_use":
@@ -84,7 +84,7 @@ def conversation(block: Json) -> list[Json]:
 def bodies(
     bases: Iterable[Sample], blocks: Iterable[Sample], system: Iterable[Sample]
 ) -> Iterator[tuple[str, Json]]:
-    """(the name of a field, a request with it), of values of the types of requests, of blocks and of system
+    """(the name of a field, a request that has it), for the types of requests, of blocks and of system
     messages."""
     base: Json = {"model": "claude-opus-5", "max_tokens": 2048, "messages": [said("user", words("Hi"))]}
     for path, value in bases:
@@ -110,7 +110,7 @@ def through(body: Json) -> tuple[Json, list[str]]:
 
 
 def answers(of_message: Iterable[Sample]) -> Iterator[tuple[str, Json]]:
-    """(the name of a field, an answer with it), of values of the type of answers."""
+    """(the name of a field, an answer that has it), for the type of answers."""
     base: Json = {
         "id": "msg_1", "type": "message", "role": "assistant", "model": "claude-opus-5",
         "content": [words("so")], "stop_reason": "end_turn", "stop_sequence": None,
@@ -165,7 +165,7 @@ def streamed(answer: Json) -> list[Json]:
 
 
 def folded(chunks: list[Json]) -> Json:
-    """The message in a stream, with all that its frames say."""
+    """The message that a stream's frames add up to, with all of their fields."""
     whole: Json = {}
     for chunk in chunks:
         kind = chunk["type"]

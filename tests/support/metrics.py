@@ -17,5 +17,5 @@ def families() -> Iterator[MetricWrapperBase | BatchHistogram]:
 
 
 def family_name(family: MetricWrapperBase | BatchHistogram) -> str:
-    """The name that pages use: with `_total` for a counter."""
+    """The name that the pages use for a metric: a counter's ends with `_total`."""
     return f"{family._name}_total" if isinstance(family, Counter) else family._name

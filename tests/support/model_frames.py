@@ -1,7 +1,7 @@
 """The scripts of `model_scripts` as the frames that an upstream of each dialect sends.
 
-A dialect leaves out a step that it can't express; where it has no frame for an end, its stream ends without
-one. A cancellation by the client is in no upstream's frames.
+A dialect leaves out a step that it can't express. If it has no frame for an end, its stream stops without
+one. No upstream's frames contain the client's cancellation.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""The corpus' scripts, played by a machine that is held to the laws after each call."""
+"""The scripts of the corpus, played by a machine that is checked against the laws after each call."""
 
 from collections.abc import Iterable
 
@@ -12,7 +12,7 @@ CUSTOM_TOOL = OWN["custom_tool"].steps
 
 
 def played(steps: Iterable[Step], wire: str = "openresponses") -> Run:
-    """A machine that was called as the script says. After `cut` the stream is left as it is."""
+    """A machine that was called as the script says. After `cut` the stream stays unfinished."""
     run = Run(wire, started=False)
     for method, arguments, named in machine_calls(step for step in steps if step != ("cut",)):
         run(method, *arguments, **named)

@@ -1,4 +1,4 @@
-"""File systems that are mounted for a test: that needs root."""
+"""Mounts file systems for tests, which needs root."""
 
 import shutil
 import subprocess
@@ -11,8 +11,8 @@ import pytest
 
 @contextmanager
 def mounted(folder: Path) -> Iterator[Path]:
-    """A file system of eight megabytes in this folder, which is made. Skips the test where there can be
-    none."""
+    """Make this folder and mount a file system of eight megabytes there. Skips the test if the machine does
+    not allow that."""
     folder.mkdir()
     _mount("-t", "tmpfs", "-o", "size=8m", "tmpfs", str(folder))
     try:
@@ -22,7 +22,7 @@ def mounted(folder: Path) -> Iterator[Path]:
 
 
 def make_read_only(folder: Path) -> None:
-    """Make the file system that is mounted there read-only from now on."""
+    """Make the file system that is mounted there read-only."""
     _mount("-o", "remount,ro", str(folder))
 
 

@@ -1,9 +1,8 @@
 """Replaces random and changing values in the text that a server sent, so that snapshots can be compared.
 
-Ids are numbered by their prefix in order of appearance (`resp_1`, `msg_1`, `resp_2` …), also in VS Code's
-stateful markers (base64), chunks of InvokeModel have what their base64 is of, times become one time and
-latencies none, sealed content becomes `(sealed)`, and the address of the server its name. No other byte is
-changed.
+Ids are numbered by their prefix in order of appearance (`resp_1`, `msg_1`, `resp_2` …), also in the base64 of
+VS Code's stateful markers and of InvokeModel's chunks. Every time becomes the same time, latencies become
+none, sealed content becomes `(sealed)`, and the server's address becomes its name. No other byte changes.
 """
 
 import re
@@ -27,7 +26,7 @@ def _chunk(found: re.Match[str]) -> str:
 
 
 class Normalised:
-    """Normalises one text after the other, with the same ids in all of them."""
+    """Normalises one text after another, with the same ids in all of them."""
 
     def __init__(self) -> None:
         self._ids: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""The server, its upstream and a client's connection on one event loop."""
+"""The server, its upstream and a client's connection, all on one event loop."""
 
 import asyncio
 import json
@@ -14,8 +14,8 @@ from tests.support.upstream import chunk
 
 
 class Upstream:
-    """A server of Chat Completions on this loop. Each request is answered with the stream `whole`; if that is
-    empty, with the pieces given to `write`."""
+    """A server of Chat Completions on this loop. It answers each request with the stream `whole`; if that is
+    empty, with the pieces passed to `write`."""
 
     def __init__(self) -> None:
         self.whole = b""
@@ -50,8 +50,8 @@ class Bench:
         self.upstream, self.reader, self.writer = upstream, reader, writer
 
     async def ask(self, **body: Any) -> bytes:
-        """Send a request and return its answer. If it is streamed, return nothing, once the upstream was
-        asked."""
+        """Send a request and return its answer. If the answer is streamed, return nothing, as soon as the
+        upstream has got its request."""
         data = json.dumps({"model": "m", "input": "Hi", **body}).encode()
         self.writer.write(
             b"POST /v1/responses HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"

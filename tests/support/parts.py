@@ -1,4 +1,4 @@
-"""VS Code's parts read from the lines that are sent to it."""
+"""Reads VS Code's parts from the lines that are sent to it."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ _IN_RESULTS: dict[Any, type[Any]] = {
 
 
 def decode_part(data: bytes | str) -> Part:
-    """Return the part of one line of JSON."""
+    """Return the part in one line of JSON."""
     part: Part = msgspec.json.decode(data, type=Part)
     if isinstance(part, LanguageModelToolResultPart):
         return msgspec.structs.replace(part, content=[_content(value) for value in part.content])

@@ -1,4 +1,4 @@
-"""A machine with its persistence behind it, over a store that a test makes fail."""
+"""A machine with its persistence, over a store that a test can make fail."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ _TIMES = frozenset(StoringTimes.__struct_fields__)
 
 
 class Bench:
-    """A machine, the transformer behind it, and the events that the client was sent."""
+    """A machine, the transformer that persists its events, and the events that the client was sent."""
 
     def __init__(
         self,

@@ -21,7 +21,7 @@ from tests.support.waiting import until
 
 
 class Connection:
-    """A connection that counts how often it is paused, less how often it is resumed."""
+    """A connection whose count is the number of times it was paused, less those it was resumed."""
 
     paused = 0
 
@@ -82,8 +82,8 @@ class Spoken:
 
 
 class Persistence:
-    """Stands for what stores a response: its beginning is stored in a task; with `far`, later batches are
-    stored in a log elsewhere, which confirms each of them."""
+    """Takes the place of what stores a response: its beginning is stored in a task; with `far`, later batches
+    are stored in a log elsewhere, which confirms each of them."""
 
     def __init__(self, *, far: bool = False, begun: bool = False) -> None:
         self.far, self.begun = far, begun
@@ -119,8 +119,8 @@ class Persistence:
 
 
 class Bench:
-    """A run without its outer parts: `body` is read from its upstream, `sent` are the events that its client
-    has."""
+    """A run without its outer parts: the upstream sends `body`, and `sent` are the events that the client has
+    received."""
 
     def __init__(self, persistence: Persistence | None = None) -> None:
         self.connection = Connection()

@@ -1,5 +1,5 @@
-"""Contexts for tests of prompts: the seed's two edits, a conversation with everything in it, and a
-predictable counter."""
+"""Contexts for tests of prompts: two edits, a conversation with everything in it, and a predictable
+counter."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -29,7 +29,7 @@ PIXEL = Base64Image("image/png", "iVBORw0KGgo=")
 
 
 class Characters:
-    """A `TokenCounter` for which each character is a token, each item two more, an image a hundred."""
+    """A `TokenCounter` that counts a token per character, two more per item, and a hundred per image."""
 
     def text(self, text: str, model: str = "") -> int:
         return len(text)
@@ -70,7 +70,8 @@ def text_result(text: str, *, is_error: bool = False) -> LanguageModelToolResult
 def one_round(
     number: int, response: str = "", *calls: tuple[str, str], thinking: ThinkingDataItem | None = None
 ) -> ToolCallRound:
-    """Calls are (name, arguments); ids are `internal_<number>_<n>` and the model's `call_<n>`, over again."""
+    """A round with these calls, (name, arguments) each; their ids are `internal_<number>_<n>`, those of the
+    model `call_<n>`, which each round repeats."""
     return ToolCallRound(
         id=f"round_{number}",
         prompt=[],
@@ -104,7 +105,7 @@ def two_edits(rounds: int = 1) -> PromptContext:
 
 
 def everything() -> PromptContext:
-    """A prompt with one of everything that it can contain."""
+    """A prompt with one of everything that a prompt can contain."""
     thought = ThinkingDataItem("Two files.", parts=[ThinkingPart("Two files.", signature="c2ln")])
     sealed = ThinkingDataItem("", parts=[ThinkingPart(redacted="cmVk"), ThinkingPart("Then the rest.")])
     return PromptContext(
@@ -165,5 +166,5 @@ def everything() -> PromptContext:
 
 
 def plain(value: Any) -> Any:
-    """Return a value as JSON values."""
+    """Return a value in terms of JSON values."""
     return msgspec.to_builtins(value)

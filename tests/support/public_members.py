@@ -1,4 +1,5 @@
-"""What other people's programs can use of a module: its public names, with parameters, fields and methods."""
+"""The members of a module that other programs can use: its public names, with parameters, fields and
+methods."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from typing import Any, Final
 import msgspec
 
 Members = dict[str, list[str]]
-"""The lines that describe a name, by the name: what it is, then what it has, in order of the alphabet."""
+"""Each name → the lines that describe it: first its kind, then its members in alphabetical order."""
 _OURS: Final = "openresponses_"
 _PLAIN: Final = (str, bytes, int, float, bool, type(None))
 
@@ -43,7 +44,7 @@ def _class(value: type) -> str:
 
 
 def _members(value: type) -> Iterator[str]:
-    """Yield the lines of the members of a class and of those classes of ours that it inherits from."""
+    """Yield the lines of the members of a class and of its base classes in this project."""
     if issubclass(value, enum.Enum):
         yield from (f"{each.name} = {each.value!r}" for each in value)
         return
@@ -78,7 +79,7 @@ def _member(name: str, member: Any) -> str | None:
         return _function(name, member)
     if isinstance(member, _PLAIN):
         return f"{name} = {member!r}"
-    return None  # slots, and what a field or a decorator leaves
+    return None  # slots, and what a field or a decorator leaves behind
 
 
 def _function(name: str, function: Callable[..., Any]) -> str:
@@ -103,7 +104,7 @@ def _default(value: Any) -> str:
 
 
 def _set_by_constructor(value: type) -> set[str]:
-    """Return the public attributes that `__init__` sets on an object: the class itself does not have them."""
+    """Return the public attributes that `__init__` sets on an object; the class itself does not have them."""
     constructor = vars(value).get("__init__")
     if not isinstance(constructor, FunctionType) or constructor.__code__.co_filename == "<string>":
         return set()  # a data class, whose fields are the parameters

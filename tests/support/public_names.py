@@ -1,6 +1,6 @@
-"""The names that docs/upgrades.md keeps from one release to the next, and which of them may go.
+"""The names that docs/upgrades.md keeps from one release to the next, and the rules for removing one.
 
-A kind of names maps each to what replaces it, "" where it is not deprecated.
+For each kind, a name maps to its replacement, or to "" if it is not deprecated.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ _KEPT: Final = {
     "openresponses_bridge.tools": tools.__all__,
     "openresponses_server.commands.pytest_plugin": ["CheckStream", "Conform"],
 }
-"""What pages imported before it moved, which other people's programs still do."""
+"""Names that pages imported before they moved; other programs still import them."""
 _EVENT: Final = re.compile(r"[a-z_]+(\.[a-z_]+)*")
 _ENVIRONMENT: Final = ("os.environ", "os.environ.get", "os.getenv")
 _LEVELS: Final = {"debug", "info", "warning", "error", "exception"}
-_GIVEN_TO: Final = {"Remedy": 0, "log_stderr": 1}  # functions of which this argument is an event
+_GIVEN_TO: Final = {"Remedy": 0, "log_stderr": 1}  # functions that get an event's name as this argument
 
 
 def public_names() -> Names:
@@ -87,7 +87,7 @@ def _fields(struct: Any, prefix: str = "") -> Iterator[tuple[str, str]]:
 
 
 def _structs(kind: Any) -> Iterator[type]:
-    """The structs that a value of this type has, alone or as items or values."""
+    """Return the structs in a value of this type: the type itself, its items or its values."""
     if isinstance(kind, msgspec.inspect.StructType):
         yield kind.cls
     for inner in [getattr(kind, name, None) for name in ("type", "item_type", "value_type")]:
@@ -98,8 +98,8 @@ def _structs(kind: Any) -> Iterator[type]:
 
 
 def environment_variables() -> set[str]:
-    """Return the environment variables that set options, those of the settings' keys, and those that the
-    server reads by name."""
+    """Return the environment variables that set options, those with the keys of the settings, and those that
+    the server reads by name."""
     named = {
         each.envvar for _, command in commands() for each in command.params if isinstance(each.envvar, str)
     }
@@ -110,7 +110,8 @@ def environment_variables() -> set[str]:
 
 
 def _modules(text: re.Pattern[str]) -> Iterator[ast.Module]:
-    """Yield the server's modules that contain this text: to parse and walk all of them takes seconds."""
+    """Yield the server's modules that contain this text: parsing and walking all of them would take
+    seconds."""
     sources = (path.read_text("utf-8") for path in _SERVER.rglob("*.py"))
     return (ast.parse(source) for source in sources if text.search(source))
 
@@ -134,11 +135,11 @@ def _endpoints() -> set[str]:
 
 
 def _python() -> set[str]:
-    """Return `module.name` for the modules that pages import: all that a module exports, or the names
-    imported from it."""
+    """Return `module.name` for the modules that pages import: all names that a module exports, or those that
+    pages import from it."""
     found = {f"{module}.{name}" for module, names in _KEPT.items() for name in names}
     pages = {REPOSITORY / "README.md", *(REPOSITORY / "docs").rglob("*.md")}
-    for page in pages - {REPOSITORY / "docs" / "dialects.md"}:  # which is about a package inside of this one
+    for page in pages - {REPOSITORY / "docs" / "dialects.md"}:  # this page is about a package within this one
         for module, imported in _IMPORTED.findall(page.read_text("utf-8")):
             names = re.findall(r"\w+", imported)
             exported = getattr(import_module(module), "__all__", names)
@@ -147,8 +148,8 @@ def _python() -> set[str]:
 
 
 def _events() -> set[str]:
-    """What `_log.warning("…")` and the like are called with, where it is written out, and what is given to
-    others that log."""
+    """Return the events that are passed to `_log.warning("…")` and the like as literals, and to functions
+    that log."""
     text = re.compile(rf"\b(?:_log\.|{'|'.join(_GIVEN_TO)}|_REMEDIES\b)")
     return {event for tree in _modules(text) for event in _logged(tree) if _EVENT.fullmatch(event)}
 
@@ -173,10 +174,10 @@ def _text(node: ast.AST) -> str:
 
 
 class Release(NamedTuple):
-    """A release in CHANGELOG.md, with the names at the beginning of its lines under these headings."""
+    """A release in CHANGELOG.md, with the names at the beginning of the lines under these headings."""
 
     version: tuple[int, ...]
-    """The numbers of the version; empty for changes that are not released."""
+    """The numbers of the version; empty for unreleased changes."""
     day: date | None
     deprecated: frozenset[str]
     removed: frozenset[str]
@@ -209,9 +210,9 @@ def releases(changelog: str) -> list[Release]:
 
 
 def breaches(before: Names, now: Names, changes: list[Release], version: str, today: date) -> list[str]:
-    """Return the breaches of the contract between the names before and now: names that go without their time
-    or without a line among the changes, and deprecations that are only in the code or only among the changes.
-    `version` is the next one. Before the first release every name may go."""
+    """Return the breaches of the contract between the earlier names and those of now: names that were removed
+    too early or are missing from the changes, and deprecations that are only in the code or only among the
+    changes. `version` is the next one. Before the first release every name may be removed."""
     announced = {name for each in changes for name in each.deprecated}
     removed = {name for each in changes for name in each.removed}
     marked = {name for names in now.values() for name, replacement in names.items() if replacement}
@@ -234,7 +235,7 @@ def breaches(before: Names, now: Names, changes: list[Release], version: str, to
 
 
 def _too_early(name: str, changes: list[Release], coming: tuple[int, ...], today: date) -> str:
-    """Why this name can't go in the version that comes next; "" if it can."""
+    """Why this name can't be removed in the next version; "" if it can."""
     with_it = [each for each in changes if each.version and name in each.deprecated]
     if not with_it:
         return "and was not deprecated by a release"
@@ -249,7 +250,7 @@ def _too_early(name: str, changes: list[Release], coming: tuple[int, ...], today
 
 def _is_step(changes: list[Release], coming: tuple[int, ...], at: int) -> bool:
     """Whether the first numbers of the version, up to this one, differ from those of the last release. Before
-    1.0 the second number counts as the first."""
+    1.0, the second number counts as the first."""
     last = next(each.version for each in changes if each.version)
     end = max(at, 1 if last[0] == 0 else 0) + 1
     return coming[:end] != last[:end]

@@ -1,4 +1,4 @@
-"""A server with two keys that has limits for each, and answers that use so many tokens."""
+"""A server with two keys and limits for each of them, and answers that use a given number of tokens."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""A hostile client: raw bytes on a socket, and unchecked frames of a WebSocket."""
+"""A hostile client: it sends raw bytes on a socket and unchecked frames on a WebSocket."""
 
 import json
 import socket
@@ -16,7 +16,7 @@ HANDSHAKE = (
     b"GET /v1/responses HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
     b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n"
 )
-_SMALL = 4096  # bytes of a receive buffer that makes a slow reader
+_SMALL = 4096  # the size in bytes of a receive buffer that makes its reader slow
 
 
 class RawConnection:
@@ -34,8 +34,8 @@ class RawConnection:
         return True
 
     def read(self, *, until: bytes | None = None, seconds: float | None = None) -> bytes:
-        """Return the bytes received until these bytes, until the end of the connection, or until the seconds
-        are over if there is a limit."""
+        """Return the received bytes up to these bytes, up to the end of the connection, or, with a limit,
+        until the seconds are over."""
         got = bytearray()
         size = 0
         ends = None if seconds is None else time.monotonic() + seconds
@@ -65,7 +65,7 @@ class RawConnection:
         return False
 
     def wait_until_closed(self) -> None:
-        """Return once the server has closed the connection; discards received bytes."""
+        """Wait until the server has closed the connection; discards received bytes."""
         wait_until(lambda: not self.is_open())
 
 
@@ -91,7 +91,7 @@ def raw_websocket(base: str, *, deflate: bool = False, reads_little: bool = Fals
 
 
 def request(path: str, body: Any = None, *headers: str, method: str = "POST") -> bytes:
-    """One HTTP request."""
+    """The bytes of one HTTP request."""
     data = b"" if body is None else json.dumps(body).encode()
     sized = [f"Content-Length: {len(data)}", "Content-Type: application/json"] if data else []
     head = "\r\n".join([f"{method} {path} HTTP/1.1", "Host: localhost", *sized, *headers])
@@ -105,7 +105,7 @@ def answer(data: bytes) -> tuple[int, Any]:
 
 
 def ws_frame(opcode: int, data: bytes, *, last: bool = True, compressed: bool = False) -> bytes:
-    """One masked frame; the mask is zero."""
+    """One frame with a mask of zeros."""
     size = len(data)
     head = bytes([(0x80 if last else 0) | (0x40 if compressed else 0) | opcode])
     if size < 126:

@@ -1,7 +1,7 @@
 """Records which tests run a place in the code, in any process, how each ended, and which notice a mistake.
 
-`python -m tests.mutations` copies this file to where the processes of tests import it from, and gives it to
-pytest as a plugin.
+`python -m tests.mutations` copies this file to a folder from which the processes of tests import it, and
+gives it to pytest as a plugin.
 """
 
 import contextlib
@@ -23,21 +23,21 @@ _noted: set[tuple[int, str]] = set()
 
 
 class Judged(NamedTuple):
-    """A mistake, as the lines of the file `plan` say it in JSON."""
+    """A mistake; the file `plan` has one as JSON in each line."""
 
     number: int
     path: str
     mistaken: str
     """The module with the mistake."""
     rounds: list[tuple[str, list[str]]]
-    """The tests that judge it in turn, under the word of their round in the file `judged`."""
+    """The tests that judge it in turn, under the word for their round in the file `judged`."""
     seconds: float
     """The seconds after which a round is stopped; its word is `hangs` then."""
 
 
 def note(place: int) -> None:
-    """Record in the file of the place's number that the test that runs now, or that started this process, has
-    reached it."""
+    """Record in the file for this place's number that the current test, or the test that started this
+    process, has reached it."""
     test = os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" ")[0]
     if (place, test) not in _noted:
         _noted.add((place, test))
@@ -46,7 +46,7 @@ def note(place: int) -> None:
 
 
 def pytest_runtest_logreport(report: Any) -> None:
-    """A line in the file `ended`: how a test or what it sets up ended, its seconds, its name."""
+    """Write to the file `ended` how a test or its setup ended, its seconds, and its name, as one line."""
     if "PYTEST_XDIST_WORKER" not in os.environ:
         with (_FOLDER / "ended").open("a", encoding="utf-8") as file:
             file.write(f"{report.outcome}\t{report.duration}\t{report.nodeid}\n")
@@ -54,12 +54,13 @@ def pytest_runtest_logreport(report: Any) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop(session: Any) -> bool | None:
-    """With a file `plan`, each mistake in it is judged in processes forked from this one, which has
-    collected the tests once and imported what they import. A line for each in the file `judged`: its number
-    and the word of the round that noticed it, `SURVIVED`, or `UNKNOWN` where no live function can have it."""
+    """If there is a file `plan`, judge each mistake in it in processes forked from this one, which has
+    collected the tests once and imported their modules. The file `judged` gets a line for each: its number,
+    and the word of the round that noticed it, `SURVIVED`, or `UNKNOWN` if no live function can have its
+    code."""
     if not (plan := _FOLDER / "plan").exists():
         return None
-    gc.unfreeze()  # what is frozen is not among the objects that `_replace_code` looks through
+    gc.unfreeze()  # `_replace_code` does not find frozen objects
     items = {item.nodeid: item for item in session.items}
     for line in plan.read_text("utf-8").splitlines():
         judged = Judged(*json.loads(line))
@@ -79,7 +80,8 @@ def pytest_runtestloop(session: Any) -> bool | None:
 
 
 def _forked(session: Any, items: list[Any], module: Path, source: bytes, seconds: float) -> int:
-    """0 when the tests pass, 1 when one fails, 2 when they could not be tried, 3 when they did not end."""
+    """Run the tests in a forked process: 0 if they pass, 1 if one fails, 2 if they could not be tried, 3 if
+    they did not end."""
     child = os.fork()
     if not child:
         os.setsid()
@@ -102,12 +104,13 @@ def _forked(session: Any, items: list[Any], module: Path, source: bytes, seconds
             return 3
         time.sleep(0.02)
     with contextlib.suppress(ProcessLookupError):
-        os.killpg(child, signal.SIGKILL)  # what the tests have started
+        os.killpg(child, signal.SIGKILL)  # processes that the tests have started
     return os.waitstatus_to_exitcode(ended[1])
 
 
 def _replace_code(module: Path, before: bytes) -> None:
-    """Give the code that a module's file has now to the live functions of the module, if it is imported."""
+    """Give the current code in a module's file to the live functions of the module, if the module is
+    imported."""
     path = str(module)
     new = {
         _key(old): new
@@ -125,6 +128,6 @@ def _key(code: CodeType) -> tuple[object, ...]:
 def _pairs(old: CodeType, new: CodeType) -> Iterator[tuple[CodeType, CodeType]]:
     yield old, new
     within, now = ([each for each in code.co_consts if isinstance(each, CodeType)] for code in (old, new))
-    if len(within) == len(now):  # else a mistake has left out one, which is nobody's function any more
+    if len(within) == len(now):  # otherwise a mistake has removed the function of this code
         for pair in zip(within, now, strict=True):
             yield from _pairs(*pair)

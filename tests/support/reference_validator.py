@@ -1,8 +1,8 @@
-"""A strict validator of streams, simple and slow, which the library's validator is compared with.
+"""A strict validator of streams, simple and slow, with which the library's validator is compared.
 
-It implements the list of errors of an independent validator over plain JSON and imports nothing of the
-library, so that a mistake there can't hide itself. It accepts published streams with extensions, and rejects
-OpenAI's names.
+It implements the error list of an independent validator over plain JSON and imports nothing of the library,
+so that a mistake there can't hide itself. It accepts published streams with extensions, and rejects OpenAI's
+names.
 """
 
 import json
@@ -229,7 +229,7 @@ def _arguments(events: list[Event]) -> Iterator[str]:
 
 
 def _holders(events: list[Event], index: Any) -> Iterator[Event]:
-    """The item at this index as it was done, and as the terminal output has it."""
+    """The item at this index as its done event has it, and as the terminal output has it."""
     yield from (item for at, item in _done(events) if at == index)
     for event in events:
         if event.get("type") in TERMINAL and isinstance(event.get("response"), dict):

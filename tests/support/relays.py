@@ -1,4 +1,4 @@
-"""A relay between a client and a server of this machine, which answers late or not at all."""
+"""A relay between a client and a server of this machine that can delay or drop answers."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from tests.support.listening import listening
 
 
 class Relay:
-    """Passes `requests` and `answers` while these events are set. Of the answers, only those wait that follow
-    a request selected by `late`. After a request selected by `cut`, the connection is closed in place of the
-    server's answer. `asked` are the requests as they came."""
+    """A relay that passes `requests` and `answers` on while these events are set. Only those answers wait
+    that follow a request selected by `late`. After a request selected by `cut`, the relay closes the
+    connection instead of passing the server's answer on. `asked` has the requests in the order in which they
+    arrived."""
 
     def __init__(self, port: int, host: str = "127.0.0.1") -> None:
         self._there = host, port
@@ -39,7 +40,7 @@ class Relay:
         try:
             await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            out.close()  # before anything is awaited, where a cancellation may end this
+            out.close()  # before the first await, at which a cancellation may end this
             for way in ways:
                 way.cancel()
             await asyncio.gather(*ways, return_exceptions=True)

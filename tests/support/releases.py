@@ -9,15 +9,15 @@ import pytest
 from tests.support.shared import REPOSITORY
 
 NAMED = "TEST_PREVIOUS_REVISION"
-"""The variable that names another revision than the default, in any form that git accepts."""
+"""The variable that names a revision to use instead of the default, in any form that git accepts."""
 _MIGRATIONS = "server/openresponses_server/store/sql/migrations/versions"
 _ROOTS = ("bridge", "server")
 
 
 def previous_tree(folder: Path) -> Path:
-    """Put the source roots of the release before into this folder and return it: those of the named revision,
-    else of the last tag of a version, else of the last revision before the tables were changed. Skips the
-    test if the history has none of these."""
+    """Put the source roots of the release before into this folder and return the folder. The release is the
+    revision that the variable names, else the last tag of a version, else the last revision before the tables
+    were changed. Skips the test if the history has none of these."""
     revision = os.environ.get(NAMED) or last_tag(REPOSITORY) or f"{_last_change(_MIGRATIONS)}^"
     subprocess.run(["tar", "-x", "-C", folder], input=_git("archive", revision, *_ROOTS), check=True)
     return folder

@@ -1,5 +1,5 @@
-"""Requests and answers of Responses with one field of a type each, and what becomes of them between a client
-and an upstream of that API."""
+"""Requests and answers of Responses, each with one field of a type, and the fate of the field between a
+client and an upstream of that API."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _ANSWERS: Final[dict[str, Json]] = {
     "tool_search_call": {"tools": [], "execution": "client"},
 }
 _BETAS: Final = "betas"
-"""What the SDK sends as a header: `tests/server/requests/test_native.py` sends it."""
+"""Fields that the SDK sends as a header: `tests/server/requests/test_native.py` sends them."""
 REQUEST_ROWS: Final = {
     "stream_options": "said of a stream alone, which the test does not ask for",
     "tool_choice.tools": "a tool is named by its type and its name",
@@ -56,7 +56,7 @@ REQUEST_ROWS: Final = {
 
 
 def in_conversation(item: Json) -> list[Json]:
-    """A conversation in which such an item may stand."""
+    """A conversation in which such an item is allowed."""
     kind = str(item.get("type", "message"))
     if kind.startswith("tool_search"):
         item = {"execution": "client", "call_id": "c1"} | item
@@ -70,7 +70,7 @@ def in_conversation(item: Json) -> list[Json]:
 
 
 def bodies(bases: Iterable[Sample], items: Iterable[Sample]) -> Iterator[tuple[str, Json]]:
-    """(the name of a field, a request with it), of values of the types of requests and of items."""
+    """(the name of a field, a request that has it), for the types of requests and of items."""
     for path, value in bases:
         if path[0] not in ("input", _BETAS):
             yield ".".join(path), {"model": "gpt-6", "input": [_HI], path[0]: value[path[0]]}
@@ -94,7 +94,8 @@ def through(body: Json) -> tuple[Json, list[str]]:
 
 
 OURS: Final = {"id", "object", "created_at", "model"}
-"""Fields of an answer that are ours: the response's id and time, and the client's name of the model."""
+"""Fields of an answer that the bridge sets itself: the response's id and time, and the client's name for the
+model."""
 ANSWER_ROWS: Final = {
     "completed_at": "when the answer was complete here",
     "output.mcp_approval_response": "an item of a request, whose id is made anew",
@@ -124,8 +125,8 @@ _ECHOED_BESIDE: Final = {"presence_penalty", "frequency_penalty"}
 def answers(
     responses: Iterable[Sample], of_requests: Collection[str], *, streamed: bool
 ) -> Iterator[tuple[str, Json]]:
-    """Yield (the name of a field, an answer with it), of values of the types of responses. `of_requests` are
-    the fields of requests; a response repeats most of them, which the bridge does itself."""
+    """Yield (the name of a field, an answer that has it), for the types of responses. `of_requests` are the
+    fields of requests: a response repeats most of them, and the bridge does that itself."""
     echoed = set(of_requests) - _NOT_ECHOED | _ECHOED_BESIDE
     for path, value in responses:
         if path[0] not in echoed:
@@ -133,7 +134,7 @@ def answers(
 
 
 def _answer_with(path: Path, value: Json, *, streamed: bool) -> Iterator[tuple[str, Json]]:
-    """Yield (the name of a field of a response, an answer with it), unless the bridge answers the field
+    """Yield (the name of a field of a response, an answer that has it), unless the bridge answers the field
     itself."""
     field, found = ".".join(path), value[path[0]]
     if path[0] == "output":
@@ -144,7 +145,7 @@ def _answer_with(path: Path, value: Json, *, streamed: bool) -> Iterator[tuple[s
         field = ".".join(("output", item["type"], path[1], *part, *path[2:]))
         yield field, {**ANSWER, "output": [item]}
     elif path[0] == "error":
-        if streamed:  # a whole answer with an error is a refusal, which the server reads
+        if streamed:  # a whole answer with an error is a refusal, which the server handles
             yield field, {**ANSWER, "status": "failed", "error": found}
     elif path[0] == "incomplete_details":
         cut = [{**ANSWER["output"][0], "status": "incomplete"}]

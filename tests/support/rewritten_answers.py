@@ -1,5 +1,6 @@
-"""Scenarios played with the answers of our own server, which are recorded once and each changed before the
-scenario gets it. Nothing waits and nothing is sent, so that thousands of plays take seconds."""
+"""Plays scenarios with changed answers: the answers of our own server are recorded once, and each is
+rewritten before the scenario gets it. Nothing waits and nothing is sent, so that thousands of plays take
+seconds."""
 
 from __future__ import annotations
 
@@ -31,8 +32,8 @@ DONE = b"data: [DONE]\n\n"
 Object = dict[str, Any]
 Exchange = tuple[Step, ServerAnswer]
 Rewrite = Callable[[Step, ServerAnswer, list[Exchange]], ServerAnswer]
-"""Returns what the scenario gets in the place of an answer: from the step, the recorded answer, and the
-exchanges before it, as the scenario saw them."""
+"""Returns what the scenario gets instead of an answer. Its arguments are the step, the recorded answer, and
+the earlier exchanges as the scenario saw them."""
 Condition = Callable[[Step, ServerAnswer, list[Exchange]], object]
 Edit = Callable[[Object], Any]
 
@@ -51,7 +52,7 @@ class _Recorder(Player):
 
 
 def recorded(base: str, target: ServerUnderTest) -> dict[str, list[Exchange]]:
-    """Each scenario's exchanges with the server at `base`; all must pass."""
+    """The exchanges of each scenario with the server at `base`; all of the scenarios have to pass."""
 
     async def play() -> dict[str, list[Exchange]]:
         found = {}
@@ -79,7 +80,7 @@ class Played:
         self.causes: tuple[str, ...] = ()
         self.changed = _changes(record, rewrite)
         if not self.changed:
-            return  # it is what was recorded, which passed
+            return  # the play equals the recorded one, which passed
         self._record = list(record)
         try:
             self._play(scenario, target, rewrite)
@@ -145,7 +146,7 @@ def asked(step: Step) -> Object:
 
 
 def said_in(step: Step) -> str:
-    """Return the text of a step in which words are looked for: its path and its body."""
+    """Return the text of a step that is searched for words: its path and its body."""
     path = step.path if isinstance(step, HttpRequest) else ""
     return f"{path_of(step)} {path} {json.dumps(asked(step))}"
 

@@ -1,4 +1,5 @@
-"""Models that answer by rules: a rule reads a request and returns the answer, in each dialect."""
+"""Models that answer by rules: a rule reads a request and returns the answer, which is sent in any
+dialect."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -11,8 +12,8 @@ from tests.support.upstream import Received, Script
 
 
 class Seen(Struct, frozen=True):
-    """A request as its model sees it: `tools` by name, `asked` are the users' texts, `system` the system's
-    texts, `results` the outputs of calls, by their ids. Texts are joined by lines."""
+    """A request as the model sees it: `tools` by name, `asked` are the users' texts, `system` the system's
+    texts, `results` the outputs of calls by their ids. Several texts are joined with line ends."""
 
     tools: dict[str, dict[str, Any]]
     system: str
@@ -21,7 +22,7 @@ class Seen(Struct, frozen=True):
 
     @property
     def last(self) -> str:
-        """The output of the last call, "" before the first."""
+        """The output of the last call; "" before the first."""
         return next(reversed(self.results.values()), "")
 
 
@@ -97,6 +98,6 @@ def _texts(content: Any) -> Iterator[str]:
 
 
 def named(seen: Seen, ending: str) -> str:
-    """Return the only tool whose name ends like this; a namespace may precede it."""
+    """Return the only tool whose name ends like this; a namespace may precede the name."""
     (found,) = [name for name in seen.tools if name.endswith(ending)]
     return found

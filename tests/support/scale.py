@@ -1,4 +1,5 @@
-"""How many examples the property tests make: their own number, times `PROPERTY_FACTOR` of the environment."""
+"""How many examples the property tests generate: their own number, multiplied by the variable
+`PROPERTY_FACTOR`."""
 
 import os
 from collections.abc import Callable
@@ -9,12 +10,12 @@ from hypothesis import Phase, given, settings
 
 FACTOR: Final = int(os.environ.get("PROPERTY_FACTOR", "1"))
 MANY: Final = int(os.environ.get("PROPERTY_FACTOR", "10"))
-"""The factor of tests marked slow, which are there to make many."""
+"""The factor for tests marked slow, whose purpose is a large number of examples."""
 
 
 def with_many_examples(test: Any, *strategies: Any, **named: Any) -> Callable[[], None]:
-    """Return a slow test that gives a property test thousands of examples of all that it takes. Nothing is
-    shrunk: an example that fails says enough."""
+    """Return a slow test that gives a property test thousands of examples. A failing example is not shrunk,
+    because it says enough as it is."""
     phases = tuple(phase for phase in Phase if phase not in (Phase.shrink, Phase.explain))
     given_all: Any = given(*strategies, **named)
     many = given_all(test.hypothesis.inner_test)

@@ -1,7 +1,7 @@
 """The published OpenAPI document as an independent judge: one cached validator per schema.
 
-The protocol structs are never asked here, so that a mistake in them cannot hide itself. Two engines read the
-schema: what `jsonschema_rs` accepts is valid, of the rest `jsonschema` says what is wrong.
+This module never uses the protocol structs, so that a mistake in them can't hide itself. Two engines read the
+schema: a value that `jsonschema_rs` accepts is valid, and for all others `jsonschema` says what is wrong.
 """
 
 import json
@@ -54,14 +54,14 @@ def quick_validator(name: str) -> jsonschema_rs.Draft202012Validator:
 
 @cache
 def event_schemas() -> dict[str, str]:
-    """Event type on the wire → name of its schema, for the 24 published events."""
+    """The event's type on the wire → the name of its schema, for the 24 published events."""
     names = [name for name in schemas() if name.endswith(_EVENT_SUFFIX)]
     return {schemas()[name]["properties"]["type"]["enum"][0]: name for name in names}
 
 
 def violations(name: str, instance: Any) -> list[str]:
-    """The schema's violations in the instance, one line each with its path; empty if it is valid. Raises
-    AssertionError if the two engines disagree."""
+    """The schema's violations in the instance, one line each with its path; empty if the instance is valid.
+    Raises AssertionError if the two engines disagree."""
     if quick_validator(name).is_valid(instance):
         return []
     found = [_describe(error) for error in validator(name).iter_errors(instance)]
@@ -70,7 +70,7 @@ def violations(name: str, instance: Any) -> list[str]:
 
 
 def event_violations(event: dict[str, Any]) -> list[str]:
-    """Return the violations of an event, by the schema of its type."""
+    """Return the violations of an event, according to the schema of its type."""
     name = event_schemas().get(event.get("type", ""))
     return violations(name, event) if name else [f"$.type: {event.get('type')!r} is not a published event"]
 
@@ -83,7 +83,7 @@ def _registry() -> "Registry[Any]":
 
 
 def _describe(error: ValidationError) -> str:
-    """Return one line about an error; for a failed union, about the branch that was meant."""
+    """Return one line about an error; for a failed union, about the branch that was probably meant."""
     branches: dict[Any, list[ValidationError]] = {}
     for inner in error.context or ():
         branches.setdefault(inner.relative_schema_path[0], []).append(inner)

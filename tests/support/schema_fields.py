@@ -1,5 +1,5 @@
-"""Values of JSON schemas, those of the published OpenAPI document or others, one for each field of them, as
-`TypedFields` makes them of an SDK's types."""
+"""Values of JSON schemas, those of the published OpenAPI document or others: one value for each of their
+fields, made as `TypedFields` makes them from an SDK's types."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from tests.support.typed_fields import Sample
 
 Json = dict[str, Any]
 _VALUES: Final[dict[str, Any]] = {"string": "text", "integer": 3, "number": 0.5, "boolean": True}
-_TYPE: Final = "type"  # says which of several objects it is, required or not
+_TYPE: Final = "type"  # these tell apart several kinds of objects, even if they are not required
 _NOTHING: Final[Mapping[str, Json]] = MappingProxyType({})
 _UNIONS: Final = ("oneOf", "anyOf")
 
 
 class SchemaFields:
-    """Makes a value for each field of a schema, at any depth. `named`: values by names of fields, where their
-    schemas allow them; `needed`: what objects have beside the field, by the names of their schemas; `ready`:
-    values for schemas by their names, which are not entered; `document`: the schemas by name, those of the
-    published document unless others are given."""
+    """Makes a value for each field of a schema, at any depth. `named` has values by the names of fields, for
+    use where their schemas allow them; `needed` has the other fields that objects need, by the names of their
+    schemas; `ready` has values by the names of schemas whose fields are not tried; `document` has the schemas
+    by name, by default those of the published document."""
 
     def __init__(
         self,
@@ -36,8 +36,8 @@ class SchemaFields:
         self._document = schemas() if document is None else document
 
     def of(self, name: str) -> Iterator[Sample]:
-        """(the path of a field, a JSON value of the schema with this name that has the field, and beside it
-        what its objects require). No schema is looked into within itself."""
+        """(the path of a field, a JSON value of the schema with this name that has the field and the others
+        that its objects require). A schema is not searched again within itself."""
         yield from self._of({"$ref": f"#/components/schemas/{name}"}, ())
 
     def _of(self, schema: Json, within: tuple[str, ...]) -> Iterator[Sample]:
@@ -67,7 +67,7 @@ class SchemaFields:
             yield (), _VALUES[schema["type"]]
 
     def _union(self, kinds: list[Json], within: tuple[str, ...]) -> Iterator[Sample]:
-        """The objects among the kinds, each with its fields; without any the first kind."""
+        """The objects among the kinds, each with its fields; if there are none, the first kind."""
         found = [sample for kind in kinds for sample in self._of(kind, within)]
         yield from [sample for sample in found if sample[0]] or found[:1]
 

@@ -13,9 +13,9 @@ from tests.support.listening import listening
 
 
 class ScriptedProxy:
-    """`hosts` maps `host:port` to ports of 127.0.0.1. `user` is the only user, as `user:password`. If `says`
-    is set, it is the answer to every request. `behind` is sent right after a tunnel is made. `asked` are the
-    received heads, `passed` those that were let through."""
+    """A scripted proxy. `hosts` maps `host:port` to ports of 127.0.0.1. `user` is the only user, as
+    `user:password`. If `says` is set, it is the answer to every request. `behind` is sent immediately after a
+    tunnel is opened. `asked` are the received heads, `passed` those that were let through."""
 
     def __init__(
         self, hosts: dict[str, int] | None = None, user: str = "", says: bytes = b"", behind: bytes = b""

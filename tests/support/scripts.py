@@ -1,4 +1,4 @@
-"""Streams written by hand as plain JSON, event by event, for validating and for spoiling."""
+"""Streams written by hand as plain JSON, event by event, for tests that validate or damage them."""
 
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
@@ -53,7 +53,8 @@ class Script:
         citations: Sequence[Event] = (),
         closed: bool = True,
     ) -> "Script":
-        """Parts are ("output_text" | "refusal", deltas); citations go to each text part."""
+        """Add a message. Its parts are ("output_text" | "refusal", deltas); citations are added to each text
+        part."""
         at, item = self._begin({"type": "message", "role": "assistant", "content": []}, "msg")
         for kind, deltas in parts:
             where = {"item_id": item["id"], "output_index": at, "content_index": len(item["content"])}
@@ -106,7 +107,7 @@ class Script:
         return self._end(at, item, "completed")
 
     def calls(self, *calls: Sequence[str], cut: bool = False) -> "Script":
-        """Calls side by side, their deltas in turn. `cut`: all end before their arguments do."""
+        """Add calls side by side, whose deltas alternate. With `cut`, all end before their arguments do."""
         begun = []
         for _ in calls:
             call_id = f"call_{len(self.output)}"
@@ -126,7 +127,7 @@ class Script:
         return self
 
     def custom_call(self, *deltas: str) -> "Script":
-        """OpenAI's call with free text."""
+        """Add one of OpenAI's calls with free text."""
         fields = {"type": "custom_tool_call", "call_id": "call_c", "name": "sql", "input": ""}
         at, item = self._begin(fields, "ctc")
         where = {"item_id": item["id"], "output_index": at}
@@ -137,7 +138,7 @@ class Script:
         return self._end(at, item, "completed")
 
     def whole(self, item: Event, *progress: str) -> "Script":
-        """An item of a type that does not stream, with progress events of these types."""
+        """Add an item of a type that does not stream, with progress events of these types."""
         at, item = self._begin(item, "it")
         for kind in progress:
             self._say(kind, item_id=item["id"], output_index=at)
@@ -222,7 +223,7 @@ def everything() -> list[Event]:
 
 
 def clean_streams() -> Iterator[tuple[str, list[Event]]]:
-    """Clean streams of the published wire, by name: one for each way to end."""
+    """Clean streams of the published wire by name: one for each way in which a stream can end."""
     yield "everything", everything()
     yield "nothing", Script().finish()
     yield "text", Script().message(("output_text", ["a", "b"])).finish()

@@ -1,4 +1,5 @@
-"""What becomes of each field of an SDK's types on its way through a dialect and back to its own API."""
+"""Compares each field of an SDK's types before and after its way through a dialect and back to its own
+API."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ Json = dict[str, Any]
 
 
 class Tried(NamedTuple):
-    """A value with one field of a type, and what arrived of it; `report` names the losses."""
+    """A value with one field of a type, and what of it arrived; `report` names the losses."""
 
     field: str
     value: Json
@@ -20,7 +21,7 @@ class Tried(NamedTuple):
 
 
 class Fates(NamedTuple):
-    """What became of the fields: the number of those that arrived, the rows of those that did not, and the
+    """The fates of the fields: the number of those that arrived, the rows of those that did not, and all
     others, each with what is missing and what was reported."""
 
     arrived: int
@@ -29,7 +30,8 @@ class Fates(NamedTuple):
 
 
 def fates(tried: Iterable[Tried], rows: Mapping[str, str]) -> Fates:
-    """Judge what was tried. A row names a field, with all within it, that does not arrive, and why."""
+    """Judge the tried values. A row names a field that does not arrive, including everything within it, and
+    the reason."""
     arrived, used, silent = 0, set[str](), list[str]()
     for field, value, found, report in tried:
         lost = missing(value, found)
@@ -52,9 +54,10 @@ def assert_none_is_silent(
     ours: Collection[str] = (),
     alike: Callable[[Json], Json] = lambda value: value,
 ) -> None:
-    """Try each (name of a field, value that has it): `through` returns what arrives, and what is reported. A
-    field that does not arrive has a row, each row has such a field, and at least `fewest` arrive. `ours`:
-    fields of the value that are not looked for; `alike`: what arrives of it at best."""
+    """Try each (name of a field, value that has it): `through` returns what arrives and what is reported. A
+    field that does not arrive has to have a row, each row has to have such a field, and at least `fewest`
+    have to arrive. `ours` are fields of the value that are not compared; `alike` returns the best that can
+    arrive of a value."""
     tried = (
         Tried(field, {name: each for name, each in alike(value).items() if name not in ours}, *through(value))
         for field, value in samples

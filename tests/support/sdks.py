@@ -1,6 +1,6 @@
-"""The official SDKs, `openai` and `anthropic`, each imported at its first use: that takes seconds, and every
-worker collects every test. Modules that annotate with them have `from __future__ import annotations`.
-"""
+"""The official SDKs, `openai` and `anthropic`, each imported at its first use: an import takes seconds, and
+every worker collects every test. Modules with annotations that name the SDKs have `from __future__ import
+annotations`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def __getattr__(name: str) -> Any:
 
 
 async def final_output(agents: Any, agent: Any, asked: str, *, streamed: bool) -> Any:
-    """What this agent of openai-agents says in the end."""
+    """The final output of this agent of openai-agents."""
     if not streamed:
         return (await agents.Runner.run(agent, asked)).final_output
     result = agents.Runner.run_streamed(agent, asked)

@@ -1,4 +1,4 @@
-"""A stand-in of SearXNG, a server that searches there, and models that ask for a search."""
+"""A stand-in for SearXNG, a server that searches with it, and models that ask for a search."""
 
 import json
 from typing import Any

@@ -1,5 +1,5 @@
-"""Faults that a server under test may have, each with the scenarios that have to fail because of it, and what
-a server may legally do otherwise."""
+"""Faults that a server under test may have, each with the scenarios that have to fail because of it; and
+legal variants of a server."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Fault(NamedTuple):
     rewrite: Rewrite
     """Changes a correct answer into one with this fault."""
     fails: str = EVERY
-    """The ids of the scenarios that fail, or `EVERY`."""
+    """The ids of the scenarios that have to fail, or `EVERY`."""
     but: str = ""
     """With `EVERY`, the ids of the scenarios that pass nevertheless."""
 
@@ -66,7 +66,7 @@ def without(name: str) -> Edit:
 
 
 def each(name: str, edit: Edit, kind: str | None = None) -> Edit:
-    """Edit the objects in this list, or those of one type."""
+    """Edit the objects in this list; with a type, only those of that type."""
 
     def change(found: Object) -> None:
         for member in found.get(name) or ():
@@ -123,7 +123,7 @@ def every(edit: Edit) -> Callable[[list[Object]], Any]:
 
 
 def drop(kind: str) -> Callable[[list[Object]], None]:
-    """Remove the events of this type; the numbers stay dense."""
+    """Remove the events of this type; the numbers stay consecutive."""
 
     def edit(found: list[Object]) -> None:
         left = [event for event in found if event["type"] != kind]
@@ -201,7 +201,7 @@ def id_in(step: Step) -> str:
 
 def made(store: bool | None = None) -> Rewrite:
     """Answer with the earlier answer that made the response for which the step asks; with `store`, only if
-    that response was stored (or not)."""
+    that response was stored (True) or not (False)."""
 
     def rewrite(step: Step, answer: ServerAnswer, before: list[Exchange]) -> ServerAnswer:
         for asking, known in before:
@@ -222,7 +222,7 @@ def as_whole(step: Step, answer: ServerAnswer, before: list[Exchange]) -> Server
 
 
 def from_one_before(step: Step, answer: ServerAnswer, before: list[Exchange]) -> ServerAnswer:
-    """Repeat the event that was seen last."""
+    """Begin with the event before the first one, which the client has seen already."""
     number = answer.events[0]["sequence_number"] - 1
     seen = [event for _, known in before for event in known.events if event["sequence_number"] == number]
     frame = f"event: {seen[0]['type']}\ndata: {json.dumps(seen[0])}\n\n"
@@ -230,7 +230,7 @@ def from_one_before(step: Step, answer: ServerAnswer, before: list[Exchange]) ->
 
 
 def one_id(step: Step, answer: ServerAnswer, before: list[Exchange]) -> ServerAnswer:
-    """Give all responses the same id, wherever it stands."""
+    """Give all responses the same id, wherever an id appears."""
     return data(lambda text: _IDS.sub(b"resp_1", text))(step, answer, before)
 
 
@@ -239,7 +239,7 @@ def without_last_message(step: Step, answer: ServerAnswer, before: list[Exchange
 
 
 def marked_before(step: Step, answer: ServerAnswer, before: list[Exchange]) -> ServerAnswer:
-    """Begin the next turn with the [DONE] that belongs to the end of the one before."""
+    """Begin the next turn with the [DONE] that belongs to the end of the previous one."""
     return replace(answer, messages=[b"[DONE]", *answer.messages])
 
 
@@ -252,7 +252,7 @@ def spoken(step: Step, answer: ServerAnswer, before: list[Exchange]) -> bool:
 
 
 def again(step: Step, answer: ServerAnswer, before: list[Exchange]) -> bool:
-    """Return whether a turn is not the first."""
+    """Return whether a turn is not the first one."""
     return bool(answer.messages) and any(isinstance(each, WebSocketMessage) for each, _ in before)
 
 
@@ -263,8 +263,8 @@ INPUT_ITEMS = at("GET /responses/ID/input_items")
 CANCEL = at("POST /responses/ID/cancel")
 LIST = "stored.input-items stored.input-items-order"
 CALLED = "tools.call tools.forced tools.result"
-LEFT = "cancel.leaving"  # looks at nothing of the stream that it leaves
-BEGUN = "stored.background cancel.background"  # look at little of what is only begun
+LEFT = "cancel.leaving"  # it doesn't look at the stream that it leaves
+BEGUN = "stored.background cancel.background"  # they look at little of a response that has only begun
 WINDOWS = "compaction.window compaction.new-chain"
 SAYING = (
     "transport.whole schema.json-output tools.none tools.result turns.output-is-input stored.retrieve "
@@ -629,7 +629,7 @@ FAULTS = [
 
 
 class Variant(NamedTuple):
-    """A server that answers otherwise and is right: no scenario fails."""
+    """A server that answers differently and correctly: no scenario fails."""
 
     name: str
     change: Rewrite
@@ -652,7 +652,7 @@ def is_response(step: Step, answer: ServerAnswer, before: list[Exchange]) -> boo
 
 
 def everywhere(edit: Edit) -> Rewrite:
-    """Edit each response, whole and in events."""
+    """Edit each response, both whole and in events."""
     in_body, in_events = when(is_response, body(edit)), when(served_stream, events(every(edit)))
     return lambda step, answer, before: in_events(step, in_body(step, answer, before), before)
 

@@ -1,4 +1,4 @@
-"""The servers that tests of a package share, over the demo model and over a scripted upstream."""
+"""Fixtures: the servers that tests of a package share, over the demo model and over a scripted upstream."""
 
 from collections.abc import Iterator
 
@@ -16,7 +16,7 @@ DIALECTS = ("chat", "anthropic", "responses")
 
 @pytest.fixture(scope="package", autouse=True)
 def _data_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """What a server keeps for its user, it keeps in a folder of the tests."""
+    """Keep files that a server stores for its user in a folder of the tests."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_DATA_HOME", str(tmp_path_factory.mktemp("data")))
         yield
@@ -38,7 +38,7 @@ def upstream() -> Iterator[ScriptedUpstream]:
 
 @pytest.fixture(autouse=True)
 def _as_it_was(request: pytest.FixtureRequest) -> Iterator[None]:
-    """What a test scripts, and what it asked, is gone when it is over: models have one name in many tests."""
+    """Remove a test's scripts and recorded requests after the test: many tests use the same model names."""
     own = getattr(request.node, "callspec", None)  # a parameter of a test may have the same name
     if "upstream" not in request.fixturenames or (own is not None and "upstream" in own.params):
         yield
@@ -63,14 +63,14 @@ def _bridged(upstream: ScriptedUpstream, timeouts: Timeouts) -> Settings:
 
 @pytest.fixture(scope="package")
 def bridged(upstream: ScriptedUpstream) -> Iterator[str]:
-    """A server in front of it."""
+    """A server in front of the scripted upstream."""
     with serving(_bridged(upstream, PATIENT)) as base:
         yield base
 
 
 @pytest.fixture(scope="package")
 def bridged_hasty(upstream: ScriptedUpstream) -> Iterator[str]:
-    """The same with short timeouts, for an upstream that falls silent."""
+    """The same with short timeouts, for an upstream that becomes silent."""
     with serving(_bridged(upstream, FAST)) as base:
         yield base
 
@@ -92,35 +92,35 @@ def many(upstream: ScriptedUpstream) -> Iterator[str]:
 
 @pytest.fixture(scope="package")
 def many_hasty(upstream: ScriptedUpstream) -> Iterator[str]:
-    """The same with short timeouts, for an upstream that falls silent."""
+    """The same with short timeouts, for an upstream that becomes silent."""
     with serving(_many(upstream, HASTY)) as base:
         yield base
 
 
 @pytest.fixture(scope="package")
 def stored() -> Iterator[str]:
-    """A server over the demo model whose checkpoints are frequent; its base URL."""
+    """The base URL of a server over the demo model that makes frequent checkpoints."""
     with serving(Settings(checkpoint_interval=0.1, lease=2.0)) as base:
         yield base
 
 
 @pytest.fixture
 def narrow() -> Iterator[str]:
-    """Such a server that makes a single response at a time."""
+    """The base URL of such a server that makes only one response at a time."""
     with serving(Settings(checkpoint_interval=0.1, limits=Limits(concurrent=1))) as base:
         yield base
 
 
 @pytest.fixture
 def written() -> Iterator[DirectWrites]:
-    """What the servers that a test starts write past ASGI's `send`."""
+    """The pieces that the servers of a test write without ASGI's `send`."""
     with watched_writing() as written:
         yield written
 
 
 @pytest.fixture
 def searxng() -> Iterator[ScriptedUpstream]:
-    """A stand-in of SearXNG that finds one page."""
+    """A stand-in for SearXNG that finds one page."""
     with ScriptedUpstream() as server:
         server.pages["/search"] = found(HIT)
         yield server
@@ -128,19 +128,19 @@ def searxng() -> Iterator[ScriptedUpstream]:
 
 @pytest.fixture
 def searching(upstream: ScriptedUpstream, searxng: ScriptedUpstream) -> Iterator[str]:
-    """A server over the scripted upstream that searches there."""
+    """A server over the scripted upstream that uses this stand-in."""
     with serving(settings(upstream, searxng)) as base:
         yield base
 
 
 @pytest.fixture
 def lookups() -> dict[str, list[list[str]]]:
-    """What a name is found to be, the first time and later."""
+    """The addresses that a look-up finds for each name, the first time and later."""
     return {"files.example": [[PUBLIC]]}
 
 
 @pytest.fixture
 def files(lookups: dict[str, list[list[str]]]) -> Iterator[Files]:
-    """A server of files that is taken for a public one, under the names in `lookups`."""
+    """A server of files that the tested code takes for a public one, under the names in `lookups`."""
     with public_files(lookups) as served:
         yield served

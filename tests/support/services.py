@@ -1,7 +1,7 @@
-"""PostgreSQL and Redis for tests: those that are named, those that run here, or, where their programs
-are installed, some started for this test run.
+"""PostgreSQL and Redis for tests: the servers that variables name, those that run here, or, if their programs
+are installed, new ones for this test run.
 
-Without any, tests skip and say what is missing; with CI=true that is a failure.
+If there are none, tests skip and say what is missing; with CI=true they fail.
 """
 
 import gc
@@ -47,7 +47,7 @@ def postgres_database() -> Iterator[str]:
 
 @contextmanager
 def redis_server() -> Iterator[str]:
-    """The URL of a Redis; each test prefixes its keys with its own prefix."""
+    """The URL of a Redis; each test has its own prefix for keys."""
     url = _with_scheme("redis", os.environ.get("TEST_REDIS_URL", "127.0.0.1:6379"))
     if _answers(lambda: redis.Redis.from_url(url, socket_timeout=2, socket_connect_timeout=2).ping()):
         yield url
@@ -59,7 +59,7 @@ def redis_server() -> Iterator[str]:
 
 
 class OwnRedis:
-    """A Redis of one test, without persistence, which may be stopped and started again."""
+    """A Redis of one test, without persistence, which the test may stop and start again."""
 
     def __init__(self, program: str, options: Sequence[str] = ()) -> None:
         self._program = program
@@ -98,7 +98,7 @@ class OwnRedis:
 
 @contextmanager
 def own_redis(program: str | None = None, options: Sequence[str] = ()) -> Iterator[OwnRedis]:
-    """A Redis that the test may kill, started with these options beside its own."""
+    """A Redis that the test may kill, started with these additional options."""
     found = program or shutil.which("redis-server")
     if found is None:
         _missing("redis-server is not installed")
@@ -112,16 +112,16 @@ def own_redis(program: str | None = None, options: Sequence[str] = ()) -> Iterat
 
 
 def _collect_clients() -> None:
-    """Let the garbage collector find the connections that a client left when its server was killed or frozen
-    while it connected; later it would report them in another test."""
+    """Let the garbage collector find the connections that a client left behind when its server was killed or
+    frozen while it connected; otherwise the collector would report them in another test."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)
         gc.collect()
 
 
 def can_mount() -> bool:
-    """Return whether a file system can be mounted here, as `own_postgres` does for a disk that can be
-    full."""
+    """Return whether a file system can be mounted here, which `own_postgres` does for a disk of limited
+    size."""
     with tempfile.TemporaryDirectory(prefix="orb-mount-") as folder:
         done = subprocess.run([*_MOUNT, "size=64k", "tmpfs", folder], capture_output=True, check=False)
         if done.returncode == 0:
@@ -133,8 +133,8 @@ _MOUNT = ("mount", "-t", "tmpfs", "-o")
 
 
 class OwnPostgres:
-    """A PostgreSQL of this test, in a folder of its own, which may be stopped and started again. With `room`
-    the folder is a file system in memory of so many bytes, which can be full."""
+    """A PostgreSQL of this test, in a folder of its own, which the test may stop and start again. With
+    `room`, the folder is a file system in memory of so many bytes, which can become full."""
 
     def __init__(self, programs: Path, room: int | None = None) -> None:
         self._programs = programs
@@ -150,7 +150,7 @@ class OwnPostgres:
         with (self._folder / "data" / "postgresql.conf").open("a") as settings:
             settings.write(
                 "max_connections = 300\n"
-            )  # workers that are replaced have some until they have left
+            )  # while workers are replaced, the old ones keep their connections until they have stopped
 
     def start(self) -> None:
         options = f"-p {self._port} -c listen_addresses=127.0.0.1 -c unix_socket_directories={self._folder}"
@@ -169,7 +169,7 @@ class OwnPostgres:
         return None
 
     def fill(self) -> None:
-        """Leave no room in its file system."""
+        """Leave no free space in its file system."""
         assert self._is_mounted
         with (self._folder / "ballast").open("wb", buffering=0) as file, suppress(OSError):
             found = os.statvfs(self._folder)
@@ -178,7 +178,7 @@ class OwnPostgres:
                 pass
 
     def make_room(self) -> None:
-        """Undo `fill`; what ended because it could not write its log starts again."""
+        """Undo `fill`; a PostgreSQL that has stopped because it could not write its log starts again."""
         (self._folder / "ballast").unlink()
         while not _answers(partial(_connect_once, f"{self.url}/postgres")):
             with suppress(subprocess.CalledProcessError):
@@ -211,7 +211,7 @@ class OwnPostgres:
 
 @contextmanager
 def own_postgres(room: int | None = None) -> Iterator[OwnPostgres]:
-    """A PostgreSQL that the test may kill, and fill when it has `room` bytes (`can_mount`)."""
+    """A PostgreSQL that the test may kill, and, with `room` in bytes (see `can_mount`), fill."""
     programs = _postgres_programs()
     if programs is None:
         _missing("PostgreSQL's server programs are not installed")
@@ -225,7 +225,7 @@ def own_postgres(room: int | None = None) -> Iterator[OwnPostgres]:
 
 @contextmanager
 def _postgres() -> Iterator[str]:
-    """A server's URL with a user that may make databases, and no database in it."""
+    """The URL of a server and of a user that may create databases, without the name of a database."""
     named = _with_scheme("postgresql", os.environ.get("TEST_POSTGRES_URL", "127.0.0.1:5432"))
     parts = urlsplit(named.replace("+psycopg", ""))
     users = [""] if "@" in parts.netloc else [f"{user}@" for user in _USERS]
@@ -246,7 +246,7 @@ def _connect_once(url: str) -> None:
 
 def _postgres_programs() -> Path | None:
     folders = [*glob.glob("/usr/lib/postgresql/*/bin"), *os.environ.get("PATH", "").split(os.pathsep)]
-    # `Path.is_file` raises for a folder that this user may not look into
+    # `Path.is_file` raises for a folder that this user may not read
     found = [Path(folder) for folder in folders if os.path.isfile(Path(folder) / "initdb")]
     return max(found, default=None)
 
@@ -263,7 +263,7 @@ def _with_scheme(scheme: str, address: str) -> str:
 
 
 def _answers(probe: Callable[[], object]) -> bool:
-    """Return whether the expected service answers: on some networks every connection succeeds."""
+    """Return whether the expected service answers: in some networks every connection succeeds."""
     try:
         probe()
     except (psycopg.Error, redis.RedisError, OSError):

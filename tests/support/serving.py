@@ -27,8 +27,8 @@ from tests.support.logs import log_as_in_production
 def serving(
     settings: Settings, send_buffer: int = 0, clock: Callable[[], float] = time.monotonic
 ) -> Iterator[str]:
-    """The base URL of a server with these settings, as long as the context lasts; the timeouts of its
-    connections are measured by `clock`."""
+    """The base URL of a server with these settings, which runs within the context; `clock` measures the
+    timeouts of its connections."""
     if not structlog.is_configured():  # outside pytest
         log_as_in_production()
     options = {"lifespan": "on", "timeout_graceful_shutdown": 1, "http": http_protocol(settings, clock)}
@@ -39,13 +39,13 @@ def serving(
 @contextmanager
 def serving_app(app: ASGIApp, send_buffer: int = 0, **options: Any) -> Iterator[str]:
     """The base URL of uvicorn with this application; `options` are those of its `Config`. With a
-    `send_buffer` in bytes the system keeps no more than that for a client that does not read. WebSockets are
+    `send_buffer`, the system buffers at most so many bytes for a client that does not read. WebSockets are
     not pinged: a client that does not read answers no ping, and on a busy machine would be disconnected."""
     from uvicorn import Config, Server
 
     listener = socket.create_server(("127.0.0.1", 0))
     if send_buffer:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)  # its connections' too
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)  # its connections inherit it
     options = {"ws": "websockets-sansio", "ws_ping_interval": None, "log_level": "critical", **options}
     server = Server(Config(app, **options))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
@@ -61,7 +61,7 @@ def serving_app(app: ASGIApp, send_buffer: int = 0, **options: Any) -> Iterator[
 
 
 class Reply(Struct):
-    """An HTTP answer, read to its end."""
+    """An HTTP answer that was read to its end."""
 
     status: int
     headers: dict[str, str]
@@ -105,8 +105,8 @@ def call(
     headers: dict[str, str] | None = None,
     into: bytearray | None = None,
 ) -> Reply:
-    """Make one request; a body that is not bytes is sent as JSON. The bytes of the answer are also added to
-    `into` as they come."""
+    """Make one request; a body that is not bytes is sent as JSON. The bytes of the answer are also appended
+    to `into` as they arrive."""
     with opened(base, method, path, body, headers) as response:
         if into is not None:
             while data := response.read1():
@@ -119,7 +119,8 @@ def call(
 def opened(
     base: str, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None
 ) -> Iterator[http.client.HTTPResponse]:
-    """Make one request and yield its answer before it is read; the connection is closed with the context."""
+    """Make one request and yield its answer before it is read; the connection is closed at the end of the
+    context."""
     address = urlsplit(base)
     connection = http.client.HTTPConnection(address.hostname or "", address.port)
     payload = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
@@ -151,7 +152,7 @@ def ready(
 
 
 def running(base: str) -> int:
-    """Return the number of responses that are being made."""
+    """Return the number of responses that are being made at present."""
     return int(ready(base).json["running"])
 
 
@@ -165,7 +166,7 @@ def respond(
 def stream(
     base: str, headers: dict[str, str] | None = None, into: bytearray | None = None, **request: Any
 ) -> Reply:
-    """Make a `POST /v1/responses` whose answer is streamed, and validate the stream against every rule."""
+    """Make a `POST /v1/responses` whose answer is streamed, and check the stream against every rule."""
     reply = respond(base, headers, into, stream=True, **request)
     assert reply.status == 200, reply.body
     assert violations(reply) == []
@@ -197,7 +198,7 @@ def wait_for(base: str, response_id: str, *statuses: str) -> dict[str, Any]:
 
 
 def violations(reply: Reply) -> list[str]:
-    """The validator's findings in a streamed answer."""
+    """The validator's violations in a streamed answer."""
     validator = StreamValidator()
     for frame in reply.frames:
         validator.feed_frame(frame)

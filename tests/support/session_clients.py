@@ -1,5 +1,5 @@
-"""Clients in the shapes that Codex, Claude Code and openai-agents send, each with a session that it keeps its
-own way. `tests/clients/test_long_sessions.py` has the same with the real ones."""
+"""Clients that send requests in the forms of Codex, Claude Code and openai-agents; each keeps its session in
+its own way. `tests/clients/test_long_sessions.py` has the same sessions with the real clients."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Json = dict[str, Any]
 
 LEFT = "aborted by user after 1.0s"
 INTERRUPTED = {turn: "calling" if turn % 2 else "thinking" for turn in range(1, 11)}
-"""At what the user interrupts the model in a turn, and then asks again: each upstream is at both once."""
+"""The text at which the user interrupts the model in a turn, and then asks again: once for each upstream."""
 
 
 def _function(name: str, **properties: Any) -> Json:
@@ -47,8 +47,8 @@ PICTURE = "data:image/png;base64,iVBORw0KGgo="
 
 
 class SessionClient:
-    """A client with its session. It sends `headers` and offers `tools` beside its own; `heard` are the bodies
-    of all answers, `responses` the ids of those over Responses."""
+    """A client with its session. It sends `headers`, and offers `tools` in addition to its own; `heard` has
+    the bodies of all answers, `responses` the ids of those over Responses."""
 
     HEADERS: ClassVar[dict[str, str]] = {}
 
@@ -60,7 +60,7 @@ class SessionClient:
         self.responses: list[str] = []
 
     def turn(self, number: int, model: str) -> str:
-        """The text that ends the turn."""
+        """Run a turn, and return the text that ends it."""
         raise NotImplementedError
 
     def post(self, path: str, **body: Any) -> Reply:
@@ -70,7 +70,7 @@ class SessionClient:
         return reply
 
     def respond(self, **request: Any) -> Reply:
-        """A streamed response, held to every rule of streams."""
+        """A streamed response, checked against every rule for streams."""
         reply = self.post("/v1/responses", stream=True, **request)
         assert violations(reply) == []
         self.responses.append(reply.final["id"])
@@ -78,7 +78,7 @@ class SessionClient:
 
 
 class Codex(SessionClient):
-    """It keeps the items itself, asks for encrypted reasoning and sends everything back each time."""
+    """Keeps the items itself, requests encrypted reasoning, and sends everything back in each request."""
 
     HEADERS: ClassVar = {
         "user-agent": "codex_exec/0.169.0 (Debian 12.0.0; x86_64)",
@@ -188,7 +188,8 @@ def _tool(name: str, **properties: Any) -> Json:
 
 
 class ClaudeCode(SessionClient):
-    """It keeps the messages itself, puts system messages between them and words of its own behind results."""
+    """Keeps the messages itself, puts system messages between them, and adds text of its own after tool
+    results."""
 
     HEADERS: ClassVar = {
         "user-agent": "claude-cli/2.1.197 (external, cli)",
@@ -274,7 +275,8 @@ class ClaudeCode(SessionClient):
 
 
 class ClaudeCodeOverBedrock(ClaudeCode):
-    """With `CLAUDE_CODE_USE_BEDROCK`: the same in the envelope of InvokeModel, betas in the body."""
+    """Claude Code with `CLAUDE_CODE_USE_BEDROCK`: the same messages in the envelope of InvokeModel, betas in
+    the body."""
 
     HEADERS: ClassVar = {"user-agent": ClaudeCode.HEADERS["user-agent"]}
 
@@ -287,7 +289,7 @@ class ClaudeCodeOverBedrock(ClaudeCode):
 
 
 def _readable(chunks: Iterable[Json]) -> Iterator[Json]:
-    """The chunks as it reads them: an input that is no JSON is put under a key."""
+    """The chunks as it reads them: an input that is not JSON is put under a key."""
     pieces: list[str] = []
     for chunk in chunks:
         if chunk.get("delta", {}).get("type") == "input_json_delta":
@@ -311,13 +313,14 @@ OF_AGENTS: list[Plan] = [
 
 
 def _last_text(items: list[Json]) -> str:
-    """The text of a message that nothing but reasoning follows: signatures of a text come behind it."""
+    """The last text of a message, unless something other than reasoning follows it: a text's signature comes
+    after the text."""
     last: Json = next((item for item in reversed(items) if item["type"] != "reasoning"), {"type": ""})
     return str(last["content"][0]["text"]) if last["type"] == "message" else ""
 
 
 class Agents(SessionClient):
-    """openai-agents: the history by itself, as it was answered."""
+    """openai-agents, which sends the history itself, as the answers had it."""
 
     TOOLS: ClassVar = [
         _function("get_weather", city=TEXT) | {"strict": True},
@@ -351,7 +354,7 @@ class Agents(SessionClient):
 
 
 class AgentsOverServer(Agents):
-    """With `previous_response_id`, so that the history is the server's."""
+    """openai-agents with `previous_response_id`, so that the server keeps the history."""
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)

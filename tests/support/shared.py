@@ -1,7 +1,8 @@
-"""Where the recorded streams and the published schema lie: a folder beside the project, never inside it.
+"""Finds the folder of the recorded streams and the published schema, which is beside the project, never
+inside it.
 
-`OPENRESPONSES_SHARED` names it; without that it is `shared` beside the repository. Tests that need it skip
-with a reason when it is absent, so a clone on its own still runs everything else.
+`OPENRESPONSES_SHARED` names it; by default, it is `shared` beside the repository. Without it, tests that need
+it skip with a reason, so that a clone alone still runs everything else.
 """
 
 import os
@@ -36,8 +37,8 @@ def require_shared() -> Path:
 def shared_files(folder: str, *patterns: str) -> "list[ParameterSet]":
     """Parameters for `parametrize`: each file of `fixtures/<folder>` that matches one of the patterns.
 
-    The id of each is its name. Without the shared folder the list holds one skipped parameter, so that the
-    test is collected and says why it did not run. A folder that has no such file is an error.
+    Each has its file name as its id. Without the shared folder, the list contains one skipped parameter, so
+    that the test is collected and says why it did not run. A folder without such a file is an error.
     """
     root = shared_root()
     if root is None:

@@ -1,16 +1,16 @@
-"""Requests whose end a server and the proxy before it may see in different places, and the requests hidden in
-them."""
+"""Requests whose end a server and the proxy in front of it may see in different places, and the requests that
+are hidden in them."""
 
 from __future__ import annotations
 
 from typing import Final, NamedTuple
 
 STOLEN: Final = "stolen"
-"""In the answer to the request that hides, and in no other."""
+"""A text that is in the answer to the hidden request, and in no other answer."""
 HIDDEN: Final = f"GET /v1/models/{STOLEN} HTTP/1.1\r\nHost: localhost\r\n"
 WHOLE: Final = HIDDEN.encode() + b"\r\n"
 OPEN: Final = HIDDEN.encode() + b"X-Swallowed: "
-"""Without its end: what comes next on the connection would belong to it."""
+"""A request without its end: the next bytes on the connection would belong to it."""
 _KEY: Final = "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ=="
 _HANDSHAKE: Final = ("Upgrade: websocket", "Connection: Upgrade", _KEY, "Sec-WebSocket-Version: 13")
 _UPGRADE: Final = ("Upgrade: x", "Connection: upgrade")

@@ -1,9 +1,9 @@
 """Snapshots: files under `snapshots/` with what was sent, for people to read.
 
-A test names its file itself, below the folder that mirrors its own: `@snapshots("streams/{name}.sse", …)`
-in `tests/bridge/emitter/` writes `snapshots/bridge/emitter/streams/….sse`. The names are known without
-running the test, so `tests/test_snapshots.py` finds a file that no test names, however the tests were chosen
-and spread.
+A test names its file itself, relative to the folder that mirrors its own: `@snapshots("streams/{name}.sse",
+…)` in `tests/bridge/emitter/` writes `snapshots/bridge/emitter/streams/….sse`. The names are known without
+running the test, so `tests/test_snapshots.py` finds a file that no test names, however the tests were
+selected and distributed.
 """
 
 import json
@@ -29,8 +29,8 @@ Test = TypeVar("Test", bound=Callable[..., Any])
 
 
 class SnapshotFiles(SingleFileSnapshotExtension):
-    """One file a test: bytes and text as they are, anything else as indented JSON with its fields in their
-    order."""
+    """One file per test: bytes and text as they are, any other value as indented JSON with its fields in
+    their order."""
 
     _write_mode = WriteMode.TEXT
     file_extension = ""
@@ -45,7 +45,8 @@ class SnapshotFiles(SingleFileSnapshotExtension):
         return str(_folder_of(Path(test_location.filepath)))
 
     def discover_snapshots(self, **_site: Any) -> SnapshotCollections:
-        """No snapshots: syrupy reports unused files only when no test is deselected, and some always are."""
+        """Return no snapshots: syrupy reports unused files only if no test is deselected, and some always
+        are."""
         return SnapshotCollections()
 
     @classmethod
@@ -95,5 +96,5 @@ def _folder_of(test: Path) -> Path:
 
 
 def _file_of(location: PyTestLocation) -> Path:
-    name = str(location.nodename)  # under xdist that is all that is known of an item
+    name = str(location.nodename)  # under xdist, nothing else is known of an item
     return _folder_of(Path(location.filepath)) / name[name.index("[") + 1 : -1]

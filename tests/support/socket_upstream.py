@@ -1,5 +1,5 @@
-"""A scripted upstream of the Responses API that has WebSockets at the address of its requests: it remembers
-the last answer of each connection, says the same over HTTP, and misbehaves frame by frame."""
+"""A scripted upstream of the Responses API that also has WebSockets, at the same path: it remembers the last
+answer of each connection, gives the same answers over HTTP, and misbehaves frame by frame."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _GUID = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 
 
 class Raw(NamedTuple):
-    """Bytes that are sent as they are, between the frames."""
+    """Bytes that are sent unchanged, between the frames."""
 
     data: bytes
 
@@ -41,9 +41,9 @@ class Call(NamedTuple):
 
 
 class SocketTurn(Struct):
-    """A received message. `body` is the request that it stands for, with the whole input; `size` its bytes on
-    the network, `whole` those of that request as JSON. `left` is set when the client closes the connection
-    within the turn."""
+    """A received message. `body` is the equivalent request with the whole input; `size` is the number of
+    bytes of the message on the network, `whole` that of the request as JSON. `left` is set when the client
+    closes the connection within the turn."""
 
     connection: int
     message: dict[str, Any]
@@ -54,7 +54,7 @@ class SocketTurn(Struct):
 
 
 class Handshake(NamedTuple):
-    """A handshake that was asked for."""
+    """A received handshake."""
 
     path: str
     headers: dict[str, str]
@@ -62,9 +62,9 @@ class Handshake(NamedTuple):
 
 SocketStep = Step | Raw
 Say = Callable[[dict[str, Any]], Sequence[str | Call]]
-"""What is answered to a request: pieces of text, and calls."""
+"""Returns the answer to a request: pieces of text, and calls."""
 Play = Callable[[SocketTurn, list[bytes]], Sequence[SocketStep]]
-"""The steps for a turn, made of the messages of its answer."""
+"""Returns the steps of a turn, made from the messages of its answer."""
 
 
 def hello(_body: dict[str, Any]) -> Sequence[str | Call]:
@@ -82,15 +82,15 @@ def error_message(status: int, code: str, **more: Any) -> bytes:
 
 
 def text_frame(data: bytes, *, fin: bool = True, opcode: Opcode = Opcode.TEXT) -> Raw:
-    """A frame as it is on the network."""
+    """A text frame as it is on the network."""
     return Raw(Frame(opcode, data, fin).serialize(mask=False))
 
 
 class SocketUpstream(ScriptedUpstream):
-    """`say` makes the answers, `play` what is sent of them on a WebSocket; `refuses` is the answer to a
-    handshake instead, `accepts` more headers of its answer, which is sent when `admits` is true, and
-    `greets` what comes right behind it. `handshakes`, `turns`, and, of requests over HTTP, `received` have
-    what came."""
+    """`say` makes the answers, `play` the frames that are sent of them on a WebSocket. `refuses` is an answer
+    that is sent instead of a handshake, `accepts` has additional headers of the handshake, which is sent when
+    `admits` is true, and `greets` is sent immediately after it. `handshakes`, `turns`, and, for requests over
+    HTTP, `received` have what arrived."""
 
     def __init__(self, say: Say = hello, play: Play = whole) -> None:
         super().__init__()
@@ -119,7 +119,7 @@ class SocketUpstream(ScriptedUpstream):
         return [*events, *machine.finish("tool_calls" if calls else "stop")]
 
     def interrupt(self, data: bytes) -> None:
-        """Send this on each open connection, asked or not."""
+        """Send this on each open connection, whether or not it was requested."""
 
         def write() -> None:
             for writer in self._writers:
@@ -221,7 +221,7 @@ class _Socket:
                 return
 
     async def _play(self, message: dict[str, Any], size: int) -> bool:
-        """Play one turn; whether the connection goes on."""
+        """Play one turn; return whether the connection continues."""
         upstream, last = self._upstream, self._last
         body = {name: value for name, value in message.items() if name not in ("type", "generate")}
         previous = body.pop("previous_response_id", None)

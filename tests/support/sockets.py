@@ -1,4 +1,4 @@
-"""A client of the WebSocket transport; it validates every turn against every rule."""
+"""A client of the WebSocket transport, which validates every turn against every rule."""
 
 import json
 from collections.abc import Iterator
@@ -59,7 +59,7 @@ class Socket:
         return sent
 
     def rest(self, *before: dict[str, Any]) -> SocketTurn:
-        """The messages until the turn ends."""
+        """The messages up to the end of the turn."""
         events = list(before)
         while not events or events[-1]["type"] not in LAST:
             events.append(self.receive())
@@ -68,12 +68,12 @@ class Socket:
         return SocketTurn(events)
 
     def turn(self, **request: Any) -> SocketTurn:
-        """Send a message and return the turn that it causes."""
+        """Send a message and return the resulting turn."""
         self.send(**request)
         return self.rest()
 
     def raw(self, message: str | bytes) -> SocketTurn:
-        """Send a raw message and return the turn that it causes."""
+        """Send a raw message and return the resulting turn."""
         self.connection.send(message)
         return self.rest()
 

@@ -21,7 +21,7 @@ from openresponses_server.store.stores import open_store, sqlite_later
 
 
 class Place:
-    """A place to open stores on the same data, at the same time or one after another."""
+    """A place where stores are opened on the same data, at the same time or one after another."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -37,7 +37,7 @@ class Place:
 
 
 class MemoryPlace(Place):
-    """Always the same store: nothing else sees its data."""
+    """Returns the same store each time, because no other store can see its data."""
 
     def __init__(self) -> None:
         super().__init__("memory:")
@@ -78,8 +78,7 @@ _WORKS = {"sqlite": "DROP TRIGGER fails", "postgresql": "DROP FUNCTION fails CAS
 
 @contextmanager
 def failing_table(place: Place, table: str, sqlstate: str = "23514") -> Iterator[None]:
-    """Make every insertion of a row into this table of the database fail, in PostgreSQL with that
-    SQLSTATE."""
+    """Make every insertion into this table of the database fail, in PostgreSQL with that SQLSTATE."""
     engine = create_engine(place.url)
     with engine.begin() as connection:
         connection.execute(sql(_FAILS[engine.dialect.name].format(table, sqlstate)))
@@ -119,5 +118,5 @@ def frame(number: int, text: str = "x") -> bytes:
 
 
 def frames(first: int, last: int, text: str = "x") -> Frames:
-    """Frames that contain their number."""
+    """Frames whose content is their number."""
     return Frames(first, last, b"".join(frame(number, text) for number in range(first, last + 1)))

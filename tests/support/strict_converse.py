@@ -1,5 +1,5 @@
-"""A Bedrock that refuses what the real one refuses, and else answers by a rule: it looks at signatures, at
-fields by botocore's model of the service, at the order of messages."""
+"""A Bedrock that refuses the requests that the real one refuses, and otherwise answers by a rule: it checks
+signatures, fields by botocore's model of the service, and the order of messages."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def service_model() -> Any:
 
 
 def wrong_fields(body: Json, operation: str = "Converse") -> str:
-    """Return why the body is not one of this operation; "" if it is."""
+    """Return why the body does not belong to this operation; "" if it does."""
     from botocore.validate import ParamValidator
 
     shape = service_model().operation_model(operation).input_shape
@@ -130,8 +130,8 @@ def _halves(text: str) -> list[str]:
 
 
 def wrong_signature(received: Received, address: str, token: str | None = None, secret: str = SECRET) -> str:
-    """Return why the signature of a request to this address is refused; "" for the right one. botocore signs
-    the received request anew for the comparison."""
+    """Return why the signature of a request to this address is refused; "" for the right one. For the
+    comparison, botocore signs the received request again."""
     from botocore.auth import SigV4Auth
     from botocore.awsrequest import AWSRequest
     from botocore.credentials import Credentials
@@ -169,15 +169,15 @@ def wrong_signature(received: Received, address: str, token: str | None = None, 
 
 
 def refused(message: str, kind: str, status: int) -> Script:
-    """A refusal as Bedrock words it, its type in a header."""
+    """A refusal in Bedrock's words, with its type in a header."""
     head = {**JSON, "x-amzn-errortype": f"{kind}:http://internal.amazon.com/coral/"}
     return Script([json.dumps({"message": message}).encode()], status, head)
 
 
 class StrictBedrock:
-    """The `answer` of a `ScriptedUpstream`. `refused` are the messages of its refusals, `models` the
-    requested ones. `token` is the session token that requests have to carry. `bearer`, unless it is None, is
-    the key that they have to carry instead of a signature; "" for any."""
+    """The `answer` of a `ScriptedUpstream`. `refused` has the messages of its refusals, `models` the
+    requested models. `token` is the session token that requests have to carry. `bearer`, unless it is None,
+    is the key that they have to carry instead of a signature; "" accepts any."""
 
     def __init__(self, rule: Callable[[Asked], Said], address: Callable[[], str]) -> None:
         self.strict = StrictUpstream(Converse(), rule)

@@ -1,4 +1,4 @@
-"""A server over one strict upstream of each kind, and the turns of a session that visits them all."""
+"""A server over one strict upstream of each kind, and the turns of a session that uses all of them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _TWICE = [name for name in MODELS for _ in range(2)]
 _AGAIN = ("openai", "anthropic", "interactions", "gemini", "gemini-chat", "bedrock", "qwen", "mistral")
 ORDER = (*_TWICE, *_AGAIN)
 """The upstreams of the turns, in order: each has two turns in a row, so that it reads what it made itself,
-and a third once all of them had two."""
+and a third one after all of them have had two."""
 
 
 class Strict(NamedTuple):
@@ -81,7 +81,7 @@ def address_of(name: str, upstream: ScriptedUpstream) -> str:
 
 
 def profile_of(name: str) -> dict[str, Any]:
-    """The settings of an upstream that choose its profile."""
+    """The settings of an upstream that select its profile."""
     if name == "interactions":
         return {"name": name, "profile": "gemini", "dialect": name}
     return {"profile": name}
@@ -89,7 +89,7 @@ def profile_of(name: str) -> dict[str, Any]:
 
 @contextmanager
 def strict_server(rule: Rule, **more: Any) -> Iterator[Strict]:
-    """The server, with each provider's profile as it is but for the address."""
+    """The server, with each provider's profile unchanged except for the address."""
     with strict_upstreams(rule) as (strict, scripted):
         upstreams = [
             UpstreamSettings(
@@ -106,7 +106,7 @@ def strict_server(rule: Rule, **more: Any) -> Iterator[Strict]:
 
 @contextmanager
 def strict_bedrock(rule: Rule) -> Iterator[tuple[str, StrictBedrock]]:
-    """The address of a server over a Bedrock alone, whose requests it signs, and that Bedrock."""
+    """The address of a server over a single Bedrock, whose requests it signs, and that Bedrock."""
     with ScriptedUpstream() as scripted:
         root = address_of("bedrock", scripted)
         bedrock = StrictBedrock(rule, lambda: root)
@@ -126,13 +126,13 @@ Plan = Sequence[Sequence[tuple[str, Any]]]
 
 
 def planned(plans: Sequence[Plan]) -> Rule:
-    """The rule of models that follow plans, one turn after the other and again from the first: they think
-    before each step, say something before a turn's second one, and end with a text. Calls of tools that are
-    not offered are left out."""
+    """The rule of models that follow plans, one turn after another, and then from the first one again. They
+    think before each step, say something before a turn's second step, and end with a text. Calls of tools
+    that are not offered are left out."""
 
     def rule(asked: Asked) -> Said:
         if asked.turn == 0:
-            return Said("A title.")  # a client's question of its own
+            return Said("A title.")  # a request of the client's own
         plan = plans[(asked.turn - 1) % len(plans)]
         made = 0
         for at, step in enumerate(plan):

@@ -1,7 +1,8 @@
-"""Upstreams that refuse what the real ones refuse, in their words, and else answer by a rule.
+"""Upstreams that refuse the requests that the real ones refuse, in their words, and otherwise answer by a
+rule.
 
-Nothing of `bridge` is asked. What a provider made itself (encrypted reasoning, signatures, ids) it remembers,
-and takes back only as it was.
+They do not use `bridge`. They remember what a provider makes itself (encrypted reasoning, signatures, ids),
+and accept it only unchanged.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ ASKED = re.compile(r"Turn (\d+)\.")
 
 
 class Asked(NamedTuple):
-    """What a model sees of a request: the number of the user's last turn, how many outputs of calls followed
+    """A request as the model sees it: the number of the user's last turn, how many outputs of calls followed
     it, and the kinds of the declared tools by name."""
 
     turn: int
@@ -55,13 +56,13 @@ _NUMBERS = count(1)
 
 
 class Provider:
-    """One provider's rules and frames. An instance is one account: it knows what it has made."""
+    """One provider's rules and frames. An instance is one account, and remembers what it has made."""
 
     paths: ClassVar[str]
 
     def problems(self, body: Json, betas: str) -> Iterator[Problem]:
-        """Yield the reasons for which the provider refuses the body. `betas` are those of Anthropic's that
-        the client asks for."""
+        """Yield the reasons for which the provider refuses the body. `betas` are the betas of Anthropic's API
+        that the client requests."""
         raise NotImplementedError
 
     def error(self, problem: Problem) -> Any:
@@ -80,7 +81,7 @@ class Provider:
 
 
 class StrictUpstream:
-    """The `answer` of a `ScriptedUpstream`. `refused` are the messages of its refusals, `answered` the turns
+    """The `answer` of a `ScriptedUpstream`. `refused` has the messages of its refusals, `answered` the turns
     in which it took part."""
 
     def __init__(self, provider: Provider, rule: Rule) -> None:
@@ -151,7 +152,8 @@ _OPENAI_NAME = re.compile(r"[a-zA-Z0-9_-]+")
 
 
 class OpenAI(Provider):
-    """Responses, with `store` false. Its encrypted reasoning is its own, and stands before what it led to."""
+    """Responses with `store` false. Its encrypted reasoning is its own, and precedes the items that it led
+    to."""
 
     paths = "/responses"
 
@@ -237,7 +239,7 @@ class OpenAI(Provider):
     def frames(self, said: Said, asked: Asked, body: Json) -> list[Step]:
         stream = _Events()
         head: Json = {"id": f"resp_{self.number():050}", "object": "response", "model": body["model"]}
-        head["tools"] = body.get("tools", [])  # with their secrets, which the real one leaves out
+        head["tools"] = body.get("tools", [])  # with secrets, which the real one leaves out
         stream.say("response.created", response=head | {"status": "in_progress", "output": []})
         reasoning = ""
         if said.thinking:
@@ -412,7 +414,7 @@ _MESSAGES_ID = re.compile(r"[a-zA-Z0-9_-]+")
 
 
 class Anthropic(Provider):
-    """Messages, as a model from 4.6 on: the end is a user's turn, and thinking comes back as it was
+    """Messages, as for models from 4.6 on: the last turn is the user's, and thinking comes back as it was
     signed."""
 
     paths = "/messages"
@@ -569,8 +571,8 @@ _CONTENTS_FUNCTION = frozenset({"name", "description", "parametersJsonSchema"})
 
 
 def _signed_part(part: Json) -> Json:
-    """Return the part that a signature is for; a call without its arguments: Claude Code writes defaults into
-    them."""
+    """Return the part to which a signature belongs; for a call without its arguments, because Claude Code
+    writes defaults into them."""
     call = part.get("functionCall")
     if call is not None:
         return {"id": call.get("id"), "name": call["name"]}
@@ -578,8 +580,8 @@ def _signed_part(part: Json) -> Json:
 
 
 class Gemini(Provider):
-    """`generateContent` of Gemini 3: signatures are its own and on the part that they came with, the first
-    call of each step of the current turn has one; roles take turns, and answers follow their calls."""
+    """`generateContent` of Gemini 3: signatures are its own and stay on their parts, and the first call of
+    each step of the current turn has one; roles alternate, and outputs follow their calls."""
 
     paths = ":streamGenerateContent?alt=sse"
 
@@ -713,12 +715,13 @@ def _contents_turns(contents: list[Json]) -> Iterator[Problem]:
 
 # ── Google's Interactions ─────────────────────────────────────────────────────────────────────────────
 class Interactions(Provider):
-    """The fields are those of google-genai's types. The first step is the user's and the last no model's,
-    results follow their calls before anybody else speaks, and thoughts come back as they were signed."""
+    """The fields are those of google-genai's types. The first step is the user's and the last one not a
+    model's, results follow their calls before anyone else speaks, and thoughts come back as they were
+    signed."""
 
     paths = "/interactions"
     _BODY: ClassVar[frozenset[str]] = frozenset({"input", "stream"})
-    _CALL: ClassVar[frozenset[str]] = frozenset({"signature"})  # which its types leave out, and it may give
+    _CALL: ClassVar[frozenset[str]] = frozenset({"signature"})  # not in its types, although it may send it
 
     def __init__(self) -> None:
         super().__init__()
@@ -819,8 +822,8 @@ def _names_in_list(place: int, *within: str, but: str = "") -> frozenset[str]:
 
 
 def _signed_of_step(step: Json) -> Any:
-    """Return the content that a signature is for; a call without its arguments: Claude Code writes defaults
-    into them."""
+    """Return the content to which a signature belongs; for a call without its arguments, because Claude Code
+    writes defaults into them."""
     if step["type"] == "function_call":
         return ["function_call", step["id"], step["name"]]
     return [step["type"], [each["text"] for each in step.get("summary", ())]]
@@ -871,7 +874,7 @@ def _order_of_steps(steps: list[Json]) -> Iterator[Problem]:
 
 # ── Chat Completions: Gemini, Qwen, Mistral ──────────────────────────────────────────────────────────
 class _Chat(Provider):
-    """What the three have in common: how they are read and how they stream."""
+    """The common behaviour of the three: how they read requests and how they stream."""
 
     paths = "/chat/completions"
 
@@ -925,8 +928,8 @@ class _Chat(Provider):
 
 
 def _of_chat(body: Json) -> list[str]:
-    """Return what every server of the dialect refuses. Calls of tools that are not offered any more, and an
-    empty text beside calls, are accepted."""
+    """Return the refusals that all servers of the dialect share. Calls of tools that are no longer offered,
+    and an empty text beside calls, are accepted."""
     taken = ("is not among the tools", "is blank")
     return [each for each in chat_rules.violations(body) if not each.endswith(taken)]
 
@@ -957,8 +960,8 @@ _GEMINI_VALIDATOR = "skip_thought_signature_validator"
 
 
 class GeminiChat(_Chat):
-    """Gemini 3 behind its Chat-compatible address: the first call of each step of the current turn has its
-    thought signature, those that it made have their own."""
+    """Gemini 3 behind its Chat-compatible address: the first call of each step of the current turn has a
+    thought signature, and calls that it made have their own."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -1025,7 +1028,7 @@ def _unknown_name(name: str, where: str) -> Problem:
 
 
 def _keywords(schema: Any) -> set[str]:
-    """The keywords of a schema and of those in it."""
+    """The keywords of a schema and of the schemas in it."""
     if isinstance(schema, list):
         return set().union(*map(_keywords, schema))
     if not isinstance(schema, dict):
@@ -1063,7 +1066,7 @@ _INVALID = "<400> InternalError.Algo.InvalidParameter"
 
 
 class Qwen(_Chat):
-    """Qwen's template, as Alibaba Cloud and vLLM have it."""
+    """Qwen's template, as Alibaba Cloud and vLLM use it."""
 
     def error(self, problem: Problem) -> Any:
         error = {"message": problem.message, "type": "invalid_request_error", "param": None}
@@ -1122,8 +1125,8 @@ _ORDER = "invalid_request_message_order"
 
 
 class Mistral(_Chat):
-    """Mistral's own address: no field that it does not know, its own form of call ids, and after the outputs
-    of calls the assistant's turn."""
+    """Mistral's own address: it accepts no unknown field, has its own form of call ids, and requires the
+    assistant's turn after the outputs of calls."""
 
     def error(self, problem: Problem) -> Any:
         if problem.status == 422:

@@ -1,4 +1,4 @@
-"""An answer of LiteLLM's with `thinking_blocks`, streamed and whole."""
+"""An answer of LiteLLM with `thinking_blocks`, streamed and whole."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Estimated tokens of single texts and items."""
+"""Estimates the tokens of single texts and items."""
 
 from openresponses_bridge.models.tokens import cost_tokens, measured_items, text_cost
 from openresponses_bridge.protocol.input_items import InputItem

@@ -1,8 +1,9 @@
-"""What went in and what came out, line by line, for people to read.
+"""Input and output of a test, line by line, for people to read.
 
-`<` leads what was received, `>` an event that it caused, `#` a note of the diagnostics; a line without a
-mark is something that was done. The response in an event shows its id, its status and its output, and of its
-other fields those that differ from an empty response of the same machine: `streams/` holds all of them.
+`<` marks received data, `>` an event that resulted from it, `#` a note of the diagnostics; a line without a
+mark is an action. The response in an event is shown with its id, its status and its output; of its other
+fields, only those that differ from an empty response of the same machine are shown: `streams/` has all of
+them.
 """
 
 import json
@@ -19,14 +20,14 @@ _EMPTY = plain(machine().snapshot)
 
 
 def line(value: Any) -> str:
-    """A value as one line of JSON; bytes as the text they are."""
+    """A value as one line of JSON; bytes as the text that they contain."""
     if isinstance(value, bytes):
         return value.decode().rstrip("\n")
     return json.dumps(json.loads(encode(value)), ensure_ascii=False, separators=(",", ":"))
 
 
 def short(event: Event) -> str:
-    """An event as one line, its response without the fields that say nothing."""
+    """An event as one line; fields of its response without information are left out."""
     shown = plain(event)
     if shown.get("response"):
         shown["response"] = {
@@ -44,7 +45,7 @@ class Transcript:
         self._lines: list[str] = []
 
     def did(self, what: str) -> None:
-        """Add a step that is not a frame."""
+        """Add an action that is not a frame."""
         self._lines.append(what)
 
     def received(self, value: Any) -> None:

@@ -1,7 +1,7 @@
-"""Values of an SDK's own types, one for each field of them: what a client can say, and what it can read.
+"""Values of an SDK's own types, one for each of their fields: what a client can send, and what it can read.
 
 Types are pydantic models, TypedDicts, enums, literals, unions, and containers of these. A value has one field
-under test, and beside it only what its objects need to be accepted at all.
+under test, and otherwise only the fields that its objects need to be accepted.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import get_type_hints as hints_of
 
 Path = tuple[str, ...]
 Sample = tuple[Path, Any]
-"""The path of a field, and a JSON value that has it."""
+"""The path of a field, and a JSON value that has the field."""
 Objects = Mapping[str, Mapping[str, Any]]
 """The name of a type → fields that every object of it gets."""
 _VALUES: Final[dict[Any, Any]] = {
@@ -34,9 +34,9 @@ _VALUES: Final[dict[Any, Any]] = {
 
 
 class TypedFields:
-    """Makes a value for each field of a type, at any depth. `needed`: what objects have beside the field;
-    `ready`: values for types by their names, which are not entered; `named`: values by names of fields.
-    `whole`: objects have all fields that their types require."""
+    """Makes a value for each field of a type, at any depth. `needed` has the other fields that objects need;
+    `ready` has values by the names of types whose fields are not tried; `named` has values by the names of
+    fields. With `whole`, objects have all fields that their types require."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class TypedFields:
         self._firsts: dict[tuple[type[Any], str], Any] = {}
 
     def of(self, kind: Any, within: tuple[Any, ...] = ()) -> Iterator[Sample]:
-        """(the path of a field, a JSON value of this type with that field alone). No type is looked into
+        """(the path of a field, a JSON value of this type with only that field). A type is not searched again
         within itself."""
         name, origin, inner = getattr(kind, "__name__", ""), get_origin(kind), get_args(kind)
         if name in self._ready:
@@ -78,7 +78,7 @@ class TypedFields:
             yield from self._object(kind, within)
 
     def _union(self, kinds: Iterable[Any], within: tuple[Any, ...]) -> Iterator[Sample]:
-        """The objects among the kinds, each with its fields; without any the first kind."""
+        """The objects among the kinds, each with its fields; if there are none, the first kind."""
         found = [sample for kind in kinds if kind is not types.NoneType for sample in self.of(kind, within)]
         objects = [sample for sample in found if sample[0]]
         yield from objects or found[:1]
@@ -110,7 +110,7 @@ class TypedFields:
 
 @cache
 def _fields_of(kind: Any) -> dict[str, tuple[Any, bool]]:
-    """The name on the wire of each field → (its type, whether an object must have it)."""
+    """The name of each field on the wire → (its type, whether an object must have it)."""
     fields = getattr(kind, "model_fields", None)
     if fields is not None:
         return {each.alias or name: (each.annotation, each.is_required()) for name, each in fields.items()}

@@ -1,5 +1,5 @@
-"""A server that plays scripts, on its own thread: it can cut, hang, reset and lie, which well-behaved web
-frameworks don't allow."""
+"""A server that plays scripts on its own thread: it can cut, hang, reset and lie, which usual web frameworks
+don't allow."""
 
 import asyncio
 import json
@@ -16,8 +16,8 @@ from msgspec import Struct, field
 from tests.support.waiting import until
 
 Step = bytes | float | str | Callable[[], object]
-"""Bytes are sent, a number is a wait in seconds, a function is called until it returns something true; CUT
-and HANG are what they say."""
+"""A step of a script: bytes are sent, a number is a wait in seconds, a function is called until it returns a
+true value; CUT and HANG do what their names say."""
 
 CUT = "cut"
 RESET = "reset"
@@ -37,9 +37,9 @@ class Script(Struct, frozen=True):
 
 
 class Received(Struct):
-    """One received request. `gone_at` is the time on the monotonic clock at which the client closed the
-    connection before the end of the answer; `sent` counts the bytes of the body that it read. `body` is
-    the JSON in `raw`, empty for another content type."""
+    """A received request. `gone_at` is the time on the monotonic clock at which the client closed the
+    connection before the end of the answer; `sent` counts the bytes of the body that the client read. `body`
+    is the JSON in `raw`, empty for another content type."""
 
     method: str
     path: str
@@ -51,7 +51,7 @@ class Received(Struct):
 
     @property
     def model(self) -> str:
-        """The model that the body or the path names."""
+        """The model in the body or the path."""
         if "model" in self.body:
             return str(self.body["model"])
         if "/converse" in self.path:
@@ -84,13 +84,14 @@ def text(*pieces: str, finish_reason: str = "stop") -> list[Step]:
 
 
 def paced(*pieces: str, every: float = 0.005) -> Script:
-    """Each of these arrives in a separate read."""
+    """Send each of these so that it arrives in a separate read."""
     steps = [step for piece in pieces for step in (every, chunk(content=piece))]
     return Script([*steps, every, *text("end")])
 
 
 def by_turns(pieces: Sequence[str], got: bytearray) -> Script:
-    """Each of these is sent once the client has got the one before it. The pieces differ from each other."""
+    """Send each of these after the client has received the previous one. The pieces differ from each
+    other."""
     steps = [step for piece in pieces for step in (chunk(content=piece), partial(contains, got, piece))]
     return Script([*steps, *text("end")])
 
@@ -106,10 +107,11 @@ def refusal(status: int, headers: dict[str, str] | None = None, **error: Any) ->
 
 
 class ScriptedUpstream:
-    """`scripts` by the model that a request names, a list of them in turn; `received` in order; `models` are
-    what it lists, names or whole entries, None when it lists none, `listed` how often it was asked;
-    `connections` are the times at which clients connected; `answer`, where there is one, makes the script of
-    each request by what it sees; `pages` are answers by path, whatever is asked there. A context manager."""
+    """Plays `scripts` by the model that a request names; a list of scripts is played in turn. `received` has
+    the requests in order; `models` are the names or whole entries that it lists, None if it lists none, and
+    `listed` counts the requests for them; `connections` are the times at which clients connected; `answer`,
+    if it is set, makes the script for each request; `pages` has answers by path, which take precedence. A
+    context manager."""
 
     def __init__(self, scripts: dict[str, Script | list[Script]] | None = None) -> None:
         self.scripts = scripts or {}
@@ -174,7 +176,7 @@ class ScriptedUpstream:
     async def _answer(
         self, received: Received, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> bool:
-        """Play the script; whether the connection can be used again."""
+        """Play the script; return whether the connection can be used again."""
         script = self._script(received)
         play = asyncio.ensure_future(_play(script, received, writer))
         leave = asyncio.ensure_future(reader.read(1))
@@ -182,7 +184,7 @@ class ScriptedUpstream:
         if play.done():
             leave.cancel()
             await asyncio.wait([leave])
-            if isinstance(play.exception(), ConnectionError):  # it was found out by writing
+            if isinstance(play.exception(), ConnectionError):  # a write has found this out
                 received.gone_at = time.monotonic()
             return play.exception() is None and play.result()
         received.gone_at = time.monotonic()

@@ -1,4 +1,4 @@
-"""A request as each dialect sends it to its upstream, and what was lost."""
+"""A request in the form in which each dialect sends it to its upstream, and its losses."""
 
 import json
 from typing import Any
@@ -44,7 +44,7 @@ CLOSED = {"type": "object", "properties": {}, "required": [], "additionalPropert
 
 
 def drive(column: str, request: CreateResponse, **more: Any) -> tuple[dict[str, Any], list[str]]:
-    """(what is sent, the fields that are reported as lost), with `more` options than the column's."""
+    """(the sent body, the fields that are reported as lost), with `more` options than the column's."""
     side, options = COLUMNS[column]
     assert side is not None
     context = RequestContext([], "m", side.options(**options, **more), Sealer(), ToolIdentityMap())

@@ -22,8 +22,8 @@ Raw = dict[str, Any]
 
 
 class Decoded:
-    """All parts of a stream and its diagnostics. `raw` are events as JSON or as structs; with `close`, the
-    stream has ended."""
+    """All parts of a stream and its diagnostics. `raw` has events as JSON or as structs; with `close`, the
+    stream is ended afterwards."""
 
     def __init__(self, raw: Iterable[Raw | Event], close: bool = True, **options: Any) -> None:
         self.decoder = PartDecoder(**options)
@@ -34,7 +34,7 @@ class Decoded:
             self.parts += self.decoder.close()
 
     def feed(self, raw: Raw | Event) -> list[Part]:
-        """One more event."""
+        """Feed one more event."""
         parts = self.decoder.feed(event_from(raw) if isinstance(raw, dict) else raw)
         self.parts += parts
         return parts
@@ -72,13 +72,13 @@ class Decoded:
 
 
 def kinds(parts: Iterable[Part]) -> list[str]:
-    """The types of parts, without what all have in common."""
+    """The types of parts, without their common prefix."""
     return [part.type.removeprefix("LanguageModel").removesuffix("Part") for part in parts]
 
 
 def recorded(path: Path) -> list[list[Event]]:
     """The responses of a recorded stream, each as its events: server-sent events, or one JSON object per
-    line. Some files hold the turns of a conversation one after the other."""
+    line. Some files contain several turns of a conversation."""
     data = path.read_bytes()
     if path.suffix == ".sse":
         decoder = SSEDecoder()
@@ -100,7 +100,7 @@ def created(**response: Any) -> Raw:
 
 
 def completed(*output: Raw, **response: Any) -> Raw:
-    """A terminal event; `status` says which, completed unless given."""
+    """A terminal event; `status` selects it, completed by default."""
     status = response.setdefault("status", "completed")
     fields = {"id": "resp_1", "model": "m", "output": list(output), **response}
     return {"type": f"response.{status}", "response": fields}
@@ -109,7 +109,7 @@ def completed(*output: Raw, **response: Any) -> Raw:
 def function(
     index: int = 0, arguments: str = "", item_id: str | None = None, call_id: str | None = None, **fields: Any
 ) -> Raw:
-    """A function_call item. Its ids follow from the index unless given."""
+    """A function_call item. By default, its ids follow from the index."""
     item = {
         "type": "function_call",
         "id": f"fc_{index}" if item_id is None else item_id,
@@ -154,7 +154,7 @@ def done(item: Raw, index: int = 0) -> Raw:
 
 
 def said(kind: str, index: int = 0, item_id: str = "it_0", **fields: Any) -> Raw:
-    """An event within an item: `said("output_text.delta", delta="x")`. Part indexes are 0 unless given."""
+    """An event within an item: `said("output_text.delta", delta="x")`. Part indexes are 0 by default."""
     where = {"output_index": index, "item_id": item_id, "content_index": 0, "summary_index": 0}
     return {"type": f"response.{kind}", **where, **fields}
 
@@ -172,5 +172,5 @@ def arguments_done(arguments: str, index: int = 0, item_id: str | None = None) -
 
 
 def compact(value: Any) -> str:
-    """JSON as models write it."""
+    """JSON in the form in which models write it."""
     return json.dumps(value, separators=(",", ":"))

@@ -1,6 +1,6 @@
-"""The two wheels, built as a release is, and environments with them and nothing of this checkout in them.
+"""The two wheels, built as in a release, and environments that contain them and nothing of this checkout.
 
-Needs a registry to install from: without one the calling test skips and says so, and fails with CI=true.
+They need a registry to install from: without one, the calling test skips and says so, and fails with CI=true.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ import pytest
 from tests.support.shared import REPOSITORY
 
 VERSIONS = ("3.11", "3.12", "3.13", "3.14")
-"""The versions of Python for which both wheels are made."""
+"""The versions of Python for which both wheels are built."""
 WITHOUT_LOCK = "3.14t"
-"""The Python without the global lock, with which the library is tried."""
+"""The Python without the global lock, with which the library is tested."""
 RUNNING = "{}.{}".format(*sys.version_info)
 ROOTS = ("bridge", "server")
 """The folders of the distributions, the library first."""
@@ -36,12 +36,12 @@ _PRINT_VERSION = (
 )
 
 Dependencies = Literal["pinned", "newest", "oldest"]
-"""The versions of other projects' packages: those of constraints.txt, the newest or the oldest that are
-allowed."""
+"""The versions of other projects' packages: those of constraints.txt, the newest, or the oldest allowed
+ones."""
 
 
 class Wheels:
-    """The wheels in this folder, which all processes of a test run share: what is there is not built
+    """The wheels in this folder, which all processes of a test run share: wheels that exist are not built
     again."""
 
     def __init__(self, folder: Path) -> None:
@@ -59,8 +59,8 @@ class Wheels:
     def environment(
         self, *packages: str, python: str = RUNNING, dependencies: Dependencies = "pinned"
     ) -> Path:
-        """Return the interpreter of an environment after `pip install` with these words, in which the names
-        of our packages mean the wheels. Tests that ask for the same words share the environment."""
+        """Return the interpreter of an environment after `pip install` with these arguments, in which the
+        names of our packages stand for the wheels. Tests with the same arguments share the environment."""
         ours = self._ours()
         with self._once("-".join([python, dependencies, *packages])) as (folder, there):
             interpreter = folder / "bin" / "python"
@@ -68,7 +68,7 @@ class Wheels:
                 base = [require_interpreter(python), "-m", "venv", "--without-pip", str(folder)]
                 subprocess.run(base, check=True, capture_output=True)
                 if dependencies == "oldest":
-                    # those that our own files name; what others need in turn is as new as they allow
+                    # the packages that our own files name; those that they need are as new as they allow
                     files = [str(REPOSITORY / root / "pyproject.toml") for root in ROOTS]
                     named = [word for file in files for word in ("--requirements", file)]
                     oldest = ["--resolution", "lowest-direct", "--all-extras", *named]
@@ -80,7 +80,7 @@ class Wheels:
             return interpreter
 
     def checkout(self, extras: str) -> Path:
-        """The interpreter of an environment of its own after `pip install '.[extras]'` in a copy of this
+        """The interpreter of a separate environment after `pip install '.[extras]'` in a copy of this
         checkout."""
         with self._once(f"checkout-{extras}") as (folder, there):
             assert not there, "somebody else may have changed it"
@@ -95,7 +95,7 @@ class Wheels:
             return interpreter
 
     def _ours(self) -> Path:
-        """Return the file by which an installer takes the wheels instead of the packages of these names in
+        """Return the file that makes an installer use the wheels instead of the packages with these names in
         the index."""
         lines = [f"openresponses-{root} @ {self.path(root).as_uri()}\n" for root in ROOTS]
         with self._once("ours") as (folder, there):
@@ -121,8 +121,8 @@ def uninstall(interpreter: Path, *names: str) -> None:
 
 
 def _copied(name: str, folder: Path) -> Path:
-    """Copy a file or folder of this checkout, and return the copy: a build leaves folders, and reads those of
-    older builds."""
+    """Copy a file or folder of this checkout, and return the copy: a build leaves folders behind, and reads
+    those of earlier builds."""
     copy = folder / name
     if (REPOSITORY / name).is_dir():
         shutil.copytree(REPOSITORY / name, copy, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
@@ -132,7 +132,7 @@ def _copied(name: str, folder: Path) -> Path:
 
 
 def require_interpreter(version: str) -> str:
-    """An interpreter of this version; skips the calling test where there is none."""
+    """An interpreter of this version; skips the calling test if there is none."""
     found = _interpreter(version)
     if found is None:
         pytest.skip(f"Python {version} is not on this machine: nothing is tried with it")
@@ -152,8 +152,8 @@ def _interpreter(version: str) -> str | None:
 
 
 def _is(interpreter: str, version: str) -> bool:
-    """Return whether the interpreter runs and has this version; a shim of pyenv may stand for one that is not
-    installed."""
+    """Return whether the interpreter runs and has this version; a shim of pyenv may exist for a version that
+    is not installed."""
     done = subprocess.run([interpreter, "-c", _PRINT_VERSION], capture_output=True, text=True, check=False)
     return done.returncode == 0 and done.stdout.strip() == version
 

@@ -1,4 +1,4 @@
-"""The workflows in .github as they would be run: their jobs and steps, each with the values of the matrix."""
+"""The workflows in .github as they would run: their jobs and steps, each with the values of the matrix."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MATRIX: Final = re.compile(r"\$\{\{ *matrix\.(\w+) *\}\}")
 
 
 class Step(NamedTuple):
-    """One step of a job, with one row of its matrix put in."""
+    """One step of a job, with the values of one row of its matrix."""
 
     workflow: str
     job: str
@@ -42,14 +42,14 @@ def steps() -> Iterator[Step]:
 
 
 def _rows(matrix: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The rows of the lists' values, and those that are included beside them."""
+    """The combinations of the lists' values, and the included rows."""
     lists = {name: values for name, values in matrix.items() if name != "include"}
     included = list(matrix.get("include", []))
     if not lists and included:
         return included
     rows = [dict(zip(lists, values, strict=True)) for values in itertools.product(*lists.values())]
     for row in included:
-        # one that no row differs from in what it names would be added to that row
+        # a row that contradicts none of the others would be added to them
         assert all(any(row[name] != each[name] for name in lists) for each in rows)
     return rows + included
 

@@ -1,2 +1,2 @@
-"""The server beside others, each a process of its own on one core: a model that is made here on one side,
-clients that only count on the other, both on the other core."""
+"""Compares the server with others. Each is a process of its own on one core, between a model process that
+this package provides and clients that only count, which share the other core."""

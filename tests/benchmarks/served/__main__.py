@@ -1,9 +1,9 @@
-"""The server beside others in one run.
+"""Compares the server with others in one run.
 
     python -m tests.benchmarks.served [--quick] [--rounds 3] [--only ours,nginx] [--work plain]
                                       [--to FILE] [--draw]
 
-nginx is Debian's; codex-relay, agentic-api and LiteLLM are on PyPI, and measured where they are on the PATH.
+nginx is Debian's; codex-relay, agentic-api and LiteLLM are on PyPI, and are measured if they are on the PATH.
 """
 
 from __future__ import annotations
@@ -19,14 +19,12 @@ from tests.benchmarks.served.works import works
 
 def arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.served")
-    parser.add_argument("--quick", action="store_true", help="fewer requests, less certain")
+    parser.add_argument("--quick", action="store_true", help="send fewer requests, for a less certain result")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--only", default="", help="names of subjects, with commas")
-    parser.add_argument("--work", default="", help="a part of the names of works")
+    parser.add_argument("--only", default="", help="the names of the subjects, separated by commas")
+    parser.add_argument("--work", default="", help="a part of the names of the works to run")
     parser.add_argument("--to", type=Path, help="a file for all figures, as JSON")
-    parser.add_argument(
-        "--draw", action="store_true", help="into docs/benchmarks, and its plots and table anew"
-    )
+    parser.add_argument("--draw", action="store_true", help="write docs/benchmarks, with its plots and table")
     return parser
 
 

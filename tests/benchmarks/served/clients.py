@@ -1,8 +1,9 @@
-"""The clients' side: many requests from one process, which only counts what comes.
+"""The clients: many requests from one process, which only counts what arrives.
 
     python -m tests.benchmarks.served.clients JSON     → one line of JSON
 
-Latencies are taken from the times that the model's side writes into its tokens: both are on one machine.
+Latencies are measured from the times that the model process writes into its tokens; both processes are on one
+machine.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ import msgspec
 import uvloop
 
 _STAMP: Final = re.compile(rb"@(\d{10,20});")
-_KEPT: Final = 64  # bytes of a read that are looked at again with the next one
+_KEPT: Final = 64  # bytes at the end of a read that are searched again together with the next one
 _STATUS: Final = re.compile(rb"HTTP/1\.1 (\d{3})")
-_TIMEOUT: Final = 120.0  # seconds for all of it
+_TIMEOUT: Final = 120.0  # seconds for the whole load
 
 
 class Load(msgspec.Struct):
-    """`count` requests of `body` to `path`, `together` at most at a time; with `over` they begin evenly over
-    so many seconds. `stamped`: the tokens have times in them."""
+    """`count` requests of `body` to `path`, at most `together` at a time; with `over` they begin evenly over
+    so many seconds. `stamped` says that the tokens contain times."""
 
     port: int
     path: str
@@ -37,8 +38,9 @@ class Load(msgspec.Struct):
 
 
 class Found(msgspec.Struct):
-    """Seconds: of the whole; of each 99th of 100, to a stream's first event and from the model's write
-    of a token until it was here. Bytes that came, requests that failed."""
+    """Seconds: `seconds` for the whole load; for `first`, the time to a stream's first event, and for
+    `latency`, the time from the model's write of a token to its arrival, the 99th percentile. `received`
+    counts bytes, `failed` requests."""
 
     seconds: float
     first: float
@@ -87,7 +89,7 @@ class _Client(asyncio.Protocol):
         if self._stamped:
             for found in _STAMP.finditer(data if not self._tail else seen, 0):
                 written = int(found[1])
-                if written > self._latest:  # the events at the end have the whole text again
+                if written > self._latest:  # the events at the end repeat the whole text
                     self._latest = written
                     self.latencies.append((now - written) / 1e9)
         self._tail = seen[-_KEPT:]

@@ -1,4 +1,4 @@
-"""Rounds of all works over all subjects, and their table."""
+"""Runs rounds of all works over all subjects, and makes a table of them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _OURS: Final = "ours"
 
 
 def run(asked: list[Work], subjects: list[Subject], rounds: int, to: Path | None = None) -> str:
-    """The table, and what is beyond its budget."""
+    """Return the table, and the works that exceed their budget."""
     with tempfile.TemporaryDirectory(prefix="orb-bench-") as name, ExitStack() as held:
         there = _started(subjects, Path(name), held)
         found = _rounds(asked, there, rounds)
@@ -44,7 +44,7 @@ def _started(subjects: list[Subject], folder: Path, held: ExitStack) -> dict[Sub
 
 
 def _rounds(asked: list[Work], there: dict[Subject, Process], rounds: int) -> report.Rounds:
-    """All subjects in turns, so that noise meets all."""
+    """Run all subjects in turns, so that noise affects all of them equally."""
     found: report.Rounds = {work.name: {} for work in asked}
     for _ in range(rounds):
         for work in asked:

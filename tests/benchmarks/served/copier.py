@@ -1,4 +1,4 @@
-"""The floor for Python: a bare protocol that copies bytes between two connections and knows nothing of HTTP.
+"""The floor for Python: a bare protocol that copies bytes between two connections without parsing HTTP.
 
 python -m tests.benchmarks.served.copier PORT TO
 """
@@ -13,14 +13,14 @@ import uvloop
 
 
 class _Side(asyncio.Protocol):
-    """Writes what comes on the other side's connection."""
+    """One side, which writes the bytes that arrive on the other side's connection."""
 
     def __init__(self) -> None:
         self.other: _Side | None = None
         self.out: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.out = cast(asyncio.Transport, transport)  # uvloop's is none of these classes
+        self.out = cast(asyncio.Transport, transport)  # uvloop's transport has none of these classes
 
     def data_received(self, data: bytes) -> None:
         if self.other is not None and self.other.out is not None:

@@ -1,5 +1,5 @@
-"""What the model's side of the measuring says, in Chat Completions and as a Responses stream: made here, and
-shaped like real providers' frames."""
+"""The frames that the model process sends, in Chat Completions and as a Responses stream: written here in the
+shape of real providers' frames."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _USAGE: Final = {"input_tokens": 9, "output_tokens": 20, "total_tokens": 29}
 
 
 class Spoken(NamedTuple):
-    """The frames of one stream: what comes before its text, one token, what comes after; the same for the
-    arguments of a call; and a whole answer. The frames that need it have their number."""
+    """The frames of one stream: those before its text, one token, those after it; the same for the arguments
+    of a call; and a whole answer. Frames that need it contain their number."""
 
     head: bytes
     token: Callable[[str, int], bytes]

@@ -1,10 +1,10 @@
-"""The model's side: one process that answers as the name of the model says, as fast as it can.
+"""The model process, which answers as the name of the model says, as fast as it can.
 
     python -m tests.benchmarks.served.model PORT
 
-`burst-N`: N tokens, each in a chunk of its own. `paced-N`: N tokens, thirty a second, each with the time at
-which it was written; `slow-N`: one a second. `arguments-N`: the arguments of a call in N fragments. Not
-streamed, it is one short answer.
+`burst-N`: N tokens, each in a chunk of its own. `paced-N`: N tokens at thirty a second, each with the time at
+which it was written; `slow-N`: N tokens at one a second. `arguments-N`: the arguments of a call in N
+fragments. For a request that is not streamed, it sends one short answer.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tests.benchmarks.served.frames import CHAT, RESPONSES, Spoken
 _PATTERN: Final = re.compile(rb'"model"\s*:\s*"(burst|paced|slow|arguments)-(\d{1,6})"')
 _LENGTH: Final = re.compile(rb"(?i)content-length: (\d{1,9})")
 _STREAM: Final = re.compile(rb'"stream"\s*:\s*true')
-_AT_ONCE: Final = 16  # tokens between two looks at the other connections
+_AT_ONCE: Final = 16  # tokens after which the other connections get their turn
 PAUSES: Final = {b"paced": 1 / 30, b"slow": 1.0}
 """Seconds between two tokens."""
 _HEAD: Final = (
@@ -34,7 +34,7 @@ _TOKEN: Final = " token"
 
 
 class _Connection(asyncio.Protocol):
-    """Answers one request after the other."""
+    """A connection, which answers one request after another."""
 
     def __init__(self) -> None:
         self._got = b""
@@ -43,7 +43,7 @@ class _Connection(asyncio.Protocol):
         self._task: asyncio.Task[None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._out = cast(asyncio.Transport, transport)  # uvloop's is none of these classes
+        self._out = cast(asyncio.Transport, transport)  # uvloop's transport has none of these classes
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._room.set()

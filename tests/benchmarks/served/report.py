@@ -1,4 +1,4 @@
-"""The figures of a run as a table and as a file, and beside what they are allowed to be."""
+"""Writes the figures of a run as a table and as a file, and compares them with the budget."""
 
 from __future__ import annotations
 
@@ -18,18 +18,20 @@ from tests.benchmarks.served.works import Work
 from tests.support.shared import REPOSITORY
 
 BUDGET: Final = Path(__file__).with_name("budget.json")
-"""Ratios of the server to the first subject, by work, above which a run says so."""
+"""The highest allowed ratios of the server to the first subject, by work; a run reports those that exceed
+them."""
 RESULTS: Final = REPOSITORY / "docs" / "benchmarks" / "results.json"
-"""What the plots and the table of docs/benchmarks.md are drawn from."""
+"""The figures from which the plots and the table of docs/benchmarks.md are made."""
 _CELL: Final = 27  # characters
 _NAME: Final = 40
 
 Rounds = dict[str, dict[str, list[float]]]
-"""By the name of the work and that of the subject: the figure of each round."""
+"""The figure of each round, by the name of the work and then by that of the subject."""
 
 
 def table(works: list[Work], subjects: list[str], rounds: Rounds) -> str:
-    """A line per work: the median of each subject, and how many times the first one's that is."""
+    """A table with a line per work: the median of each subject, and its ratio to that of the first
+    subject."""
     title = "servers on one core, median of rounds and ratio to the first"
     head = " " * _NAME + "".join(f"{name:>{_CELL}}" for name in subjects) + f"{'wanted':>10}"
     lines = [title, "-" * len(title), head]
@@ -58,7 +60,7 @@ def ratios(rounds: Rounds, base: str, ours: str) -> dict[str, float]:
 
 
 def beyond(found: dict[str, float], allowed: dict[str, float]) -> list[str]:
-    """A line for each work that costs more than it may."""
+    """A line for each work that exceeds its budget."""
     return [
         f"{work}: {ratio} × where {allowed[work]} × are allowed"
         for work, ratio in found.items()
@@ -67,7 +69,7 @@ def beyond(found: dict[str, float], allowed: dict[str, float]) -> list[str]:
 
 
 def budget() -> dict[str, float]:
-    """What is allowed."""
+    """The allowed ratio of each work."""
     return msgspec.json.decode(BUDGET.read_bytes(), type=dict[str, float])
 
 
@@ -79,8 +81,9 @@ def write(
     rounds: Rounds,
     memory: dict[str, float],
 ) -> None:
-    """All figures, as JSON that docs/drawn_benchmarks.py reads: the figure of each round by work and subject,
-    and `memory` in megabytes after the last round. `missing` were asked for and are not installed."""
+    """Write all figures as JSON, which docs/drawn_benchmarks.py reads: the figure of each round by work and
+    subject, and `memory` in megabytes after the last round. The subjects in `missing` were asked for but are
+    not installed."""
     found = {
         "date": datetime.now(UTC).date().isoformat(),
         "machine": machine(),
@@ -97,7 +100,7 @@ def write(
 
 
 def machine(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
-    """What it was measured on: processor, cores, system, Python; no name and no path of it."""
+    """The machine of a measurement: processor, cores, system, Python; without its name and without paths."""
     found = re.search(r"^model name\s*: (.*)$", cpuinfo.read_text() if cpuinfo.exists() else "", re.MULTILINE)
     processor = found[1] if found else platform.machine()
     cores = f"{os.cpu_count()} cores"
@@ -105,5 +108,5 @@ def machine(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
 
 
 def draw() -> None:
-    """The drawn documents anew. Raises CalledProcessError."""
+    """Make the generated documents again. Raises CalledProcessError."""
     subprocess.run([sys.executable, REPOSITORY / "docs" / "generate.py"], check=True)

@@ -1,10 +1,10 @@
-"""More of one machine: what a second worker adds, and many streams that are open at once.
+"""Measures how a server uses more of one machine: a second worker, and many streams that are open at once.
 
     python -m tests.benchmarks.served.scale [--quick]
 
-Two workers share their cores with the model's side and the clients where there are two cores in all, so that
-twice as much can't come out of them: beside the requests a second stands what a request costs, over all
-processes of the server. It stays what it was when workers do not hold each other up.
+On a machine with two cores, two workers share them with the model process and the clients, so the rate can't
+double. For this reason the table shows the CPU of a request, over all processes of the server, beside the
+rate. If workers do not block each other, this CPU stays the same.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ _PATH: Final = "/v1/responses"
 
 
 class Scale(NamedTuple):
-    """Of one run: `requests` of each kind for the workers, in `rounds`; streams that are `open` at once."""
+    """The size of a run: `requests` of each kind for the workers, in `rounds`; streams that are `open` at
+    once."""
 
     requests: int
     rounds: int
@@ -48,14 +49,14 @@ _KINDS: Final = {
 
 
 class _Took(NamedTuple):
-    """Requests a second, and seconds of CPU of one."""
+    """Requests per second, and seconds of CPU per request."""
 
     rate: float
     cpu: float
 
 
 def run(scale: Scale) -> str:
-    """Both tables."""
+    """Both tables as text."""
     return "\n".join([*_workers(scale), "", *_open(scale)])
 
 
@@ -91,7 +92,8 @@ def _took(process: Process, kind: str, count: int) -> _Took:
 
 
 def _open(scale: Scale) -> Iterator[str]:
-    """Streams of a token a second, begun over ten seconds, so that for ten more all of them are open."""
+    """Measure streams of a token a second, which begin over ten seconds, so that all of them are open for ten
+    more."""
     title = f"{scale.open:,} open streams"
     yield from (title, "-" * len(title))
     with _served(1) as processes:
@@ -132,7 +134,7 @@ def _end(client: subprocess.Popen[bytes], count: int) -> Found:
 
 @contextmanager
 def _served(*workers: int) -> Iterator[dict[int, Process]]:
-    """A server with so many workers each, over one model's side."""
+    """Servers with these numbers of workers, over one model process."""
     with tempfile.TemporaryDirectory(prefix="orb-scale-") as name, ExitStack() as held:
         port = held.enter_context(model_side(core=None))
         there = {}
@@ -146,5 +148,5 @@ def _served(*workers: int) -> Iterator[dict[int, Process]]:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.served.scale")
-    parser.add_argument("--quick", action="store_true", help="fewer requests, less certain")
+    parser.add_argument("--quick", action="store_true", help="send fewer requests, for a less certain result")
     print(run(QUICK if parser.parse_args().quick else FULL))

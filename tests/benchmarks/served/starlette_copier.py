@@ -1,5 +1,5 @@
-"""The floor for what stands on Starlette: uvicorn and one route, which copies a request to the model and what
-it answers back, and looks at neither.
+"""The floor for servers on Starlette: uvicorn with one route, which copies a request to the model and the
+answer back without parsing either.
 
 python -m tests.benchmarks.served.starlette_copier PORT TO
 """
@@ -20,17 +20,17 @@ from starlette.routing import Route
 
 
 class _Answer(asyncio.Protocol):
-    """One connection to the model, which has one answer at a time."""
+    """One connection to the model, which carries one answer at a time."""
 
     def __init__(self) -> None:
         self.pieces: asyncio.Queue[bytes | None] = asyncio.Queue()
         self._length: bytes | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._out = cast(asyncio.Transport, transport)  # uvloop's is none of these classes
+        self._out = cast(asyncio.Transport, transport)  # uvloop's transport has none of these classes
 
     def ask(self, request: bytes) -> asyncio.Future[bytes | None]:
-        """Send a request; the length of its answer, None if it comes in chunks."""
+        """Send a request, and return the length of its answer; None if the answer is chunked."""
         self._parser = httptools.HttpResponseParser(self)
         self._length = None
         self._head = asyncio.get_running_loop().create_future()

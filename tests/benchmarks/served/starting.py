@@ -1,9 +1,9 @@
-"""How long it takes until a server has answered and `--help` is shown, and what memory a server has before,
-right after and some time after a load.
+"""Measures the time until a server has answered a request and until `--help` is printed, and the memory of a
+server before, immediately after and some time after a load.
 
     python -m tests.benchmarks.served.starting [--quick]
 
-Modules are compiled before anything is measured, as they are where a package was installed.
+Modules are compiled before the measurement, as they are after the installation of a package.
 """
 
 from __future__ import annotations
@@ -28,10 +28,8 @@ from tests.benchmarks.served.subjects import SUBJECTS, Subject, free_port, model
 from tests.benchmarks.served.works import Work, load_of, measured
 
 _TIMEOUT: Final = 60.0  # seconds for one start
-_LOOK: Final = 0.002  # seconds between two tries to connect
-_SETTLED: Final = (
-    20.0  # seconds, in which connections to the model's side are closed and memory is given back
-)
+_LOOK: Final = 0.002  # seconds between two attempts to connect
+_SETTLED: Final = 20.0  # seconds, in which connections to the model process are closed and memory is freed
 _EMPTY: Final = [sys.executable, "-c", "pass"]
 _ONE: Final = Work("", "short-1", 1, 1, 1, 0.0, streamed=False)
 _NAME: Final = 40
@@ -39,7 +37,8 @@ _CELL: Final = 16
 
 
 class Scale(NamedTuple):
-    """Of one run: `rounds` of starts; `streams` of 2,000 tokens, 64 at once, and as many plain requests."""
+    """The size of a run: `rounds` of starts; `streams` of 2,000 tokens, 64 at once, and as many plain
+    requests."""
 
     rounds: int
     streams: int
@@ -50,14 +49,14 @@ QUICK: Final = Scale(3, 128)
 
 
 class _Took(NamedTuple):
-    """Seconds: until it was there, and of CPU until then."""
+    """Seconds until the result was there, and seconds of CPU until then."""
 
     wall: float
     cpu: float
 
 
 def run(scale: Scale) -> str:
-    """The three tables."""
+    """The three tables as text."""
     subjects = [*SUBJECTS, Subject("ours, nothing stored", ours("--store", "memory://"), "/v1/responses")]
     with tempfile.TemporaryDirectory(prefix="orb-starting-") as name, model_side() as model:
         folder = Path(name)
@@ -75,7 +74,7 @@ def run(scale: Scale) -> str:
 
 
 def _table(title: str, found: dict[str, list[_Took]]) -> Iterator[str]:
-    """The median of the wall clock, and of CPU as multiples of the first one's."""
+    """The median of the wall time, and of the CPU as multiples of the first subject's."""
     empty = median(took.cpu for took in next(iter(found.values())))
     yield from (title, "-" * len(title))
     for name, times in found.items():
@@ -85,7 +84,8 @@ def _table(title: str, found: dict[str, list[_Took]]) -> Iterator[str]:
 
 
 def _rounds(count: int, ways: dict[str, Callable[[], _Took | None]]) -> dict[str, list[_Took]]:
-    """All in turns, so that noise meets all, after a round that compiles what is imported."""
+    """Run all in turns, so that noise affects all of them equally, after a round that compiles the
+    modules."""
     found: dict[str, list[_Took]] = {}
     for number in range(count + 1):
         for name, way in ways.items():
@@ -113,7 +113,7 @@ def _helps(rounds: int) -> dict[str, list[_Took]]:
 
 
 def _shown(command: list[str]) -> _Took:
-    """Of a process, until its end."""
+    """Measure a process until its end."""
     begun = time.monotonic()
     process = subprocess.Popen(command, env=_environment(), stdout=subprocess.DEVNULL)
     _, status, used = os.wait4(process.pid, 0)
@@ -124,8 +124,8 @@ def _shown(command: list[str]) -> _Took:
 
 
 def _answered(subject: Subject, model: int, folder: Path) -> _Took | None:
-    """Of a server, where it has started before, until it has answered a plain request. None when it is not
-    installed."""
+    """Measure a server from its start until it has answered a plain request; it has started before in this
+    place. None if it is not installed."""
     port = free_port()
     asked = load_of(subject, port, _ONE)
     command = subject.command(port, model, folder)
@@ -149,7 +149,7 @@ def _answered(subject: Subject, model: int, folder: Path) -> _Took | None:
 
 
 def _answers(asked: Load) -> bool:
-    """Whether one request is answered as it should be."""
+    """Whether one request gets the right answer."""
     head = (
         f"POST {asked.path} HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
         f"authorization: {asked.authorization}\r\ncontent-length: {len(asked.body)}\r\n\r\n"
@@ -167,7 +167,7 @@ def _environment() -> dict[str, str]:
 
 
 def _memory(subjects: list[Subject], model: int, streams: int, folder: Path) -> Iterator[str]:
-    """Of each subject by itself, beside the model's side."""
+    """Measure the memory of each subject alone, with only the model process beside it."""
     warm = Work("", "burst-20", 50, 8, 50, 0.0)
     loads = [
         _ONE._replace(count=streams, together=8),
@@ -191,7 +191,7 @@ def _memory(subjects: list[Subject], model: int, streams: int, folder: Path) -> 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.served.starting")
-    parser.add_argument("--quick", action="store_true", help="fewer rounds, less certain")
+    parser.add_argument("--quick", action="store_true", help="run fewer rounds, for a less certain result")
     print(run(QUICK if parser.parse_args().quick else FULL))
 
 

@@ -1,5 +1,5 @@
-"""What is measured: the server, and what others would put in its place. Each is a process on the core that is
-measured."""
+"""The subjects: the server, and other programs for the same purpose. Each is a process on the measured
+core."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 MEASURED, BESIDE = 0, 1
-"""The cores: that of what is measured, and that of the model's side and the clients."""
+"""The measured core, and the core of the model process and the clients."""
 _STARTS: Final = 120.0  # seconds
 
 
 class Subject(NamedTuple):
-    """How it is started on a port over the model's side on another, in a folder of its own, and where it is
-    asked. What it can't do is not asked of it."""
+    """A program to measure: the command that starts it on a port, over the model process on another port,
+    with files in a folder of its own; and the path of its requests. Works that it can't do are not asked of
+    it."""
 
     name: str
     command: Callable[[int, int, Path], list[str] | None]
@@ -30,22 +31,22 @@ class Subject(NamedTuple):
 
 
 class Process(NamedTuple):
-    """A subject that answers on `port`; `pid` is its first process, the others are children of that."""
+    """A subject that answers on `port`; `pid` is its first process, and the others are children of that."""
 
     port: int
     pid: int
 
     @property
     def pids(self) -> list[int]:
-        """Those that there are now."""
+        """The ids of its present processes."""
         return [self.pid, *_children(self.pid)]
 
     def cpu(self) -> float:
-        """Seconds that its threads have had a core, from the scheduler's own count."""
+        """Seconds of CPU of its threads, from the scheduler's own count."""
         return sum(map(_on_core, self.pids)) / 1e9
 
     def resident(self) -> float:
-        """Megabytes."""
+        """Resident megabytes."""
         return sum(_resident(pid) for pid in self.pids) / 1024
 
 
@@ -73,7 +74,7 @@ def pinned(core: int | None, command: list[str]) -> list[str]:
 
 @contextmanager
 def model_side(core: int | None = BESIDE) -> Iterator[int]:
-    """The process that all subjects ask, on a port."""
+    """The port of a model process, which all subjects use."""
     port = free_port()
     model = subprocess.Popen(pinned(core, [sys.executable, "-m", "tests.benchmarks.served.model", str(port)]))
     try:
@@ -88,7 +89,7 @@ def model_side(core: int | None = BESIDE) -> Iterator[int]:
 def running(
     subject: Subject, model_port: int, folder: Path, core: int | None = MEASURED
 ) -> Iterator[Process | None]:
-    """On one core, or on all. None when it is not installed."""
+    """Run a subject on one core, or on all of them. Yields None if it is not installed."""
     port = free_port()
     folder.mkdir()
     command = subject.command(port, model_port, folder)
@@ -180,7 +181,7 @@ def _litellm(port: int, model: int, folder: Path) -> list[str] | None:
 
 
 def ours(*more: str, config: str = "") -> Callable[[int, int, Path], list[str]]:
-    """The server over a Chat upstream, with limits out of the way."""
+    """The command of this server over a Chat upstream, with limits that are high enough."""
 
     def command(port: int, model: int, folder: Path) -> list[str]:
         file = folder / "config.toml"

@@ -1,4 +1,4 @@
-"""What each subject is asked to do, and what is read off."""
+"""The works: the load that each subject gets, and the figure that is read from it."""
 
 from __future__ import annotations
 
@@ -17,10 +17,9 @@ Figure = Literal["cpu", "latency", "first"]
 
 
 class Work(NamedTuple):
-    """`count` requests to the model `model`, `together` at a time, begun over `over` seconds. `figure`
-    is what is taken of a round, in `unit`: microseconds of CPU of each of `per`, or milliseconds that
-    99 of 100 tokens or first events take at most. `wanted` is the ratio to the first subject that is
-    aimed at."""
+    """`count` requests to the model `model`, `together` at a time, begun over `over` seconds. `figure` names
+    the figure of a round, in `unit`: microseconds of CPU for each of `per`, or the milliseconds within which
+    99 of 100 tokens or first events arrive. `wanted` is the target for the ratio to the first subject."""
 
     name: str
     model: str
@@ -36,7 +35,7 @@ class Work(NamedTuple):
 
 
 def works(quick: bool) -> list[Work]:
-    """All of them, with fewer requests when it has to be `quick`."""
+    """All works; with `quick`, each has fewer requests."""
     part = 4 if quick else 1
     streams, starts, plain, short = 200 // part, 1_000 // part, 2_000 // part, 1_000 // part
     paced = Work("streams of 30 tokens a second", "paced-120", streams, streams, streams * 120, 2.0, over=1.0)
@@ -65,7 +64,7 @@ def works(quick: bool) -> list[Work]:
 
 
 def measured(subject: Subject, process: Process, work: Work) -> float:
-    """The figure of one round. Raises RuntimeError when a request failed."""
+    """The figure of one round. Raises RuntimeError if a request failed."""
     asked = load_of(subject, process.port, work)
     before = process.cpu()
     command = [sys.executable, "-m", "tests.benchmarks.served.clients", msgspec.json.encode(asked).decode()]
@@ -81,7 +80,7 @@ def measured(subject: Subject, process: Process, work: Work) -> float:
 
 
 def load_of(subject: Subject, port: int, work: Work) -> Load:
-    """What the clients are to ask of a subject on this port."""
+    """The requests for a subject on this port."""
     body: dict[str, object] = {"model": work.model, "stream": work.streamed}
     if subject.path.endswith("completions"):
         body["messages"] = [{"role": "user", "content": "Say something."}]

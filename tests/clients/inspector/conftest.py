@@ -1,4 +1,4 @@
-"""The inspector's page of the server that a module has as `base`."""
+"""The inspector's page, over the server whose address a module provides as `base`."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -8,7 +8,7 @@ import pytest
 
 @pytest.fixture
 def page(browser: Any, base: str) -> Iterator[Any]:
-    """The page; what it logs as an error, and what a policy refuses, fails the test."""
+    """The page; an error in its console, or a request that a policy refuses, fails the test."""
     found = browser.new_page(viewport={"width": 1440, "height": 900})
     errors: list[str] = []
     found.on("pageerror", lambda error: errors.append(str(error)))
@@ -23,7 +23,7 @@ def page(browser: Any, base: str) -> Iterator[Any]:
 
 @pytest.fixture(scope="session")
 def faults(axe: str) -> Callable[[Any], list[str]]:
-    """What axe-core finds wrong with a page as it stands."""
+    """The accessibility faults that axe-core finds in a page in its present state."""
 
     def found(page: Any) -> list[str]:
         page.evaluate(f"() => {{ {axe} }}")

@@ -1,4 +1,4 @@
-"""The inspector's page in Chromium: what a response costs, and that nothing is shown where nobody knows."""
+"""The inspector's page in Chromium: the costs of a response, and that none are shown if they are unknown."""
 
 import json
 import re
@@ -44,7 +44,7 @@ def base() -> Iterator[str]:
 
 
 def shows(page: Any, wanted: str) -> None:
-    """Wait until the cost is this, and nothing else."""
+    """Wait until the page shows exactly this cost."""
     page.locator(".figures .status:not(.live)").wait_for()
     page.locator(f"dt:text-is('Cost') + dd >> text=/^{re.escape(wanted)}$/").wait_for()
 

@@ -1,4 +1,5 @@
-"""The inspector's page in Chromium: calls that the server ran, approvals, and links of strangers."""
+"""The inspector's page in Chromium: calls that the server ran, approvals, and links from untrusted
+sources."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -77,7 +78,7 @@ def test_what_the_server_ran_is_shown_and_strangers_words_do_nothing(
 
 
 def sent(page: Any, previous: str, **fields: Any) -> None:
-    """Send a request for the tools of the MCP server."""
+    """Send a request with the tools of the MCP server."""
     page.get_by_role("button", name="Request", exact=True).click()
     page.locator(".composer").evaluate(
         "form => form.querySelectorAll('details').forEach(each => { each.open = true; })"

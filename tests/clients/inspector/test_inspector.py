@@ -134,7 +134,7 @@ def test_the_address_follows_what_is_shown(page: Any, base: str) -> None:
     page.reload()
     page.get_by_role("heading", name="Stored responses").wait_for()
     assert page.get_by_label("Status").input_value() == "failed"
-    page.go_back()  # of a page that is no more: it is asked for again
+    page.go_back()  # of a page that is gone: the address is requested again
     page.locator(".status.completed").first.wait_for()
     assert page.locator(".id").inner_text() == first
     page.reload()
@@ -259,12 +259,12 @@ def test_two_of_a_conversation_are_compared_in_one_step(page: Any, base: str) ->
     shown = page.locator(".compare table").inner_text()
     assert "Lima and Oslo?" in shown
     assert "And once more?" in shown
-    assert first in shown  # what the second one continues
+    assert first in shown  # the response that the second one continues
     for subject in ("snapshot", "events", "parts"):
         page.get_by_label("What to compare").select_option(subject)
         page.locator(".compare [role=status]", has_text="difference").wait_for()
         rows = page.locator(".compare tbody tr").all_inner_texts()
-        # usage and the chain differ, and nothing else
+        # only usage and the chain differ
         assert all(re.search("usage|previous_response_id|prompt_tokens", row) for row in rows), rows
     page.get_by_label("ignore ids").uncheck()
     page.get_by_label("What to compare").select_option("snapshot")
@@ -292,7 +292,7 @@ def test_100_000_events_stay_smooth(page: Any) -> None:
 
 
 def cursor_at(page: Any) -> float:
-    """Where the lanes have the event that is looked at, in pixels."""
+    """The position of the selected event in the lanes, in pixels."""
     found: float = page.evaluate(_CURSOR)
     return found
 
@@ -328,7 +328,7 @@ def test_lanes_zoom_and_keep_the_event_in_view(page: Any) -> None:
     page.get_by_role("button", name="Zoom in").click()
     assert seen()["span"] == pytest.approx(1 / 8)
     assert cursor_at(page) == pytest.approx(here, abs=2)  # it stays where it was
-    assert distance() == pytest.approx(8 * plain, rel=0.2, abs=4)  # gaps are as true as before
+    assert distance() == pytest.approx(8 * plain, rel=0.2, abs=4)  # the gaps are still right
     for _ in range(45):
         lanes.press("ArrowRight")
         assert cursor_at(page) > 84

@@ -1,4 +1,4 @@
-"""Traces in the inspector's page: what passed, beside the events that came of it."""
+"""Traces in the inspector's page: the messages on the wire, beside the events that resulted from them."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def base(upstream: ScriptedUpstream, tmp_path_factory: pytest.TempPathFactory) -
 
 
 def made(base: str, model: str, text: str = "Hi", **more: Any) -> str:
-    """The id of a stored response."""
+    """The id of a new stored response."""
     reply = call(base, "POST", "/v1/responses", {"model": model, "input": text, "stream": True, **more})
     found: str = reply.events[0]["response"]["id"]
     return found

@@ -1,5 +1,5 @@
 """The site in Chromium, as `make docs` has built it: pages, search, pictures, light and dark, nothing loaded
-from elsewhere."""
+from other servers."""
 
 import threading
 from collections.abc import Iterator
@@ -46,8 +46,8 @@ def base() -> Iterator[str]:
 
 @pytest.fixture(params=SCHEMES)
 def page(request: pytest.FixtureRequest, browser: Any, base: str) -> Iterator[Any]:
-    """One for whom the system is light or dark. What a page logs as an error or a warning, asks of another
-    address, or does not get, fails the test."""
+    """A page in a browser with the light or the dark scheme. An error or a warning in the console, a request
+    to another address, and a failed request fail the test."""
     found = browser.new_page(color_scheme=request.param, viewport={"width": 1280, "height": 900})
     wrong: list[str] = []
     found.on("pageerror", lambda error: wrong.append(str(error)))
@@ -73,7 +73,7 @@ def test_a_page_of_each_section(page: Any, base: str, name: str) -> None:
 
 
 def test_tables_fit_into_a_common_window(browser: Any, base: str) -> None:
-    """On every page, at 1440 px: neither a table nor what holds it has to be scrolled sideways."""
+    """On every page, at a width of 1440 px, neither a table nor its container scrolls sideways."""
     page = browser.new_page(viewport={"width": 1440, "height": 900})
     too_wide = """() => [...document.querySelectorAll('article table:not([class])')].filter(table =>
       table.getBoundingClientRect().right > table.closest('article').getBoundingClientRect().right + 1
@@ -118,7 +118,7 @@ def test_search_finds(page: Any, base: str, words: str, found: str) -> None:
 
 
 def test_light_and_dark(page: Any, base: str) -> None:
-    """As the system is, and the other one when it is asked for."""
+    """The page follows the system's scheme, and shows the other one on request."""
     page.goto(f"{base}/index.html")
     dark = page.evaluate("matchMedia('(prefers-color-scheme: dark)').matches")
     brightness = """() => {

@@ -1,4 +1,4 @@
-"""What a person does in the chat: chooses an effort in the picker and asks, and has another extension ask."""
+"""Acts as a person in the chat: chooses an effort in the picker, asks, and lets another extension ask."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _INPUT, _POPUP = ".interactive-input-part", ".action-widget"
 
 
 def choose_and_ask(page: Page, upstream: ScriptedUpstream) -> dict[str, Any]:
-    """The efforts that the picker offers, and what it says of the model."""
+    """Return the efforts that the picker offers, and its text about the model."""
     before = len(upstream.received)
     page.click(".model-picker-name")
     page.click(f"{_POPUP} .monaco-list-row", "Other Models")

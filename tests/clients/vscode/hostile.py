@@ -1,5 +1,5 @@
-"""A server that is not what the extension expects. What it answers is the name of the model, or the path
-before `/vscode/v1/`. It notes what it was asked, and with which key."""
+"""A server that behaves as the extension does not expect. The name of the model, or the path before
+`/vscode/v1/`, selects its answer. It records the requests, and the key of each."""
 
 from __future__ import annotations
 
@@ -158,12 +158,12 @@ LISTS = (
     *("html", "html-error", "redirect", "silent", "endless", "bomb", "garbage"),
     *("wrong-shape", "no-list", "no-ids", "odd-version"),
 )
-"""Answers to who asks for the models."""
+"""Answers to requests for the models."""
 ANSWERS = (
     *("html", "html-error", "redirect", "silent", "stalls", "endless", "bomb", "cut", "reset"),
     *("garbage", "array", "odd", "unauthorized", "long-error"),
 )
-"""Answers to a chat."""
+"""Answers to requests in a chat."""
 ADDRESSES = (
     "",
     "nonsense",
@@ -172,7 +172,7 @@ ADDRESSES = (
     "http://user:word@127.0.0.1",
     "http://127.0.0.1/?a=b",
 )
-"""What is not an address."""
+"""Texts that are not valid addresses."""
 _EFFORT = {"type": [], "enum": [{}, "low", "x" * 10**5], "pattern": "(a+)+$", "default": {}}
 _ODD_MODEL = {
     "id": "odd-model",
@@ -187,7 +187,7 @@ _ODD_MODEL = {
     "pricing": "\r\n" * 10**5,
     "configurationSchema": {"properties": {"reasoningEffort": _EFFORT, "__proto__": []}},
 }
-"""A model whose every field is wrong. That of `editTools` alone would hide all models."""
+"""A model whose every field is wrong. Its `editTools` alone would be enough to hide all models."""
 _BOMB = gzip.compress(b" " * LINE_MEGABYTES * 2**20, 1)
 _ODD = (
     b'{"type":"constructor"}',

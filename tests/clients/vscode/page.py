@@ -1,5 +1,5 @@
-"""VS Code's page as a person uses it, by the browser's own protocol. With SCREENSHOTS, pictures of it are
-saved in that folder."""
+"""VS Code's page as a person uses it, over the browser's own protocol. With SCREENSHOTS, pictures of the page
+are saved in that folder."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _PLACE = """(() => {
 
 
 class Page:
-    """An open page. What it does not show within `SECONDS` is an AssertionError."""
+    """An open page. An element that does not appear within `SECONDS` is an AssertionError."""
 
     def __init__(self, connection: ClientConnection) -> None:
         self._connection = connection
@@ -38,18 +38,19 @@ class Page:
         return self._call("Runtime.evaluate", asked)["result"].get("value")
 
     def text(self, selector: str) -> str:
-        """The text of the first element, "" if there is none."""
+        """The text of the first such element, "" if there is none."""
         shown: str = self.evaluate(f"document.querySelector({json.dumps(selector)})?.innerText ?? ''")
         return shown
 
     def texts(self, selector: str) -> list[str]:
-        """The texts of all elements."""
+        """The texts of all such elements."""
         each = f"[...document.querySelectorAll({json.dumps(selector)})].map(each => each.innerText.trim())"
         shown: list[str] = self.evaluate(each)
         return shown
 
     def place(self, selector: str, text: str | None = None) -> dict[str, float]:
-        """Where the first element is, or the first with this text, once there is one."""
+        """The place of the first such element, or of the first one with this text; waits until there is
+        one."""
         wanted = json.dumps(text)
         asked = _PLACE % (json.dumps(selector), wanted, wanted)
         deadline = time.monotonic() + SECONDS
@@ -74,13 +75,13 @@ class Page:
         return at
 
     def click(self, selector: str, text: str | None = None) -> None:
-        """Click into the middle of that element."""
+        """Click on the middle of that element."""
         at = self.point(selector, text)
         for kind in ("mousePressed", "mouseReleased"):
             self._call("Input.dispatchMouseEvent", {"type": kind, "button": "left", "clickCount": 1, **at})
 
     def write(self, text: str) -> None:
-        """Write where the cursor is."""
+        """Type the text at the cursor."""
         self._call("Input.insertText", {"text": text})
 
     def escape(self) -> None:
@@ -90,7 +91,7 @@ class Page:
             self._call("Input.dispatchKeyEvent", {"type": kind, **key})
 
     def picture(self, name: str, *selectors: str) -> None:
-        """Save a picture of the rectangle around these elements, if pictures are wanted."""
+        """Save a picture of the rectangle around these elements, if pictures are requested."""
         if PICTURES is None:
             return
         self.evaluate("Promise.all(document.getAnimations().map(each => each.finished)).then(() => true)")
@@ -113,7 +114,7 @@ class Page:
 
 @contextmanager
 def opened_page(profile: Path) -> Iterator[Page]:
-    """The page of the browser with this profile."""
+    """A page in a browser with this profile."""
     port = (profile / "DevToolsActivePort").read_text().splitlines()[0]
     with urlopen(f"http://127.0.0.1:{port}/json") as listed:
         address = next(each for each in json.load(listed) if each["type"] == "page")["webSocketDebuggerUrl"]

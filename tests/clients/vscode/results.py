@@ -1,4 +1,4 @@
-"""What a run of the extension host came to."""
+"""The results of a run of the extension host."""
 
 from typing import Any
 
@@ -7,7 +7,8 @@ from tests.support.upstream import ScriptedUpstream
 
 
 class Played:
-    """What another extension got from scripted upstreams, by check, and what they got."""
+    """The results of another extension over scripted upstreams, by check, and the requests to the
+    upstreams."""
 
     def __init__(self, results: dict[str, Any], upstream: ScriptedUpstream) -> None:
         self.results = results
@@ -15,7 +16,7 @@ class Played:
 
 
 class Attacked:
-    """What another extension got, by check, and what the servers were asked."""
+    """The results of another extension, by check, and the requests to the servers."""
 
     def __init__(self, results: dict[str, Any], hostile: Hostile, stranger: Hostile) -> None:
         self.results = results

@@ -1,4 +1,4 @@
-"""What the scripted upstream plays, by model."""
+"""The scripts of the upstream, by model."""
 
 from tests.support.conversation_turns import calls, said
 from tests.support.upstream import CUT, HANG, Script, chunk, frame, refusal
@@ -10,7 +10,7 @@ BOTH = (("call_1", "get_weather", {"city": "Lima"}), ("call_2", "get_weather", {
 
 
 def scripts() -> dict[str, Script | list[Script]]:
-    """A script for each model, or a list of them in turn."""
+    """A script for each model, or a list of scripts to play in turn."""
     return {
         "text": said("Hel", "lo"),
         "steady": Script([*[step for _ in range(CHUNKS // 5) for step in (FIVE, 0.05)], chunk("stop")]),

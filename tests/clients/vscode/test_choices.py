@@ -8,7 +8,8 @@ def test_the_picker_offers_the_efforts_that_the_model_has(chosen: Played) -> Non
 
 
 def test_an_effort_is_that_of_the_caller_of_the_picker_or_of_the_settings(chosen: Played) -> None:
-    """Nothing is chosen for the first three; then it is high for the chat and for another extension."""
+    """The first three requests have no chosen effort; then it is high, for the chat and for another
+    extension."""
     asked = [each.body.get("reasoning_effort") for each in chosen.upstream.received]
     assert asked == [None, "none", "low", "high", "high"]
 

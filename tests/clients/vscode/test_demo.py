@@ -1,4 +1,4 @@
-"""The extension in a real VS Code, over the demo model: what another extension gets from it."""
+"""The extension in a real VS Code over the demo model: the results that another extension gets from it."""
 
 import json
 from typing import Any

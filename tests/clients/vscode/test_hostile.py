@@ -1,4 +1,5 @@
-"""The extension in a real VS Code, over a hostile server: each failure is an error, quickly and in words."""
+"""The extension in a real VS Code over a hostile server: each failure soon becomes an error with a
+message."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The extension in a real VS Code: the key goes to the server that it was entered for, and to nobody else."""
+"""The extension in a real VS Code: a key is sent only to the server for which it was entered."""
 
 from tests.clients.vscode.results import Attacked
 

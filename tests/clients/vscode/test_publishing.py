@@ -1,4 +1,4 @@
-"""The extension as the tools of both marketplaces see it: vsce of VS Code's, and ovsx of Open VSX."""
+"""The extension as the tools of both marketplaces see it: Microsoft's vsce, and Open VSX's ovsx."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TOOLS = FOLDER.parent / ".vscode-tools"
 
 @pytest.fixture(scope="module")
 def tools() -> Path:
-    """The folder with both, of the versions with which `make extension-publish` publishes."""
+    """The folder with both, in the versions with which `make extension-publish` publishes."""
     require_host()
     words = (REPOSITORY / "Makefile").read_text().split()
     wanted = sorted({word for word in words if word.startswith(("@vscode/vsce@", "ovsx@"))})
@@ -55,7 +55,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def packaged(tools: Path, folder: Path) -> tuple[str, zipfile.ZipFile]:
-    """What vsce says while it packages the extension, and its package."""
+    """The output of vsce when it packages the extension, and its package."""
     out = folder.with_suffix(".vsix")
     done = _run([str(tools / "vsce"), "package", "--out", str(out)], folder)
     return done.stdout + done.stderr, zipfile.ZipFile(io.BytesIO(out.read_bytes()))
@@ -69,7 +69,7 @@ def test_the_marketplaces_tool_has_nothing_to_warn_of(packaged: tuple[str, zipfi
 
 
 def test_the_package_is_that_of_the_marketplaces_tool(packaged: tuple[str, zipfile.ZipFile]) -> None:
-    """The same files and the same manifest, but for the case of names."""
+    """The files and the manifest are the same, except for the case of names."""
     theirs, ours = packaged[1], zipfile.ZipFile(io.BytesIO(vsix(PUBLISHED)))
     assert _by_name(ours) == _by_name(theirs)
     assert _facts(ours) == _facts(theirs)
@@ -111,7 +111,7 @@ def _facts(archive: zipfile.ZipFile) -> list[tuple[str, str, dict[str, str]]]:
 
 @contextmanager
 def _registry() -> Iterator[tuple[str, list[bytes]]]:
-    """A registry that takes everything; its address, and the bodies that it was sent."""
+    """A registry that accepts everything: its address, and the bodies that it received."""
     got: list[bytes] = []
 
     class Handler(BaseHTTPRequestHandler):

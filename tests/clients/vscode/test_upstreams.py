@@ -12,7 +12,7 @@ CALLS = [(name, arguments) for _, name, arguments in BOTH]
 
 
 def test_the_models_are_listed_with_their_limits(played: Played) -> None:
-    """Over Messages, those are reported by the server that is the upstream."""
+    """Over Messages, the upstream, which is a server too, reports the limits."""
     found = {each["id"]: each["maxInputTokens"] for each in played.results["models"]}
     assert set(found) == set(scripts())
     assert found["text"] == 4321
@@ -20,7 +20,7 @@ def test_the_models_are_listed_with_their_limits(played: Played) -> None:
 
 @pytest.mark.parametrize(("check", "text"), [("late", "At last."), ("pauses", "Well, yes.")])
 def test_a_model_that_is_silent_for_long_is_waited_for(played: Played, check: str, text: str) -> None:
-    """Before its answer begins there is another limit; after that, keep-alives count as answers."""
+    """Before an answer begins, another limit applies; after that, keep-alives count as answers."""
     assert played.results[check]["text"] == text
 
 
@@ -50,8 +50,8 @@ def test_thinking(played: Played) -> None:
 
 
 def test_text_that_comes_quickly_is_put_together(played: Played) -> None:
-    """The host waits until none came for 30 ms, or until there are 31 parts: each by itself comes in
-    jerks."""
+    """The host waits until 30 ms pass without text, or until it has 31 parts: without that, text would arrive
+    in jerks."""
     answer = played.results["steady"]
     assert answer["text"] == "word " * CHUNKS
     assert len(answer["times"]) < CHUNKS
@@ -101,7 +101,7 @@ def test_refusals_are_language_model_errors(
     error = played.results[check]["error"]
     assert error["isLanguageModelError"]
     assert error["code"] in codes
-    # over Messages in the words by which its clients know a prompt that is too long
+    # over Messages, in the words by which its clients recognize a prompt that is too long
     assert error["message"].removeprefix("prompt is too long: ") == message
 
 

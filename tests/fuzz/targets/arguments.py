@@ -1,5 +1,5 @@
-"""Invariant: a model's arguments, however they are cut, give the same input in linear time, what a plain
-reading of them holds is not lost, and no text at all makes a reader raise."""
+"""Invariant: a model's arguments give the same input in linear time, however they are split; the content that
+a plain parser finds in them is not lost; and no text makes a reader raise."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def any_arguments(data: bytes) -> None:
         if isinstance(given, str) and text.count('"input"') == 1:
             assert _joined(whole[0]) == given
     elif state is JsonState.COMPLETE:
-        # what a decoder refuses for reasons of its own: too deep, out of range
+        # the decoder has its own reasons to refuse these: too deep, out of range
         assert len(text) > 300 or "e" in text.lower()
     if state is JsonState.TRUNCATED:
         assert not is_json
 
 
 def _joined(text: str) -> str:
-    """With the halves of surrogate pairs put together, which the reader leaves to its caller."""
+    """Join the halves of surrogate pairs, which the reader leaves to its caller."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
 
 

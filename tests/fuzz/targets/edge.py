@@ -1,5 +1,5 @@
-"""Invariant: whatever bytes come on a connection, HTTP or the frames of a WebSocket, nothing reaches the
-event loop as an exception, no answer is a 500, and when the client has left the connection has ended."""
+"""Invariant: whatever bytes arrive on a connection, HTTP or the frames of a WebSocket, no exception reaches
+the event loop, no answer is a 500, and the connection has ended when the client has left."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ from tests.fuzz.core import Target
 from tests.support.in_process import InProcess
 from tests.support.memory_transport import MemoryTransport
 
-_SPINS = 60  # turns of the loop that an answer may take before the client leaves
+_SPINS = 60  # iterations of the event loop that an answer may take before the client leaves
 _SETTINGS = Settings(default_model="demo", max_body_bytes=100_000, stored_responses=100)
 
 
 @cache
 def stage() -> tuple[InProcess, Config, list[dict[str, Any]]]:
-    """The server, how it speaks, and what reached the loop. Made once; `close` ends it."""
+    """The application, the configuration of its connections, and the exceptions that reached the event loop.
+    Made once; `close` ends it."""
     app = InProcess(_SETTINGS)
     http = http_protocol(_SETTINGS)
     config = Config(app.app, http=http, ws="none", lifespan="off", log_config=None, access_log=False)
@@ -52,7 +53,8 @@ def any_bytes(data: bytes, before: bytes = b"") -> None:
 
 
 async def _spoken(config: Config, before: bytes, data: bytes) -> bytes:
-    """What came back for these bytes, until the client has left and all is over."""
+    """The bytes that the server sends in return for these, until the client has left and the connection has
+    ended."""
     state = ServerState()
     protocol = config.http_protocol_class(config=config, server_state=state, app_state={})  # type: ignore[call-arg]
     wire = MemoryTransport(protocol)
@@ -101,14 +103,14 @@ HANDSHAKE = _raw(
 
 
 def frame(opcode: int, payload: bytes, first: int = 0x80) -> bytes:
-    """A frame as a client sends it, masked with nothing."""
+    """A client's frame with a mask of zeros."""
     size = len(payload)
     length = bytes([0x80 | size]) if size < 126 else b"\xfe" + size.to_bytes(2, "big")
     return bytes([first | opcode]) + length + bytes(4) + payload
 
 
 def deflated(data: bytes) -> bytes:
-    """A message as `permessage-deflate` sends it."""
+    """A message compressed as `permessage-deflate` requires."""
     packer = zlib.compressobj(wbits=-15)
     return (packer.compress(data) + packer.flush(zlib.Z_SYNC_FLUSH)).removesuffix(b"\0\0\xff\xff")
 

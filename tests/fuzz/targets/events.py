@@ -1,5 +1,5 @@
-"""Invariant: a Responses stream that somebody else wrote can be decoded, folded, judged and sent on in
-linear time, whatever is in it, and only a BridgeError is ever raised."""
+"""Invariant: a Responses stream from any source can be decoded, folded, validated and sent on in linear time,
+whatever its content, and only a BridgeError is ever raised."""
 
 from __future__ import annotations
 

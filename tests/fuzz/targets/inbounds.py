@@ -1,5 +1,6 @@
-"""Invariant: whatever an upstream sends, an inbound ends its stream once, in one terminal event, every event
-valid and the fold of them equal to the snapshot, the same however the bytes were cut; nothing is raised."""
+"""Invariant: whatever an upstream sends, an inbound ends its stream exactly once, with a terminal event;
+every event is valid and their fold equals the snapshot; the result does not depend on how the bytes are
+split; and nothing is raised."""
 
 from __future__ import annotations
 
@@ -34,11 +35,11 @@ from tests.support.model_frames import frames
 from tests.support.model_scripts import SCRIPTS
 
 Feed = Callable[[bytes, str], list[Event]]
-_FEW = 40  # frames up to which the fold is compared after each, and not at the end alone
+_FEW = 40  # frames up to which the fold is compared after each frame; beyond, only at the end
 
 
 class _Watched:
-    """An inbound and all that is held against what it gives."""
+    """An inbound, and everything that its events are compared with."""
 
     def __init__(self, build: Callable[[ResponseStreamStateMachine], Any], named: bool, wire: str) -> None:
         self.machine = new_machine(wire)
@@ -103,7 +104,7 @@ def any_stream(
         sent_on(watched.events)
 
 
-# ── streams to begin with ──────────────────────────────────────────────────────────────────────────────
+# ── seeds ──────────────────────────────────────────────────────────────────────────────────────────────
 def _sse(*frames: Frame, named: bool = False) -> bytes:
     sent = b""
     for frame in frames:

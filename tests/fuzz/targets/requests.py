@@ -1,5 +1,6 @@
-"""Invariant: any body is decoded and translated for every upstream, or refused with a code that is the
-client's to mend, in linear time; an accepted one can be encoded and is the same when it is read again."""
+"""Invariant: any body is decoded and translated for every upstream, or refused with a code that tells the
+client what to correct, in linear time; an accepted body can be encoded, and decoding gives the same value
+again."""
 
 from __future__ import annotations
 
@@ -81,7 +82,7 @@ def any_compaction(data: bytes) -> None:
 
 
 def _is_json_error(error: WireError) -> None:
-    """One that a route answers with 400, as the surface's own error."""
+    """Assert that the error is one that a route answers with 400, as the surface's own error."""
     assert error.code == WireError.INVALID_JSON
 
 
@@ -100,7 +101,7 @@ _ONWARD: tuple[Callable[[CreateResponse], tuple[Any, Any]], ...] = (
     lambda request: to_vscode(request, model="m", tool_identities=ToolIdentityMap()),
 )
 
-# ── bodies to begin with ───────────────────────────────────────────────────────────────────────────────
+# ── seeds ──────────────────────────────────────────────────────────────────────────────────────────────
 _FUNCTION = {
     "type": "function",
     "name": "f",

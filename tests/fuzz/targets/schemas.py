@@ -1,5 +1,6 @@
-"""Invariant: a client's schema is taken or refused with a 400 in linear time, and one that is taken refers to
-nothing outside itself; a fence around an answer comes off the same however the answer is cut."""
+"""Invariant: a client's schema is accepted, or refused with a 400, in linear time; an accepted schema refers
+to nothing outside itself; and a fence around an answer is removed in the same way however the answer is
+split."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from openresponses_server.upstreams.demo.behaviours import sample
 from tests.fuzz.core import Target
 
 LIMITS = Limits()
-# keywords under which schemas stand, alone or in a list, and those under which they have names
+# keywords with schemas, alone or in a list, and keywords with schemas by name
 _SCHEMAS = ("items", "prefixItems", "contains", "not", "allOf", "anyOf", "oneOf", "if", "then", "else")
 _NAMED = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
 

@@ -1,5 +1,5 @@
-"""Invariant: a text opens only if it is an envelope of this key, byte for byte; all else is a SealError in
-linear time, and no altered envelope, and none of another key, ever shows what is in it."""
+"""Invariant: a text can be opened only if it is an envelope of this key, byte for byte. Any other text is a
+SealError in linear time, and neither an altered envelope nor one of another key ever reveals its content."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.fuzz.core import Target
 
 NONCE = bytes(range(12))
 KEY, OTHER = bytes(range(32)), bytes(range(1, 33))
-# one key's seals for three owners, and those of another server
+# envelopes of one key for three owners, and those of another server
 SEALERS = (
     *(Sealer(KEY, lambda: NONCE).bound(owner) for owner in ("", "alice", "bob")),
     Sealer(OTHER, lambda: NONCE).bound("alice"),

@@ -1,5 +1,5 @@
-"""Invariant: every HTTP request and every WebSocket message of one key is answered, to an end, in the form of
-its surface, never with `internal_error`, and never with anything that another key has stored."""
+"""Invariant: every HTTP request and every WebSocket message of one key gets a complete answer in the form of
+its surface, never `internal_error`, and never anything that another key has stored."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ SECRET = "the plan of alice"
 ALICE = [(b"authorization", b"Bearer key-of-alice")]
 BOB = [(b"authorization", b"Bearer key-of-bob")]
 _RESPONSE, _ITEM, _SEAL = b"resp_of_alice", b"item_of_alice", b"seal_of_alice"
-_NOT_FUZZED = frozenset({b"authorization", b"x-api-key"})  # else the input might hold Alice's key
+_NOT_FUZZED = frozenset({b"authorization", b"x-api-key"})  # otherwise the input might contain Alice's key
 
 
 class Stage(NamedTuple):
-    """A server on which Alice has stored a response and been given a sealed history."""
+    """A server on which Alice has stored a response and received a sealed history."""
 
     app: InProcess
     hers: dict[bytes, bytes]
 
     def named(self, data: bytes) -> bytes:
-        """The input with what stands for Alice's ids as they are this time."""
+        """The input with Alice's real ids instead of their placeholders."""
         for word, value in self.hers.items():
             data = data.replace(word, value)
         return data
@@ -39,7 +39,7 @@ class Stage(NamedTuple):
 
 @cache
 def stage() -> Stage:
-    """Made once; `close` ends it."""
+    """The stage, made once; `close` ends it."""
     app = InProcess(
         Settings(
             api_keys=[hashed("key-of-alice"), hashed("key-of-bob")],
@@ -64,7 +64,7 @@ def close() -> None:
 
 
 def any_request(data: bytes) -> None:
-    """The input is written like a request: a line with method and target, headers, a blank line, the body."""
+    """Send the input as a request: a line with method and target, headers, a blank line, the body."""
     on = stage()
     head, _, body = on.named(data).partition(b"\n\n")
     first, *lines = head.split(b"\n")
@@ -82,7 +82,7 @@ def any_request(data: bytes) -> None:
 
 
 def any_messages(data: bytes) -> None:
-    """Each line is a message."""
+    """Send each line as a message."""
     on = stage()
     messages = on.named(data).split(b"\n")[:12]
     for events in on.app.turns(messages, BOB):
@@ -98,7 +98,7 @@ def any_messages(data: bytes) -> None:
 
 
 def _is_asked_for(answer: bytes) -> bool:
-    """Whether a failure is that of the demo model, which fails when it is asked to."""
+    """Whether a failure is the demo model's, which fails on request."""
     return any(words in answer for words in (b"as asked", b"upstream"))
 
 

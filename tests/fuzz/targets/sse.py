@@ -1,4 +1,4 @@
-"""Invariant: any bytes, however they are cut, give the same frames in linear time, and nothing but
+"""Invariant: any bytes, however they are split, give the same frames in linear time, and nothing but
 `bridge.sse.frame_too_large` is ever raised."""
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ LIMIT = 600
 
 
 def decoded(pieces: Iterable[bytes], limit: int) -> tuple[list[Frame], Any]:
-    """The frames, and how the stream ended: with its id and retry, or with the code of an error."""
+    """The frames, and the end of the stream: its id and retry, or the code of an error."""
     decoder, frames = SSEDecoder(limit), []
     try:
         for piece in pieces:

@@ -1,7 +1,8 @@
-"""Invariant: whatever bytes an upstream sends, a run's translation ends the response once, every event valid
-and the fold of them equal to the snapshot, the same however the bytes were cut; nothing is raised.
+"""Invariant: whatever bytes an upstream sends, a run's translation ends the response exactly once; every
+event is valid and their fold equals the snapshot; the result does not depend on how the bytes are split; and
+nothing is raised.
 
-The reads that begin with a frame and are one meet the template of the dialects that have one.
+Reads that consist of exactly one frame use the template of the dialects that have one.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _BUILT: Final[tuple[Callable[..., Any], ...]] = (
 
 
 def any_answer(data: bytes) -> None:
-    """The first byte chooses the dialect."""
+    """Choose the dialect by the first byte, and send the rest as the answer."""
     build, data = _BUILT[data[0] % len(_BUILT)] if data else _BUILT[0], data[1:]
     whole = _translated(build, [data])
     assert _translated(build, (data[at : at + 3] for at in range(0, len(data), 3))) == whole

@@ -1,5 +1,6 @@
-"""Invariant: whatever bytes an upstream sends, a request ends with them, with an answer or an OSError, and
-with the same one however the bytes are cut; one that can be asked again gives its next answer whole."""
+"""Invariant: whatever bytes an upstream sends, a request ends when they end, with an answer or an OSError;
+the result does not depend on how the bytes are split; and a connection that can be reused carries the whole
+next answer."""
 
 from __future__ import annotations
 
@@ -14,11 +15,12 @@ from tests.fuzz.core import Target
 from tests.fuzz.targets.sse import pieces_of
 from tests.support.memory_transport import MemoryTransport
 
-_MOST = 200_000  # bytes of a body after which its reader wants no more
+_MOST = 200_000  # bytes of a body after which its reader stops
 
 
 class Outcome(NamedTuple):
-    """Of one request: an answer's head, what of its body was read, and what broke it."""
+    """The outcome of one request: an answer's head, the body as far as it was read, and the error that ended
+    it."""
 
     head: tuple[int, dict[str, str]] | None
     body: bytes
@@ -30,7 +32,7 @@ def any_answer(data: bytes) -> None:
 
 
 async def _ends_alike(data: bytes) -> None:
-    """However the bytes are cut."""
+    """Assert that the outcome does not depend on how the bytes are split."""
     whole = await _outcome([data])
     for size in (1, 7, 1_000):
         assert await _outcome(pieces_of(data, size)) == whole
