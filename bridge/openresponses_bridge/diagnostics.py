@@ -15,6 +15,7 @@ Kind = Literal["repair", "loss", "ignored", "warning"]
 _NAMELESS: Final = '""'  # shown for an empty name, as in JSON
 LONGEST_SHOWN: Final = 64
 """The most characters that a report shows of a name chosen by a peer, such as a field's."""
+_MOST_UNKNOWN: Final = 20  # cases that a `Diagnostics` names by an unknown type
 _LONGEST: Final = 300  # characters of `where` and of `what`: a peer may have chosen a name in them
 
 
@@ -37,16 +38,17 @@ class Diagnostics:
     occurrences of all others. Each case is one line of printable characters. Never record content or secrets:
     the lines are sent in headers and written to logs."""
 
-    __slots__ = ("_counts", "_limit", "dropped")
+    __slots__ = ("_counts", "_limit", "_unknown", "dropped")
 
     def __init__(self, limit: int = 200) -> None:
         self._counts: dict[tuple[Kind, str, str], int] = {}
         self._limit = limit
+        self._unknown = 0  # cases that are named by an unknown type
         self.dropped = 0
 
     def record(self, kind: Kind, where: str, what: str, times: int = 1) -> bool:
         """Count `times` occurrences of a case. Returns True if the case is new and was kept."""
-        key = (kind, on_one_line(where or _NAMELESS, _LONGEST), on_one_line(what, _LONGEST))
+        key = self._key(kind, where, what)
         counts = self._counts
         count = counts.get(key)
         if count is not None:
@@ -69,6 +71,20 @@ class Diagnostics:
 
     def warning(self, where: str, what: str) -> bool:
         return self.record("warning", where, what)
+
+    def unknown(self, kind: Kind, where: str, what: str) -> bool:
+        """Count one occurrence of a case whose name is a type that is not known, chosen by a peer. Only the
+        first of these cases are kept; the others are one case for each kind, so that many types leave room
+        for other cases. Returns True if the case is new and was kept."""
+        if self._unknown >= _MOST_UNKNOWN and self._key(kind, where, what) not in self._counts:
+            return self.record(kind, "unknown types", "more than are named")
+        is_new = self.record(kind, where, what)
+        self._unknown += is_new
+        return is_new
+
+    @staticmethod
+    def _key(kind: Kind, where: str, what: str) -> tuple[Kind, str, str]:
+        return (kind, on_one_line(where or _NAMELESS, _LONGEST), on_one_line(what, _LONGEST))
 
     def of(self, kind: Kind) -> list[Diagnostic]:
         return [case for case in self if case.kind == kind] if self._counts else []

@@ -32,6 +32,25 @@ def test_at_most_the_limit_is_kept_and_the_rest_counted() -> None:
     assert not notes.warning("d", "x")
 
 
+def test_few_unknown_types_are_named_and_the_rest_are_one_case_of_each_kind() -> None:
+    notes = Diagnostics(limit=30)
+    assert all(notes.unknown("loss", f"a{number}", "x") for number in range(20))
+    assert notes.unknown("loss", "a20", "x")
+    assert notes.unknown("ignored", "a21", "x")
+    for number in range(22, 99):
+        assert not notes.unknown("loss", f"a{number}", "x")
+    assert not notes.unknown("loss", "a0", "x")
+    assert notes.loss("another", "x")
+    named, others = list(notes)[:20], list(notes)[20:]
+    assert [(case.where, case.times) for case in named] == [("a0", 2), *((f"a{n}", 1) for n in range(1, 20))]
+    assert [str(case) for case in others] == [
+        "loss: unknown types: more than are named (×78)",
+        "ignored: unknown types: more than are named",
+        "loss: another: x",
+    ]
+    assert notes.dropped == 0
+
+
 def test_cases_of_another_are_added_within_the_limit() -> None:
     one, other = Diagnostics(limit=2), Diagnostics(limit=2)
     one.loss("a", "x")

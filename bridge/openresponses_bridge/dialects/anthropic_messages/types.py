@@ -125,9 +125,10 @@ class WholeMessage(Struct, tag="message", tag_field="type"):
 
 
 class UnknownFrame(Struct):
-    """A frame of an unknown type, `kind`."""
+    """A frame of an unknown type, `kind`, with all its fields."""
 
     kind: str
+    fields: dict[str, Any]
 
 
 KnownFrame = (

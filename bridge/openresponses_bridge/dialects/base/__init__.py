@@ -133,10 +133,12 @@ from openresponses_bridge.dialects.base.outcomes import (
 )
 from openresponses_bridge.dialects.base.refusals import CODE_OF, Cause, Refusal, cause_of, refusal_for
 from openresponses_bridge.dialects.base.reported import (
+    PLACES,
     ReportedError,
     error_in_frame,
     has_failed,
     payload_of,
+    report_unknown_type,
     reported_error,
     reported_in,
     unread,
@@ -231,6 +233,7 @@ __all__ = [
     "NO_TAGS",
     "OTHER",
     "OURS",
+    "PLACES",
     "PROTOCOL",
     "RUN_CALL",
     "RUN_OUTPUTS",
@@ -375,6 +378,7 @@ __all__ = [
     "refusal_for",
     "refused",
     "report_native",
+    "report_unknown_type",
     "reported_error",
     "reported_in",
     "run_tool",

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from openresponses_bridge.diagnostics import Diagnostics
+from openresponses_bridge.diagnostics import LONGEST_SHOWN, Diagnostics
 from openresponses_bridge.dialects.base.failures import (
     LONGEST_NAME,
     NO_MESSAGE,
@@ -84,6 +84,13 @@ _SAYS_SO: Final = frozenset(
 )
 """The fields that only an error has."""
 _KEEPALIVES: Final = frozenset({"ping", "keepalive", "keep-alive", "heartbeat"})
+PLACES: Final = frozenset(
+    {
+        *("type", "sequence_number", "event_id", "item_id", "output_index", "content_index", "obfuscation"),
+        *("index", "event_type", "interaction_id", "contentBlockIndex", "p"),
+    }
+)
+"""The fields of an event or delta, in any dialect, that say where it belongs, or nothing."""
 _BEGINS_JSON: Final = ("{", "[")
 _SSE_FIELDS: Final = (b"data:", b"event:", b"error:", b":", b"id:")
 _RAW: Final = "raw"  # OpenRouter: the text of the provider's answer
@@ -172,6 +179,23 @@ def unread(
         diagnostics.ignored("frame", "keeps the connection open")
         return None
     return payload_of(text) if event == "error" and text else unreadable(frame, error)
+
+
+def report_unknown_type(
+    name: str, fields: Any, diagnostics: Diagnostics, what: str = "unknown event"
+) -> None:
+    """Report an event, or another part of an answer, whose type is not known and has this name: as a loss if
+    one of its fields says something. One that only keeps the connection open says nothing."""
+    has_content = name.lower() not in _KEEPALIVES and _has_content(fields)
+    diagnostics.unknown("loss" if has_content else "ignored", name[:LONGEST_SHOWN] or "event", what)
+
+
+def _has_content(value: Any) -> bool:
+    if isinstance(value, dict):
+        return any(name not in PLACES and _has_content(inner) for name, inner in value.items())
+    if isinstance(value, list):
+        return any(map(_has_content, value))
+    return value is not None and value != ""
 
 
 def _read(value: Any, left: int) -> ReportedError | None:

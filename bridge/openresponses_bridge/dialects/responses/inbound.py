@@ -20,6 +20,7 @@ from openresponses_bridge.dialects.base import (
     error_in_frame,
     failure,
     payload_of,
+    report_unknown_type,
     reported_in,
     unread,
 )
@@ -411,14 +412,10 @@ class Inbound(BaseInbound):
                 return
             except BridgeError:
                 pass  # an extension can't have such a name
-        says = event.type.startswith("response.") and event.raw.keys() - _PLACES
-        self.diagnostics.record("loss" if says else "ignored", event.type or "event", "unknown event")
+        is_of_answer = event.type.startswith("response.")
+        report_unknown_type(event.type, event.raw if is_of_answer else {}, self.diagnostics)
 
 
-_PLACES: Final = frozenset(
-    {"type", "sequence_number", "event_id", "item_id", "output_index", "content_index", "obfuscation"}
-)
-"""The fields of an event that say where it belongs and nothing about the answer."""
 _WITHOUT_OBJECTS: Final = {kind: feed for kind, feed in HANDLERS.items() if kind not in OF_OBJECTS}
 _HANDLERS: Final[dict[type[Any], Callable[[Inbound, Any, list[Event]], None]]] = {
     **dict.fromkeys(_BEGINNINGS, lambda _inbound, _event, _out: None),

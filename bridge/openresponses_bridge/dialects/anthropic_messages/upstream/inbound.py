@@ -39,6 +39,7 @@ from openresponses_bridge.dialects.base import (
     failure,
     object_in,
     payload_of,
+    report_unknown_type,
     unread,
 )
 from openresponses_bridge.emitter.stream import ResponseStream
@@ -97,7 +98,7 @@ def _read(value: dict[str, Any], event: str, diagnostics: Diagnostics) -> t.Fram
         diagnostics.repair("frame.type", "missing, taken from the event's name or the fields")
     struct = _FRAMES.get(kind)
     if struct is None:
-        return t.UnknownFrame(kind) if error_in_frame(value, event) is None else t.ErrorFrame(value)
+        return t.UnknownFrame(kind, value) if error_in_frame(value, event) is None else t.ErrorFrame(value)
     if struct is t.ContentBlockDelta:
         delta = _delta(value.get("delta"), diagnostics)
         return t.ContentBlockDelta(_index(value.get("index")), delta)
@@ -121,7 +122,7 @@ def _delta(value: Any, diagnostics: Diagnostics) -> t.Delta | None:
         kind = next((name for field, name in _DELTA_OF_FIELD.items() if field in value), "")
     struct = _DELTAS.get(kind)
     if struct is None:
-        diagnostics.ignored(f"delta.{kind[:64]}", "not known")
+        report_unknown_type(f"delta.{kind}" if kind else "delta", value, diagnostics, "unknown delta")
         return None
     delta: t.Delta = _build(struct, value, diagnostics, kind, whole=struct is t.CitationsDelta)
     return delta
@@ -387,7 +388,7 @@ class Inbound(OnceBegun):
         return []
 
     def _unknown(self, frame: t.UnknownFrame) -> list[Event]:
-        self.diagnostics.ignored(f"frame.{frame.kind[:64]}", "not known")
+        report_unknown_type(frame.kind, frame.fields, self.diagnostics)
         return []
 
     def _error(self, frame: t.ErrorFrame) -> list[Event]:

@@ -49,7 +49,7 @@ class MessageContext:
 
     def lost(self, where: str, value: Any) -> list[Event]:
         """Report a value that can't be read, or is in the wrong place."""
-        self.machine.diagnostics.loss(where, f"can't be read: {type(value).__name__}")
+        self.machine.diagnostics.unknown("loss", where, f"can't be read: {type(value).__name__}")
         return []
 
 
@@ -138,6 +138,8 @@ class ReasoningBlock:
                 events += self._context.machine.reasoning(said)
             elif name in ("signature", REDACTED):
                 (self._signature if name == "signature" else self._redacted).append(said)
+            elif said and name != _TEXT:
+                self._context.lost(f"reasoningContent.{name[:64]}", said)
         if isinstance(inner, dict) and isinstance(value.get(REDACTED), str):
             self._redacted.append(value[REDACTED])
         return events

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from openresponses_bridge.dialects.base import (
     EMPTY,
+    PLACES,
     OnceBegun,
     counted,
     cut_after,
@@ -14,6 +15,7 @@ from openresponses_bridge.dialects.base import (
     failure,
     object_in,
     payload_of,
+    report_unknown_type,
     unread,
 )
 from openresponses_bridge.dialects.bedrock_converse.types import DIALECT, EVENTS, TIERS, kind_of
@@ -100,8 +102,8 @@ class Inbound(OnceBegun):
             return self._fail(payload_of({"type": named, "error": value[named]}, DIALECT))
         if error_in_frame(value, event) is not None:
             return self._fail(payload_of(value, DIALECT))
-        shown = (event or next(iter(value), ""))[:64]
-        self.diagnostics.ignored(f"frame.{shown}", "not known")
+        named = event or next((name for name in value if name not in PLACES), "")
+        report_unknown_type(named, value, self.diagnostics)
         return []
 
     def _message_start(self, _said: dict[str, Any]) -> list[Event]:

@@ -14,6 +14,7 @@ from openresponses_bridge.dialects.base import (
     object_in,
     other_fields,
     payload_of,
+    report_unknown_type,
     unread,
 )
 from openresponses_bridge.dialects.interactions import types as t
@@ -104,7 +105,7 @@ class Inbound(OnceBegun):
             return self._whole(value)
         if error_in_frame(value, event) is not None:
             return self._fail(payload_of(value, t.DIALECT))
-        self.diagnostics.ignored(kind[:64] or "frame", "not of the Interactions API")
+        report_unknown_type(kind, value, self.diagnostics)
         return []
 
     def _whole(self, value: Json) -> list[Event]:

@@ -8,7 +8,7 @@ from weakref import proxy
 
 from openresponses_bridge.calls.argument_names import name_of_arguments
 from openresponses_bridge.diagnostics import Diagnostics
-from openresponses_bridge.dialects.base import object_in, other_fields
+from openresponses_bridge.dialects.base import object_in, other_fields, report_unknown_type
 from openresponses_bridge.dialects.interactions import types as t
 from openresponses_bridge.dialects.interactions.annotations import MOST, citations_of
 from openresponses_bridge.dialects.interactions.hosted import HostedSteps
@@ -140,7 +140,8 @@ class _Step:
 
     def _lose(self, delta: Json) -> list[Event]:
         kind = delta.get("type")
-        self._reader.diagnostics.loss("step.delta", f"{str(kind)[:_SHOWN]!r} does not belong to its step")
+        named = f"step.delta.{kind}" if kind else "step.delta"
+        report_unknown_type(named, delta, self._reader.diagnostics, "does not belong to its step")
         return []
 
 

@@ -37,17 +37,10 @@ def test_a_type_that_is_missing_comes_from_the_events_name():
     assert bare.notes("repair") == ["frame.type"]
 
 
-def test_a_frame_of_no_type_at_all_is_ignored():
+def test_a_frame_of_no_type_at_all_is_a_loss():
     fed = run(start(), b'{"hello":1}', text(0, "x"), stop())
     assert fed.response.output_text == "x"
-    assert fed.notes("ignored") == ["frame."]
-
-
-def test_unknown_frames_and_deltas_are_ignored_once_per_type():
-    odd = [frame("telemetry"), frame("telemetry"), delta(0, "novel_delta", x=1), delta(0, "novel_delta", x=2)]
-    fed = run(start(), opened(0, "text", text=""), odd, delta(0, "text_delta", text="x"), stop())
-    assert fed.response.output_text == "x"
-    assert fed.notes("ignored") == ["frame.telemetry", "delta.novel_delta"]
+    assert fed.notes("loss") == ["event"]
 
 
 def test_a_delta_without_type_is_known_by_its_field():

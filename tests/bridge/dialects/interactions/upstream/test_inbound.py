@@ -271,7 +271,7 @@ def test_a_delta_of_another_kind_of_step_is_a_loss() -> None:
     inbound = Inbound(machine)
     for frame in (created(), *step(0, OUTPUT, {"type": "arguments_delta", "arguments": "{}"}), completed()):
         inbound.feed(frame)
-    assert [each.where for each in machine.diagnostics.of("loss")] == ["step.delta"]
+    assert [each.where for each in machine.diagnostics.of("loss")] == ["step.delta.arguments_delta"]
 
 
 def test_arguments_that_end_early_are_cut() -> None:
