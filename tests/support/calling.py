@@ -140,6 +140,23 @@ CALLING: Final[dict[str, Any]] = {
 the second one is `look`; `reason` is why the answer ended if it did not end by itself."""
 
 
+def with_functions(frames: list[Any]) -> list[Any]:
+    """The frames with the name and the arguments of each call that has a name within `function`."""
+    return [_within_function(json.loads(each) if isinstance(each, bytes) else each) for each in frames]
+
+
+def _within_function(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_within_function(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    if value.get("name") not in ("find", "look"):
+        return {field: _within_function(each) for field, each in value.items()}
+    fields = ("name", "arguments", "input")
+    function = {field: value[field] for field in fields if field in value}
+    return {**{field: each for field, each in value.items() if field not in fields}, "function": function}
+
+
 def with_arguments_as(name: str, frames: list[Any]) -> list[Any]:
     """The frames in which the arguments of each named call are under this field."""
     return [

@@ -1,4 +1,4 @@
-"""The names of a call's arguments in the APIs; servers of each API also use those of the others."""
+"""Where a call has its name and arguments in the APIs; servers of each API also use those of the others."""
 
 from __future__ import annotations
 
@@ -21,3 +21,15 @@ def name_of_arguments(call: Mapping[str, Any], own: str, diagnostics: Diagnostic
                 diagnostics.repair(f"tool_call.{own}", f"came as {name}")
                 return name
     return own
+
+
+def without_function(call: dict[str, Any], diagnostics: Diagnostics) -> dict[str, Any]:
+    """Return a call that has its name within an object `function`, as in Chat Completions, with the fields of
+    that object in the place of its own empty ones, which is a repair; any other call unchanged."""
+    function = call.get("function")
+    name = function.get("name") if isinstance(function, dict) else None
+    if call.get("name") or not isinstance(name, str) or not name or not isinstance(function, dict):
+        return call
+    diagnostics.repair("tool_call.name", "came within function")
+    own = {field: value for field, value in call.items() if field != "function" and value not in _NOTHING}
+    return function | own

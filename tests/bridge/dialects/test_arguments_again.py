@@ -14,7 +14,7 @@ from openresponses_bridge.dialects.interactions import Inbound as InteractionsIn
 from openresponses_bridge.dialects.responses import Inbound as ResponsesInbound
 from openresponses_bridge.protocol.items import FunctionCall
 from tests.support import anthropic, chat, converse, gemini
-from tests.support.calling import ARGUMENTS, CALLING, with_arguments_as
+from tests.support.calling import ARGUMENTS, CALLING, with_arguments_as, with_functions
 from tests.support.checked_inbound import CheckedInbound
 
 HEAD = {"id": "resp_1", "object": "response", "created_at": 1, "model": "m", "output": []}
@@ -153,6 +153,34 @@ def test_n4_pieces_under_the_name_of_another_api_are_the_calls(field: str) -> No
     older = [chat.chunk(function_call=each) for each in pieces]
     fed = CheckedInbound(ChatInbound, [*older, chat.chunk("function_call"), chat.DONE])
     assert [(item["name"], item["arguments"]) for item in fed.output] == [("look", ARGUMENTS)]
+
+
+@pytest.mark.parametrize("whole", [False, True], ids=["streamed", "whole"])
+@pytest.mark.parametrize("dialect", ["anthropic", "copilot", "responses"])
+def test_n4_calls_whose_fields_are_within_a_function(dialect: str, whole: bool) -> None:
+    build, frames = CALLING[dialect]
+    given = frames({"name": "find"}, whole, "")
+    fed, plain = CheckedInbound(build, with_functions(given)), CheckedInbound(build, given)
+    assert (fed.status, fed.notes("loss")) == ("completed", [])
+    assert (fed.output, len(fed.output)) == (plain.output, 3)
+    assert "tool_call.name: came within function" in fed.notes("repair")
+
+
+@pytest.mark.parametrize("dialect", ["anthropic", "copilot", "responses"])
+def test_n4_a_calls_own_name_counts_before_that_within_a_function(dialect: str) -> None:
+    build, frames = CALLING[dialect]
+    given = frames({"name": "find", "function": {"name": "other"}}, True, "")
+    fed = CheckedInbound(build, given)
+    assert [item["name"] for item in fed.output if item["type"] == "function_call"] == ["find", "look"]
+    assert "tool_call.name: came within function" not in fed.notes("repair")
+
+
+def test_n4_a_name_within_a_function_is_known_before_the_arguments() -> None:
+    frames = responses_frames('{"a"', ":1}", done=ARGUMENTS, item=ARGUMENTS)
+    fed = CheckedInbound(ResponsesInbound, with_functions(frames))
+    assert [(item["name"], item["arguments"]) for item in fed.output] == [("look", ARGUMENTS)]
+    assert [event.delta for event in fed.events if event.type == f"{ARGUED}.delta"] == ['{"a"', ":1}"]  # type: ignore[union-attr]
+    assert (fed.status, fed.notes("loss")) == ("completed", [])
 
 
 FLAT = "tool_calls: fields of the function came beside it"

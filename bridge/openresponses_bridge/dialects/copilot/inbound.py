@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
-from openresponses_bridge.calls.argument_names import name_of_arguments
+from openresponses_bridge.calls.argument_names import name_of_arguments, without_function
 from openresponses_bridge.dialects.base import (
     CUT,
     INVALID_JSON,
@@ -152,17 +152,19 @@ class IncomingCalls:
 
     def begin(self, facts: dict[str, Any]) -> list[Event]:
         """Announce a call. A call with a name waits for its id, which may still come."""
-        call = self._find(facts)
+        call = self._find(without_function(facts, self._diagnostics))
         waits = call.name and not call.call_id
         return [] if waits else self._machine.tool_call(call.index, call.call_id, call.name)
 
     def update(self, facts: dict[str, Any]) -> list[Event]:
         """Accept all arguments so far; the new part of them is sent."""
+        facts = without_function(facts, self._diagnostics)
         call = self._find(facts)
         return [] if call.done else self._emit_rest(call, self._arguments(facts))
 
     def finish(self, facts: dict[str, Any]) -> list[Event]:
         """Finish a whole call; a repeated one is ignored."""
+        facts = without_function(facts, self._diagnostics)
         call = self._find(facts)
         if call.done:
             return []

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from msgspec import UNSET, structs
 
-from openresponses_bridge.calls.argument_names import name_of_arguments
+from openresponses_bridge.calls.argument_names import name_of_arguments, without_function
 from openresponses_bridge.calls.json_text import decodes
 from openresponses_bridge.calls.streamed_arguments import is_placeholder
 from openresponses_bridge.dialects.responses.agents import AgentTurns
@@ -259,7 +259,7 @@ class ItemFeeder:
         self._calls.payload_done(self._track("call", event), event.input, out)
 
     def _added(self, event: ev.OutputItemAdded, out: list[Event]) -> None:
-        item = event.item
+        item = self._without_function(event.item)
         if item is None or not self._is_valid(item):
             return
         if self.agents.waits(event, event.output_index, item):
@@ -287,7 +287,7 @@ class ItemFeeder:
         out += self._machine.item_added(it.with_id(item, track.item_id))
 
     def _done(self, event: ev.OutputItemDone, out: list[Event]) -> None:
-        item = event.item
+        item = self._without_function(event.item)
         if item is None or not self._is_valid(item):
             return
         self.agents.end(event.output_index)
@@ -317,7 +317,8 @@ class ItemFeeder:
     def finish(self, output: list[it.Item], status: str, out: list[Event]) -> None:
         """Send what only the terminal response has. `status` is its status: when it failed, open items stay
         open; when it is incomplete, unfinished items are cut."""
-        listed = [item for item in output if self._is_valid(item)]
+        given = map(self._without_function, output)
+        listed = [item for item in given if item is not None and self._is_valid(item)]
         sane = [item for at, item in enumerate(listed) if not self._tracks.is_another_kind(at, item)]
         if len(sane) < len(listed):
             self._diagnostics.loss("response.output", "an item has another type than it was sent with")
@@ -357,6 +358,24 @@ class ItemFeeder:
         if differs:
             what = f"its {item.type} differs from the streamed one, which is kept"
             self._diagnostics.warning("response.output", what)
+
+    def _without_function(self, item: it.Item | None) -> it.Item | None:
+        """Return a call that has its name within `function` with a name of its own; any other item
+        unchanged."""
+        if not isinstance(item, it.FunctionCall) or item.name or not item.extra:
+            return item
+        fields = {**item.extra, "name": item.name, "arguments": item.arguments}
+        call = without_function(fields, self._diagnostics)
+        if call is fields:
+            return item
+        given = call.get(name_of_arguments(call, "arguments", self._diagnostics), "")
+        extra = {name: value for name, value in item.extra.items() if name != "function"}
+        return structs.replace(
+            item,
+            name=call["name"],
+            arguments=given if isinstance(given, str) else encode(given).decode(),
+            extra=extra or UNSET,
+        )
 
     def _is_valid(self, item: it.Item) -> bool:
         """Return True if a response can have such an item."""

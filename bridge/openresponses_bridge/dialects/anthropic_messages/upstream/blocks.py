@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol
 import msgspec
 from msgspec import UNSET
 
-from openresponses_bridge.calls.argument_names import name_of_arguments
+from openresponses_bridge.calls.argument_names import name_of_arguments, without_function
 from openresponses_bridge.calls.json_text import JsonState, json_state
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.dialects.anthropic_messages import search
@@ -379,7 +379,7 @@ class ToolUseBlock:
 
     def __init__(self, context: MessageContext, block: dict[str, Any]) -> None:
         self._context = context
-        self._block = block
+        self._block = block = without_function(block, context.diagnostics)
         self._index = context.calls
         self._fragments = False
         self._input = "input"
