@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,17 +25,23 @@ REDIS_FAILURES: Final = (RedisError, OSError)
 
 class _WithErrors(_Connection):
     """uvloop raises RuntimeError for a transport that was closed since it was last looked at; asyncio ignores
-    what is written to it."""
+    what is written to it. redis-py sends with `asyncio.wait_for`, which before Python 3.12 loses a
+    cancellation that comes when the command has just been sent."""
 
     async def send_packed_command(
         self, command: bytes | str | Iterable[bytes], check_health: bool = True
     ) -> None:
+        task = asyncio.current_task()
+        before = 0 if task is None else task.cancelling()
         try:
             await super().send_packed_command(command, check_health)
         except RuntimeError as error:
             if "closed" not in str(error):
                 raise
             raise RedisConnectionError("The connection is closed.") from error
+        if task is not None and task.cancelling() > before:
+            await self.disconnect(nowait=True)  # nobody reads the answer
+            raise asyncio.CancelledError
 
 
 def hasty_client(url: str, connections: int, timeout: float) -> Redis:

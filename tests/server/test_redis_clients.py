@@ -40,3 +40,27 @@ def test_a_connection_that_was_closed_meanwhile_is_an_error_of_redis(
 
     with redis_server() as url, asyncio.Runner(loop_factory=loop) as runner:
         runner.run(lose_one(url))
+
+
+@pytest.mark.parametrize("loop", LOOPS.values(), ids=LOOPS)
+def test_a_call_is_cancelled_at_each_of_its_steps(loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
+    """Also when the command has just been sent: a reader that was cancelled then would go on reading."""
+
+    async def cancel_at(url: str) -> int:
+        client = redis_client(url, connections=1, socket_timeout=5.0)
+        await client.ping()
+        cancelled = 0
+        for steps in range(40):
+            ping = asyncio.ensure_future(client.ping())
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            if ping.cancel():
+                with pytest.raises(asyncio.CancelledError):
+                    await ping
+                cancelled += 1
+            assert await client.ping() is True
+        await client.aclose()
+        return cancelled
+
+    with redis_server() as url, asyncio.Runner(loop_factory=loop) as runner:
+        assert runner.run(cancel_at(url)) > 0
