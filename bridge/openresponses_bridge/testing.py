@@ -68,6 +68,7 @@ _WITHIN: Final[list[Step]] = [
     ("machine", "item_extra", {"novel": 1}),
     ("machine", "part_extra", {"novel": [2]}),
     ("machine", "stop_sequence", "END"),
+    ("machine", "end_nameless"),
     ("extension", "acme:beat", {"deep": [{"a": None}]}),
     ("expect", "msg_expected", "commentary"),
     ("part_end",),
