@@ -199,20 +199,22 @@ def play(
     chaos: Chaos, bases: list[str], kill: Callable[[], None], clients: int, well: float, ill: float
 ) -> None:
     """All routes work for some seconds, then they fail in turn, and one worker is killed in the middle of
-    that."""
+    that. On a busy machine each of the two lasts until more has been answered than there are clients."""
     calm, rough, stop = Found(), Found(), threading.Event()
     pause = clients / 150
 
     async def phase(found: Found, seconds: float) -> None:
         end = time.monotonic() + seconds
+
+        def is_over() -> bool:
+            is_enough = min(found.turns, found.answered) > clients or bool(found.failures)
+            return is_enough and time.monotonic() > end
+
         names = [f"client-{number}" for number in range(clients)]
-        await asyncio.gather(
-            *(client(each, bases, found, lambda: time.monotonic() > end, pause) for each in names)
-        )
+        await asyncio.gather(*(client(each, bases, found, is_over, pause) for each in names))
 
     asyncio.run(phase(calm, well))
     assert calm.failures == []
-    assert calm.turns > clients
     assert calm.stayed >= 0.95 * calm.turns, (calm.stayed, calm.turns)
     conductor = threading.Thread(target=chaos.run, args=(ill, stop), daemon=True)
     killer = threading.Timer(ill / 2, kill)
@@ -229,7 +231,6 @@ def play(
     )
     wrong = [*rough.failures, *map(str, chaos.too_early)]
     assert wrong == [], "\n".join((f"{len(rough.failures)}, {len(chaos.too_early)}", *wrong[:20]))
-    assert rough.answered > clients
 
 
 @pytest.fixture
