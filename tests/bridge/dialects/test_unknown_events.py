@@ -178,7 +178,7 @@ def test_unknown_contents_of_a_whole_interaction_are_losses_of_which_few_are_nam
 @pytest.mark.parametrize("dialect", ["anthropic", "bedrock", "interactions", "responses"])
 def test_an_unknown_event_may_be_as_deep_as_any(dialect: str) -> None:
     deep: Any = ""
-    for _ in range(190):
+    for _ in range(900):
         deep = {"inner": deep}
     fed = fed_with(ROWS[dialect], [ROWS[dialect].made("poem", {"text": deep})], NAMED)
     assert (fed.status, losses(fed)) == ("completed", [])

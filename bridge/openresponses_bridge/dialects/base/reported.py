@@ -191,11 +191,16 @@ def report_unknown_type(
 
 
 def _has_content(value: Any) -> bool:
-    if isinstance(value, dict):
-        return any(name not in PLACES and _has_content(inner) for name, inner in value.items())
-    if isinstance(value, list):
-        return any(map(_has_content, value))
-    return value is not None and value != ""
+    waiting = [value]
+    while waiting:  # without recursion: an upstream may nest values deeper than Python can call
+        value = waiting.pop()
+        if isinstance(value, dict):
+            waiting += (inner for name, inner in value.items() if name not in PLACES)
+        elif isinstance(value, list):
+            waiting += value
+        elif value is not None and value != "":
+            return True
+    return False
 
 
 def _read(value: Any, left: int) -> ReportedError | None:
