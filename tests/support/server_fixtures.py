@@ -38,17 +38,21 @@ def upstream() -> Iterator[ScriptedUpstream]:
 
 @pytest.fixture(autouse=True)
 def _as_it_was(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Remove a test's scripts and recorded requests after the test: many tests use the same model names."""
+    """Remove a test's scripts, pages, models and recorded requests after the test: many tests use the same
+    names and paths."""
     own = getattr(request.node, "callspec", None)  # a parameter of a test may have the same name
     if "upstream" not in request.fixturenames or (own is not None and "upstream" in own.params):
         yield
         return
     shared: ScriptedUpstream = request.getfixturevalue("upstream")
-    before, answer = dict(shared.scripts), shared.answer
+    scripts, pages = dict(shared.scripts), dict(shared.pages)
+    models, answer = shared.models, shared.answer
     yield
-    shared.answer = answer
+    shared.models, shared.answer = models, answer
     shared.scripts.clear()
-    shared.scripts.update(before)
+    shared.scripts.update(scripts)
+    shared.pages.clear()
+    shared.pages.update(pages)
     shared.received.clear()
 
 
