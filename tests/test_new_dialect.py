@@ -2,6 +2,7 @@
 repository, with nothing else changed."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -78,8 +79,9 @@ def command(*words: str) -> str:
 def test_it_is_held_to_what_all_dialects_are_held_to(copy: Path) -> None:
     asked = [sys.executable, "-m", "pytest", "-v", "-n0", "-p", "no:cacheprovider", "-k", "toy"]
     targets = [*OF_ALL_DIALECTS, "tests/fuzz/test_targets.py"]
+    of_copy = os.environ | {"PYTHONPATH": os.pathsep.join(str(copy / each) for each in ("bridge", "server"))}
     done = subprocess.run(
-        [*asked, *targets], cwd=copy, capture_output=True, text=True, check=False, timeout=250
+        [*asked, *targets], cwd=copy, env=of_copy, capture_output=True, text=True, check=False, timeout=250
     )
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
     tried = [line.partition("::")[0] for line in done.stdout.splitlines() if " PASSED" in line]

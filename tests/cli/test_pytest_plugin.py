@@ -13,6 +13,7 @@ from openresponses_bridge.conformance import judging, scenarios
 from openresponses_bridge.corpus import chosen_ids
 from openresponses_bridge.corpus.foreign import foreign_ids
 from openresponses_bridge.sse import DONE
+from openresponses_cli import pytest_plugin
 from openresponses_cli.commands import playing
 from openresponses_cli.commands import playing as report
 from openresponses_cli.pytest_plugin import (
@@ -40,7 +41,7 @@ def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, demo: str) -
 
     def run(code: str) -> pytest.RunResult:
         pytester.makepyfile(code)
-        return pytester.runpytest_inprocess("-p", "openresponses_cli.pytest_plugin", "-W", "error")
+        return pytester.runpytest_inprocess("-W", "error", plugins=[pytest_plugin])
 
     return run
 

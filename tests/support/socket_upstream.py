@@ -86,6 +86,17 @@ def text_frame(data: bytes, *, fin: bool = True, opcode: Opcode = Opcode.TEXT) -
     return Raw(Frame(opcode, data, fin).serialize(mask=False))
 
 
+def events_of(said: Sequence[str | Call], model: str, response_id: str) -> list[Event]:
+    """The events of an answer."""
+    machine = ResponseStreamStateMachine(model, wire="openai", response_id=response_id)
+    events = machine.start()
+    for number, each in enumerate(said):
+        events += machine.tool_call(number, *each) if isinstance(each, Call) else machine.text(each)
+    machine.usage(USAGE)
+    calls = any(isinstance(each, Call) for each in said)
+    return [*events, *machine.finish("tool_calls" if calls else "stop")]
+
+
 class SocketUpstream(ScriptedUpstream):
     """`say` makes the answers, `play` the frames that are sent of them on a WebSocket. `refuses` is an answer
     that is sent instead of a handshake, `accepts` has additional headers of the handshake, which is sent when
@@ -109,14 +120,7 @@ class SocketUpstream(ScriptedUpstream):
     def events(self, body: dict[str, Any]) -> list[Event]:
         """The events of the answer to a request."""
         self._made += 1
-        machine = ResponseStreamStateMachine(body["model"], wire="openai", response_id=f"resp_up{self._made}")
-        events = machine.start()
-        said = self.say(body)
-        for number, each in enumerate(said):
-            events += machine.tool_call(number, *each) if isinstance(each, Call) else machine.text(each)
-        machine.usage(USAGE)
-        calls = any(isinstance(each, Call) for each in said)
-        return [*events, *machine.finish("tool_calls" if calls else "stop")]
+        return events_of(self.say(body), body["model"], f"resp_up{self._made}")
 
     def interrupt(self, data: bytes) -> None:
         """Send this on each open connection, whether or not it was requested."""

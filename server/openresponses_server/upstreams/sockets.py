@@ -164,6 +164,7 @@ class _Socket:
         body, self._body = self._body, None
         if self._begun is not None and not self._begun.done():
             self._begun.set_exception(error)
+            self._begun.exception()  # nobody may wait for it
         self._gone(self)
         if body is not None:
             body.end(error)

@@ -5,18 +5,15 @@ iterations are counted, so that nothing depends on time."""
 from __future__ import annotations
 
 import asyncio
-import re
-from base64 import b64encode
 from collections.abc import Awaitable, Callable
-from hashlib import sha1
 from typing import Any
 
 import pytest
 from websockets.frames import Opcode
 
 from openresponses_server.http.client.body import FairScheduler, ResponseBody
-from openresponses_server.http.client.connection import request_target_of
 from openresponses_server.http.client.socket import SocketConnection
+from tests.support.socket_network import Network, open_connection
 from tests.support.socket_upstream import text_frame
 
 READ = 64 * 1024  # bytes of one read
@@ -26,68 +23,16 @@ IN_ONE_ITERATION = 64 + PIECE // 2  # frames: 64, and those of the piece that go
 MOST_FRAGMENTS = 64 * 1024  # the limit of a message here
 
 
-class Network(asyncio.Transport):
-    """What arrives is given by `feed`, while the protocol reads; what it writes is kept, or waits where
-    `is_full`."""
-
-    def __init__(self, connection: SocketConnection) -> None:
-        super().__init__()
-        self.connection = connection
-        self.written = bytearray()
-        self.is_reading = True
-        self.is_full = False
-        self.is_gone = False
-
-    def pause_reading(self) -> None:
-        self.is_reading = False
-
-    def resume_reading(self) -> None:
-        self.is_reading = True
-
-    def write(self, data: Any) -> None:
-        self.written += data
-
-    def get_write_buffer_size(self) -> int:
-        return len(self.written) if self.is_full else 0
-
-    def is_closing(self) -> bool:
-        return self.is_gone
-
-    def close(self) -> None:
-        self.abort()
-
-    def abort(self) -> None:
-        if not self.is_gone:
-            self.is_gone = True
-            self.connection.connection_lost(None)
-
-
 class Flooded:
     """An open connection, the messages that it has given, and the most of them in one iteration."""
 
-    def __init__(self) -> None:
-        self.connection = SocketConnection(request_target_of("http://up.example/responses"), MOST_FRAGMENTS)
-        self.network = Network(self.connection)
+    def __init__(self, connection: SocketConnection, network: Network) -> None:
+        self.connection, self.network = connection, network
+        connection.on_message, connection.on_end = self._count, self._end
         self.messages = 0
         self.most = 0
         self._before = 0
         self.error: OSError | None = None
-
-    async def open(self) -> None:
-        self.connection.connection_made(self.network)
-        opening = asyncio.ensure_future(self.connection.open({}))
-        await asyncio.sleep(0)
-        found = re.search(rb"sec-websocket-key: (\S+)", bytes(self.network.written))
-        assert found is not None
-        key = b64encode(sha1(found[1] + b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11").digest())
-        self.connection.data_received(
-            b"HTTP/1.1 101 S\r\nupgrade: websocket\r\nconnection: upgrade\r\n"
-            b"sec-websocket-accept: %b\r\n\r\n" % key
-        )
-        await opening
-        self.network.written.clear()
-        self.connection.on_message = self._count
-        self.connection.on_end = self._end
 
     def _count(self, _message: bytes) -> None:
         self.messages += 1
@@ -102,7 +47,7 @@ class Flooded:
 
     def feed(self, data: bytes) -> bool:
         """Give the connection what one read brings; return False if it does not read now."""
-        if not self.network.is_reading or self.network.is_gone:
+        if not self.network.reads or self.network.is_gone:
             return False
         self.connection.data_received(data)
         self._note()
@@ -115,8 +60,7 @@ class Flooded:
 
 def flooded(use: Callable[[Flooded], Awaitable[None]]) -> Flooded:
     async def run() -> Flooded:
-        found = Flooded()
-        await found.open()
+        found = Flooded(*await open_connection(MOST_FRAGMENTS))
         await use(found)
         found.connection.abort()
         await asyncio.sleep(0)
@@ -148,7 +92,7 @@ def test_an_iteration_parses_a_bounded_number(name: str) -> None:
         for _ in range(4):
             assert flood.feed(reads(frame))
             iterations = 0
-            while not flood.network.is_reading:
+            while not flood.network.reads:
                 assert not flood.feed(b"")
                 await flood.iteration()
                 flood.network.written.clear()  # the upstream reads its pongs
@@ -215,7 +159,7 @@ def test_pings_are_answered_as_fast_as_the_upstream_reads() -> None:
         network.written.clear()
         network.write = write  # type: ignore[method-assign]
         flood.connection.resume_writing()
-        while not network.is_reading:
+        while not network.reads:
             await flood.iteration()
         assert flood.feed(text_frame(b"{}").data)
 
@@ -250,7 +194,7 @@ def test_fragments_without_content_are_nothing() -> None:
         assert flood.feed(text_frame(b"{", fin=False).data)
         for _ in range(4):
             assert flood.feed(reads(nothing))
-            while not flood.network.is_reading:
+            while not flood.network.reads:
                 await flood.iteration()
                 assert len(flood.connection._parts) == 1
         assert flood.feed(text_frame(b"}", opcode=Opcode.CONT).data)

@@ -73,12 +73,20 @@ class SocketConnection(asyncio.Protocol):
 
     @property
     def is_open(self) -> bool:
-        """True if messages can be sent."""
-        return not self._has_ended and self._transport is not None and self._protocol.state is OPEN
+        """True if a message can be sent: none is being sent, and the connection has not ended, not even with
+        a rest that is not parsed."""
+        return self._is_connected and not self._is_sending and self._protocol.state is OPEN
+
+    @property
+    def _is_connected(self) -> bool:
+        transport = self._transport
+        has_ended = self._has_ended or self._ended_by is not None
+        return not has_ended and transport is not None and not transport.is_closing()
 
     async def open(self, headers: Mapping[str, str]) -> None:
         """Do the handshake. Raises SocketRefused, and OSError if the connection breaks."""
-        if self._transport is None or self._has_ended:
+        transport = self._transport
+        if transport is None or not self._is_connected:
             raise SocketLost(_CLOSED)
         own = {
             "upgrade": "websocket",
@@ -86,34 +94,31 @@ class SocketConnection(asyncio.Protocol):
             "sec-websocket-key": self._protocol.key,
             "sec-websocket-version": "13",
         }
-        self._transport.write(request_head("GET", self._target, {**headers, **own}, 0))
+        transport.write(request_head("GET", self._target, {**headers, **own}, 0))
         await self._opened
 
     async def send(self, message: bytes) -> None:
-        """Send a text message, no faster than the server takes it. Raises OSError."""
-        if not self.is_open:
+        """Send a text message, no faster than the server takes it. Raises SocketLost if none can be sent; if
+        the connection is lost later, this returns, and `on_end` gets the reason."""
+        transport = self._transport
+        if transport is None or not self.is_open:
             raise SocketLost(_CLOSED)
         self._protocol.send_text(message)
         (data,) = self._protocol.data_to_send()
         self._is_sending, self._has_received = True, False
         for start in range(0, len(data), _WRITTEN):
-            await self._write(data[start : start + _WRITTEN])
+            transport.write(data[start : start + _WRITTEN])
+            if self._write_resumed is not None:
+                await asyncio.wait((self._write_resumed,))
+            if not self._is_connected:
+                return
         self._is_sending = False
         self._flush()
-
-    async def _write(self, data: bytes) -> None:
-        transport = self._transport
-        assert transport is not None
-        transport.write(data)
-        if self._write_resumed is not None:
-            await asyncio.wait((self._write_resumed,))
-        if self._has_ended or transport.is_closing():
-            raise SocketLost(_CLOSED)
 
     def close(self) -> None:
         """Send a close frame, and close the connection."""
         transport = self._transport
-        if not self.is_open or transport is None or self._is_sending or transport.get_write_buffer_size():
+        if not self.is_open or transport is None or transport.get_write_buffer_size():
             self.abort()
             return
         self._protocol.send_close(CloseCode.NORMAL_CLOSURE)
