@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from hashlib import sha1
 from typing import TYPE_CHECKING, Any, Final
 
 from redis.asyncio import Redis
+from redis.asyncio.client import Pipeline
 from redis.asyncio.connection import BlockingConnectionPool, ConnectionPool
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import RedisError
+from redis.exceptions import NoScriptError, RedisError
 
 if TYPE_CHECKING:
     from redis.asyncio.connection import AbstractConnection as _Connection
@@ -72,3 +74,24 @@ def redis_client(
     kind = pool.connection_class
     pool.connection_class = type(kind.__name__, (_WithErrors, kind), {})
     return Redis.from_pool(pool)
+
+
+class Script:
+    """A Lua script, which is atomic. Redis may forget it at any time (a restart, `SCRIPT FLUSH`): where it
+    does, the script is sent again with its call, in one command."""
+
+    def __init__(self, client: Redis, text: str) -> None:
+        self._client, self._text = client, text
+        self._digest = sha1(text.encode(), usedforsecurity=False).hexdigest()
+
+    async def __call__(self, keys: Sequence[str], arguments: Sequence[str | int | float | bytes]) -> Any:
+        """Run it and return its result."""
+        client, count = self._client, len(keys)
+        try:
+            return await client.evalsha(self._digest, count, *keys, *arguments)
+        except NoScriptError:
+            return await client.eval(self._text, count, *keys, *arguments)
+
+    def queue(self, pipe: Pipeline, keys: Sequence[str], arguments: Sequence[str | int | float]) -> None:
+        """Add a run of it to the commands of a pipeline."""
+        pipe.eval(self._text, len(keys), *keys, *arguments)

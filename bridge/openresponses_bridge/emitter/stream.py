@@ -199,13 +199,6 @@ class StreamFilter:
     ) -> list[Event]:
         return self._stream.tool_call(index, id, name, arguments, type, namespace)
 
-    def _pass_on(self, index: int, held: list[CallFragment]) -> list[Event]:
-        """Pass on the held fragments of a call, for instance of one that ends without a name, and empty
-        `held`."""
-        fragments = held.copy()
-        held.clear()
-        return [event for each in fragments for event in self._stream.tool_call(index, *each)]
-
     def tool_call_done(self, index: int, *, cut: bool = False) -> list[Event]:
         return self._stream.tool_call_done(index, cut=cut)
 

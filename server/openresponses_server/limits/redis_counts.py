@@ -22,6 +22,7 @@ from msgspec import Struct
 from openresponses_server.limits.gate import ConcurrencyLimit
 from openresponses_server.limits.rates import LONGEST_DEBT, MINUTE, SLACK, RatesOf, Used
 from openresponses_server.limits.shared_redis import NOW, SharedRedis
+from openresponses_server.redis_clients import Script
 from openresponses_server.tasks import end_tasks, jittered
 
 # A bucket: what is used up, in seconds, as it is now; a clock that was set back counts as one that stood
@@ -263,9 +264,9 @@ class SharedCounts:
     def __init__(self, redis: SharedRedis, rates: RatesOf) -> None:
         self.redis = redis
         self._accept, self._call, self._add, self._agree, self._report = (
-            redis.client.register_script(each) for each in (ACCEPT, CALL, ADD, AGREE, REPORT)
+            Script(redis.client, each) for each in (ACCEPT, CALL, ADD, AGREE, REPORT)
         )
-        self._heartbeat, self._leave = map(redis.client.register_script, (HEARTBEAT, LEAVE))
+        self._heartbeat, self._leave = Script(redis.client, HEARTBEAT), Script(redis.client, LEAVE)
         self._rates = rates
         self._limits: dict[str, ConcurrencyLimit] = {}
         self._report_number = 0
@@ -420,9 +421,9 @@ class SharedCounts:
                 for kind, owner in changed:
                     arguments = self._arguments(kind, owner)
                     reports.append((kind, owner, arguments))
-                    await self._report(self._keys(kind, owner), arguments, client=pipe)
+                    self._report.queue(pipe, self._keys(kind, owner), arguments)
                 if batch is not None:
-                    await self._add(*self._added(batch), client=pipe)
+                    self._add.queue(pipe, *self._added(batch))
                 return await pipe.execute()
 
         found = await self.redis.ask("send", call)
@@ -450,8 +451,7 @@ class SharedCounts:
 
     def _added(self, batch: _Batch) -> tuple[list[str], list[str | int | float]]:
         """The keys and arguments of a batch. Of the seconds of tokens, those that have passed since it was
-            begun
-        are subtracted."""
+        begun are subtracted."""
         gone = time.monotonic() - batch.begun_at
         keys = [self._spent_on(*each) for each in batch.paid] + [self._bucket(each) for each in batch.spent]
         seconds = [max(each - gone, 0.0) for each in batch.spent.values()]

@@ -9,6 +9,7 @@ from openresponses_bridge.errors import WireError
 from openresponses_bridge.protocol.codec import decode_json, encode
 from openresponses_server.limits.shared_redis import NOW, SharedRedis
 from openresponses_server.limits.stock import Look, Measurement
+from openresponses_server.redis_clients import Script
 from openresponses_server.tasks import jittered
 
 # KEYS: one hash, with the number of the measurement that was `begun` last and the last `result` with its
@@ -81,7 +82,7 @@ class SharedMeasurements:
 
     def __init__(self, redis: SharedRedis) -> None:
         self._redis = redis
-        self._look, self._hold, self._publish = map(redis.client.register_script, (LOOK, HOLD, PUBLISH))
+        self._look, self._hold, self._publish = (Script(redis.client, each) for each in (LOOK, HOLD, PUBLISH))
 
     async def look(self, store: str, known: int) -> Look | None:
         """As `AllMeasurements.look`: None if Redis does not answer."""

@@ -8,7 +8,6 @@ output indexes stay dense, and the snapshot equals the stream.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import Enum, auto
 from functools import partial
 from typing import Any, Final
 
@@ -19,9 +18,9 @@ from openresponses_bridge.calls.identity import ToolIdentityMap
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.dialects.anthropic_messages import is_native
 from openresponses_bridge.emitter.failures import outcome
+from openresponses_bridge.emitter.held_calls import CallHoldingFilter, HeldCall
 from openresponses_bridge.emitter.stopping import StopFilter, sequences_of
-from openresponses_bridge.emitter.stream import CallFragment, ResponseStream, StreamFilter
-from openresponses_bridge.emitter.tool_call import is_another
+from openresponses_bridge.emitter.stream import ResponseStream
 from openresponses_bridge.errors import InvalidRequestError
 from openresponses_bridge.protocol.events import Event
 from openresponses_bridge.protocol.items import Item
@@ -89,65 +88,29 @@ def _name(choice: Any) -> str | None:
     return choice.type if choice.type in _NAMELESS_TOOLS else None
 
 
-class FragmentVerdict(Enum):
-    """The verdict on a fragment of a call."""
-
-    PASS = auto()
-    WAIT = auto()  # buffered until the call's name comes
-    DROP = auto()
-
-
-class _NewestCall(Struct):
-    """The newest call at an upstream's index."""
-
-    id: str
-    verdict: FragmentVerdict
-    name: str = ""
-    done: bool = False
-
-
 class CallFilter:
-    """Decides which calls of one response pass."""
+    """Decides which calls of one response are allowed."""
 
     def __init__(self, rules: ToolRules, identities: ToolIdentityMap, diagnostics: Diagnostics) -> None:
         self._rules = rules
         self._identities = identities
         self._diagnostics = diagnostics
-        self._calls: dict[int, _NewestCall] = {}
         self.made = 0
-        """Calls that passed."""
+        """Calls that were allowed."""
         self.refused = 0
         """Calls of this answer that were suppressed."""
         self.hosted = False
         """The upstream has run a hosted tool."""
 
-    def judge(self, index: int, id: str, name: str) -> FragmentVerdict:
-        """The verdict on a fragment: WAIT until the call's name is known."""
-        call = self._calls.get(index)
-        if call is None or is_another(call.id, call.name, call.done, id, name):
-            call = self._calls[index] = _NewestCall(id, FragmentVerdict.WAIT)
-        call.id, call.name = call.id or id, call.name or name
-        if call.verdict is FragmentVerdict.WAIT and name:
-            call.verdict = self.judge_whole(name)
-        return call.verdict
-
-    def judge_whole(self, name: str) -> FragmentVerdict:
-        """The verdict on a whole call."""
+    def allow(self, name: str) -> bool:
+        """Return True if the next call, of the tool that the model calls by this name, is allowed."""
         what = self._objection(name)
         if what is None:
             self.made += 1
-            return FragmentVerdict.PASS
+            return True
         self.refused += 1
         self._diagnostics.warning("tool_choice", what)
-        return FragmentVerdict.DROP
-
-    def end(self, index: int) -> FragmentVerdict:
-        """Mark the call at this index as done; its verdict."""
-        call = self._calls.get(index)
-        if call is None:
-            return FragmentVerdict.PASS
-        call.done = True
-        return call.verdict
+        return False
 
     @property
     def required_call_missing(self) -> bool:
@@ -181,63 +144,30 @@ def with_rules(
     return ConstrainedStream(machine, CallFilter(rules, identities, machine.diagnostics))
 
 
-class ConstrainedStream(StreamFilter):
+class ConstrainedStream(CallHoldingFilter):
     """Suppresses calls that are not allowed, and fails the response when a required call is missing, or when
     every call was suppressed and nothing is left."""
 
-    def __init__(self, stream: ResponseStream, calls: CallFilter) -> None:
+    def __init__(self, stream: ResponseStream, allowed: CallFilter) -> None:
         super().__init__(stream)
-        self._calls = calls
-        self._waiting: dict[int, list[CallFragment]] = {}
+        self._allowed = allowed
         self._deferred: str | None = None
         self._before = 0  # items of the output when this answer began
 
     def next_answer(self) -> None:
         super().next_answer()
-        self._calls.refused = 0
+        self._allowed.refused = 0
         self._before = len(self.snapshot.output)
 
-    def tool_call(
-        self,
-        index: int = 0,
-        id: str | None = None,
-        name: str | None = None,
-        arguments: str | None = None,
-        type: str = "function",
-        namespace: str | None = None,
-    ) -> list[Event]:
-        self.require("tool_call")
-        fragment = CallFragment(id, name, arguments, type, namespace)
-        verdict = self._calls.judge(index, id or "", name or "")
-        if verdict is FragmentVerdict.WAIT:
-            self._waiting.setdefault(index, []).append(fragment)
-            return []
-        held = self._waiting.pop(index, [])
-        if verdict is not FragmentVerdict.PASS:
-            return []
-        return self._pass_on(index, held) + super().tool_call(index, *fragment)
-
-    def tool_call_done(self, index: int, *, cut: bool = False) -> list[Event]:
-        self.require("tool_call_done")
-        if self._calls.end(index) is FragmentVerdict.DROP:
-            return []
-        held = self._waiting.pop(index, [])  # it ends without a name, which the machine reports
-        return self._pass_on(index, held) + super().tool_call_done(index, cut=cut)
-
-    def end_nameless(self) -> list[Event]:
-        events: list[Event] = []
-        for index, held in self._waiting.items():
-            self._calls.end(index)
-            events += self._pass_on(index, held)
-        self._waiting.clear()
-        return events + super().end_nameless()
+    def _keeps(self, call: HeldCall, type: str, namespace: str | None) -> bool:
+        return not self._allowed.allow(call.name)
 
     def item(self, item: Item | Mapping[str, Any]) -> list[Event]:
         self.require("item")
         name = _called_name(item)
-        if name and self._calls.judge_whole(name) is FragmentVerdict.DROP:
+        if name and not self._allowed.allow(name):
             return []
-        self._calls.hosted = self._calls.hosted or (name is None and _is_call(item))
+        self._allowed.hosted = self._allowed.hosted or (name is None and _is_call(item))
         return super().item(item)
 
     def defer_finish(self, reason: str | None) -> list[Event]:
@@ -249,17 +179,18 @@ class ConstrainedStream(StreamFilter):
         """Finish like the machine, except that a response that would complete without a required call fails.
         An incomplete response stays incomplete."""
         self.require("finish")
+        events = self._pass_nameless()
         if not incomplete and outcome(reason or self._deferred)[0] is None:
             missing = self._missing()
             if missing is not None:
-                return self.fail(ErrorPayload("model_error", "model_error", missing, None))
-        return super().finish(reason, incomplete=incomplete)
+                return events + self.fail(ErrorPayload("model_error", "model_error", missing, None))
+        return events + super().finish(reason, incomplete=incomplete)
 
     def _missing(self) -> str | None:
         """Return the error message for a required call that is missing; None if nothing is missing."""
-        if self._calls.required_call_missing:
+        if self._allowed.required_call_missing:
             return "The model did not call a tool, although tool_choice requires it to."
-        if self._calls.refused and not self.snapshot.output[self._before :]:
+        if self._allowed.refused and not self.snapshot.output[self._before :]:
             return "The model only called tools that the request does not allow."
         return None
 

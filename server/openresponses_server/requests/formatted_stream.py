@@ -12,12 +12,11 @@ from enum import Enum, auto
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from msgspec import Struct, field
-
 from openresponses_bridge.calls.answered import CLIENT_ANSWERS
 from openresponses_bridge.calls.identity import ToolIdentityMap
 from openresponses_bridge.dialects.base import AnswerWay
 from openresponses_bridge.emitter.failures import Failure, outcome
+from openresponses_bridge.emitter.held_calls import CallHoldingFilter, HeldCall
 from openresponses_bridge.emitter.stream import CallFragment, ItemHoldingFilter, ResponseStream
 from openresponses_bridge.protocol.content import Annotation, LogProb, OutputTextContent
 from openresponses_bridge.protocol.events import Event
@@ -49,14 +48,7 @@ class _Held(NamedTuple):
     call: Callable[[], list[Event]]
 
 
-class _Call(Struct):
-    """A call at an upstream's index. `ours`: it is of the function whose arguments are the answer."""
-
-    ours: bool | None = None  # until its name has come
-    waiting: list[CallFragment] = field(default_factory=list)
-
-
-class FormattedStream(ItemHoldingFilter):
+class FormattedStream(CallHoldingFilter, ItemHoldingFilter):
     """Checks the answer against its format, as the plan of the accepted attempt says. An answer that the
     client must continue (a call, an approval), a refusal and an incomplete answer are not judged. Text before
     a call is not the answer: it is left out if it was held."""
@@ -89,8 +81,7 @@ class FormattedStream(ItemHoldingFilter):
         self._size = 0
         self._in_text = False  # what comes belongs to text that is held
         self._is_cut = False  # an item has come since that text, which the upstream made itself
-        self._calls: dict[int, _Call] = {}
-        self._answering: int | None = None  # the index of the call that is the answer
+        self._answering: HeldCall | None = None  # the call that is the answer
         self._waits = self._refused = self._sent = False
         self._fence = FenceFilter()
 
@@ -184,10 +175,8 @@ class FormattedStream(ItemHoldingFilter):
         return self._belongs(_Kind.OTHER, partial(super().part_extra, extra, summary=summary))
 
     def item_extra(self, extra: Extra, index: int | None = None) -> list[Event]:
-        if index is not None:
-            call = self._calls.get(index)
-            return [] if call is not None and call.ours else super().item_extra(extra, index)
-        return self._belongs(_Kind.OTHER, partial(super().item_extra, extra, index))
+        pass_on = partial(super().item_extra, extra, index)
+        return self._belongs(_Kind.OTHER, pass_on) if index is None else pass_on()
 
     def block_done(self, *, cut: bool = False) -> list[Event]:
         return self._belongs(_Kind.OTHER, partial(super().block_done, cut=cut))
@@ -209,7 +198,7 @@ class FormattedStream(ItemHoldingFilter):
         if kind != "message":
             said = self._answer_in(item)
             if said is not None:
-                return self._answer(said)
+                return self._answer(HeldCall(), said)
             return self._item_follows(kind) + super().item(item)
         if not self._holds_text:
             self._sent = True
@@ -219,49 +208,14 @@ class FormattedStream(ItemHoldingFilter):
         self._expected = None
         return self._hold(_text_of(item), partial(super().item, item))
 
-    def tool_call(
-        self,
-        index: int = 0,
-        id: str | None = None,
-        name: str | None = None,
-        arguments: str | None = None,
-        type: str = "function",
-        namespace: str | None = None,
-    ) -> list[Event]:
-        self.require("tool_call")
-        fragment = CallFragment(id, name, arguments, type, namespace)
-        if self._plan.way is not AnswerWay.FUNCTION:
-            return self._item_follows("function_call") + super().tool_call(index, *fragment)
-        call = self._calls.setdefault(index, _Call())
-        call.waiting.append(fragment)
-        if call.ours is None:
-            if not name:
-                return []
-            call.ours = self._is_answer(name)
-        fragments, call.waiting = call.waiting, []
-        events: list[Event] = []
-        for each in fragments:
-            if not call.ours:
-                events += self._item_follows("function_call") + super().tool_call(index, *each)
-            else:
-                events += self._answer(each.arguments or "", index)
-        return events
+    def _keeps(self, call: HeldCall, type: str, namespace: str | None) -> bool:
+        return self._plan.way is AnswerWay.FUNCTION and self._is_answer(call.name)
 
-    def tool_call_done(self, index: int, *, cut: bool = False) -> list[Event]:
-        self.require("tool_call_done")
-        call = self._calls.get(index)
-        if call is None:
-            return super().tool_call_done(index, cut=cut)
-        if call.ours:
-            return []
-        return self._pass_on(index, call.waiting) + super().tool_call_done(index, cut=cut)
+    def _keep(self, call: HeldCall, fragment: CallFragment) -> list[Event]:
+        return self._answer(call, fragment.arguments or "")
 
-    def end_nameless(self) -> list[Event]:
-        return self._pass_on_nameless() + super().end_nameless()
-
-    def _pass_on_nameless(self) -> list[Event]:
-        """Pass on what is held of the calls that have no name."""
-        return [event for index, call in self._calls.items() for event in self._pass_on(index, call.waiting)]
+    def _pass(self, index: int, fragment: CallFragment) -> list[Event]:
+        return self._item_follows("function_call") + super()._pass(index, fragment)
 
     def _is_answer(self, upstream_name: str) -> bool:
         identity = self._identities.resolve(upstream_name)
@@ -276,13 +230,13 @@ class FormattedStream(ItemHoldingFilter):
         is_answer = isinstance(name, str) and isinstance(arguments, str) and self._is_answer(name)
         return arguments if is_answer else None
 
-    def _answer(self, piece: str, index: int = -1) -> list[Event]:
-        """Feed arguments of the call that is the answer; of several calls the first is."""
+    def _answer(self, call: HeldCall, piece: str) -> list[Event]:
+        """Feed arguments of a call that is an answer; of several the first counts."""
         if self._answering is None:
             self._leave_out()
             events = self._flush()
-            self._answering = index
-        elif self._answering != index:
+            self._answering = call
+        elif self._answering is not call:
             self.diagnostics.warning("text.format", "another answer beside the first was left out")
             return []
         else:
@@ -302,11 +256,11 @@ class FormattedStream(ItemHoldingFilter):
     def finish(self, reason: str | None = None, *, incomplete: bool = False) -> list[Event]:
         """Finish like the machine, unless the answer must be judged first."""
         self.require("finish")
-        events = self._pass_on_nameless()
+        events = self._pass_nameless()
         if self._plan.schema is None:
             return events + super().finish(reason, incomplete=incomplete)
         if self._answering is not None and not self._size:
-            events += self._answer("{}", self._answering)  # a call without arguments
+            events += self._answer(self._answering, "{}")  # a call without arguments
         if self._sent and self._answering is None and (rest := self._fence.close()):
             events += super().text(rest)
         if incomplete or outcome(reason or self._deferred)[0] is not None or self._refused:

@@ -10,15 +10,14 @@ from msgspec import Struct, field
 from openresponses_bridge.calls.identity import ToolIdentityMap, ToolKind
 from openresponses_bridge.emitter.arguments import usage_of
 from openresponses_bridge.emitter.failures import outcome
+from openresponses_bridge.emitter.held_calls import CallHoldingFilter, HeldCall
 from openresponses_bridge.emitter.stopping import STOP_SEQUENCE
 from openresponses_bridge.emitter.stream import CallFragment, ItemHoldingFilter, ResponseStream
-from openresponses_bridge.emitter.tool_call import is_another
 from openresponses_bridge.protocol.content import LogProb
 from openresponses_bridge.protocol.events import Event
 from openresponses_bridge.protocol.hosted import PROGRESS_EVENTS
 from openresponses_bridge.protocol.ids import prefix_of
 from openresponses_bridge.protocol.items import FunctionCall, Item
-from openresponses_bridge.protocol.unknown import Extra
 from openresponses_bridge.protocol.usage import Usage, latest
 from openresponses_bridge.random_ids import random_id
 from openresponses_server.hosted.base import HostedCall, HostedTool
@@ -86,20 +85,19 @@ class AnswerHolder(EndHolder, Protocol):
 
 
 class _KeptCall(Struct):
-    """A call at an upstream's index. `name` is that of a hosted function, None for a client's call or until
-    the name has come; `said` is the name as it came."""
+    """The name of a hosted function, as the model was shown it, and the arguments of a call of it."""
 
-    id: str
-    name: str | None = None
-    said: str = ""
-    is_known: bool = False
-    done: bool = False
-    size: int = 0
+    name: str
     pieces: list[str] = field(default_factory=list)
-    waiting: list[CallFragment] = field(default_factory=list)
+    size: int = 0
+
+    def add(self, piece: str) -> None:
+        if self.size <= _MOST_ARGUMENTS:
+            self.pieces.append(piece)
+            self.size += len(piece)
 
 
-class HostedStream(ItemHoldingFilter):
+class HostedStream(CallHoldingFilter, ItemHoldingFilter):
     """Keeps back the calls of hosted tools, and the end of an answer that has some: `question` then has the
     calls. `judged` is the filter behind it that may have a question of its own."""
 
@@ -110,8 +108,7 @@ class HostedStream(ItemHoldingFilter):
         self._names = names
         self._judged = judged
         self._answers = answers
-        self._calls: dict[int, _KeptCall] = {}
-        self._kept: list[_KeptCall] = []  # of hosted tools, in order
+        self._kept: dict[HeldCall, _KeptCall] = {}  # in order
         self._asked: CallsToRun | Condensed | None = None
         self._reason: str | None = None
         self._deferred: str | None = None
@@ -146,7 +143,6 @@ class HostedStream(ItemHoldingFilter):
         """Begin another answer."""
         super().next_answer()
         self._asked = None
-        self._calls.clear()
         self._expected = None
         self._answers.reported = None
 
@@ -186,63 +182,20 @@ class HostedStream(ItemHoldingFilter):
         return super().item(item)
 
     # What comes from the upstream.
-    def tool_call(
-        self,
-        index: int = 0,
-        id: str | None = None,
-        name: str | None = None,
-        arguments: str | None = None,
-        type: str = "function",
-        namespace: str | None = None,
-    ) -> list[Event]:
-        self.require("tool_call")
-        call = self._calls.get(index)
-        if call is None or is_another(call.id, call.said, call.done, id or "", name or ""):
-            call = self._calls[index] = _KeptCall(id or "")
-        call.id, call.said = call.id or id or "", call.said or name or ""
-        fragment = CallFragment(id, name, arguments, type, namespace)
-        if not call.is_known:
-            call.waiting.append(fragment)
-            if not name:
-                return []
-            call.is_known = True
-            if type == "function" and not namespace:
-                call.name = self._names.find(name)
-            if call.name is not None:
-                self._kept.append(call)
-                self._expected = None
-            waiting, call.waiting = call.waiting, []
-        else:
-            waiting = [fragment]
-        events: list[Event] = []
-        for each in waiting:
-            if call.name is None:
-                events += self._flush() + super().tool_call(index, *each)
-            elif (piece := each.arguments) and call.size <= _MOST_ARGUMENTS:
-                call.pieces.append(piece)
-                call.size += len(piece)
-        return events
+    def _keeps(self, call: HeldCall, type: str, namespace: str | None) -> bool:
+        name = self._names.find(call.name) if type == "function" and not namespace else None
+        if name is None:
+            return False
+        self._expected = None
+        self._kept[call] = _KeptCall(name)
+        return True
 
-    def tool_call_done(self, index: int, *, cut: bool = False) -> list[Event]:
-        self.require("tool_call_done")
-        call = self._calls.get(index)
-        if call is None:
-            return super().tool_call_done(index, cut=cut)
-        if call.name is None:
-            return self._pass_on(index, call.waiting) + super().tool_call_done(index, cut=cut)
-        call.done = True
+    def _keep(self, call: HeldCall, fragment: CallFragment) -> list[Event]:
+        self._kept[call].add(fragment.arguments or "")
         return []
 
-    def end_nameless(self) -> list[Event]:
-        return self._pass_on_nameless() + super().end_nameless()
-
-    def _pass_on_nameless(self) -> list[Event]:
-        """Pass on what is held of the calls that have no name."""
-        return [event for index, call in self._calls.items() for event in self._pass_on(index, call.waiting)]
-
-    def item_extra(self, extra: Extra, index: int | None = None) -> list[Event]:
-        call = None if index is None else self._calls.get(index)
-        return [] if call is not None and call.name is not None else super().item_extra(extra, index)
+    def _pass(self, index: int, fragment: CallFragment) -> list[Event]:
+        return self._flush() + super()._pass(index, fragment)
 
     def item(self, item: Item | Mapping[str, Any]) -> list[Event]:
         call = _whole_call(item)
@@ -251,7 +204,7 @@ class HostedStream(ItemHoldingFilter):
             return self._flush() + super().item(item)
         self.require("item")
         self._expected = None
-        self._kept.append(_KeptCall(call.call_id, name, call.name, True, True, 0, [call.arguments]))
+        self._kept[HeldCall(call.call_id)] = _KeptCall(name, [call.arguments])
         return []
 
     def text(self, delta: str, logprobs: Sequence[LogProb | Mapping[str, Any]] | None = None) -> list[Event]:
@@ -274,14 +227,14 @@ class HostedStream(ItemHoldingFilter):
         """Finish like the machine, unless there are calls to run. Those of an answer that was cut are not
         run."""
         self.require("finish")
-        events = self._pass_on_nameless()
-        kept, self._kept = self._kept, []
+        events = self._pass_nameless()
+        kept, self._kept = self._kept, {}
         cut = incomplete or outcome(reason or self._deferred)[0] is not None
         if not kept or cut or reason == STOP_SEQUENCE:
             return events + super().finish(reason, incomplete=incomplete)
         self._reason = reason
         self._asked = CallsToRun(
-            [HostedCall(each.id, each.name or "", "".join(each.pieces)) for each in kept]
+            [HostedCall(call.id, each.name, "".join(each.pieces)) for call, each in kept.items()]
         )
         return events
 

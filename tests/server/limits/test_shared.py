@@ -279,6 +279,34 @@ async def test_s8_scripts_and_data_that_are_lost_are_sent_again(own: OwnRedis) -
         assert not one.failures
 
 
+async def test_s8_a_redis_that_keeps_no_script_is_sent_each_with_its_call(
+    own: OwnRedis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However short after a script was sent it is forgotten."""
+    plain = redis.Redis.from_url(own.url)
+    real = redis.asyncio.Redis.execute_command
+
+    async def forgetful(client: Any, *words: Any, **options: Any) -> Any:
+        plain.script_flush()
+        return await real(client, *words, **options)
+
+    monkeypatch.setattr(redis.asyncio.Redis, "execute_command", forgetful)
+    async with workers(own.url, per_key=1, rates=Rates(2, 100)) as (one, other):
+        assert await one.counts.accept("k") == (True, Used(30.0, 0.0))
+        await one.take()
+        assert await other.refused()
+        one.counts.spend("k", 50)
+
+        async def known() -> bool:
+            return float(plain.hget("openresponses-bridge:{limits}:minute:k", "tokens") or 0) > 0
+
+        await eventually(known)
+        await one.give_back()
+        assert not await other.refused()
+    assert not one.failures
+    assert not other.failures
+
+
 async def test_s8_a_frozen_redis_holds_up_nobody(own: OwnRedis) -> None:
     async with workers(own.url, per_key=1, rates=Rates(100, None), timeout=0.3, lease=SHORT) as (one, other):
         own.freeze()

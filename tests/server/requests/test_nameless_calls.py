@@ -1,5 +1,7 @@
-"""Law E7 behind each filter that waits for a call's name: one that is cut before it has one is left out."""
+"""Law E7 behind each filter that waits for a call's name: one that is cut before it has one is left out, and
+an index is that of its newest call."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -7,7 +9,10 @@ import pytest
 from openresponses_bridge.calls.identity import ToolIdentityMap
 from openresponses_bridge.dialects.base import AnswerWay
 from openresponses_bridge.emitter.machine import ResponseStreamStateMachine
-from openresponses_bridge.protocol.codec import decode_request
+from openresponses_bridge.errors import StreamStateError
+from openresponses_bridge.protocol.codec import decode_request, encode
+from openresponses_bridge.protocol.items import FunctionCall
+from openresponses_server.requests.answer_format import ANSWER
 from openresponses_server.requests.constraints import with_rules
 from openresponses_server.requests.formatted_stream import AnswerPlan, FormattedStream
 from openresponses_server.runs.answers import AnswerLog
@@ -15,7 +20,9 @@ from openresponses_server.runs.hosted_stream import HostedNames, HostedStream
 
 
 def constrained(machine: Any, identities: ToolIdentityMap) -> Any:
-    return with_rules(machine, decode_request(b'{"input":"x","max_tool_calls":3}'), identities)
+    tools = [{"type": "function", "name": "look"}]
+    choice = {"type": "allowed_tools", "mode": "auto", "tools": tools}
+    return with_rules(machine, decode_request(encode({"input": "x", "tool_choice": choice})), identities)
 
 
 def formatted(machine: Any, identities: ToolIdentityMap) -> Any:
@@ -25,25 +32,79 @@ def formatted(machine: Any, identities: ToolIdentityMap) -> Any:
 
 
 def hosted(machine: Any, identities: ToolIdentityMap) -> Any:
-    names: Any = HostedNames({}, identities)
+    names: Any = HostedNames({ANSWER: (None, ANSWER)}, identities)  # type: ignore[dict-item]
     answers = AnswerLog(lambda usage, _output: usage, str, lambda _size: None)  # type: ignore[arg-type,return-value]
     return HostedStream(machine, names, None, answers)
 
 
-@pytest.mark.parametrize("ending", [("tool_call_done", 0), ("end_nameless",)], ids=["one", "all"])
+def ended(stream: Any) -> None:
+    stream.tool_call_done(0, cut=True)
+
+
+def all_ended(stream: Any) -> None:
+    stream.end_nameless()
+
+
+def followed(stream: Any) -> None:
+    stream.tool_call(0, "c", "look", "{}")
+
+
+def finished(stream: Any) -> None:
+    stream.finish()
+    if isinstance(stream, FormattedStream):
+        stream.settle(None)
+
+
+@pytest.mark.parametrize("end", [ended, all_ended])
 @pytest.mark.parametrize("behind", [constrained, formatted, hosted])
-def test_e7_a_call_that_is_cut_before_it_has_a_name_is_left_out(behind: Any, ending: tuple[Any, ...]) -> None:
+def test_e7_a_call_that_is_cut_before_it_has_a_name_is_left_out(
+    behind: Any, end: Callable[[Any], None]
+) -> None:
     machine = ResponseStreamStateMachine("m")
     stream = behind(machine, ToolIdentityMap())
     stream.start()
     stream.tool_call(0, "a", None, '{"x":')
     stream.tool_call(0, None, None, "1}")
-    end, *index = ending
-    getattr(stream, end)(*index, **({"cut": True} if index else {}))
+    end(stream)
     stream.tool_call(1, "b", "look", "{}")
-    stream.tool_call_done(1)
     stream.finish("tool_calls")
     assert machine.snapshot.incomplete_details is not None
     assert machine.snapshot.incomplete_details.reason == "incomplete_tool_call"
     assert [getattr(item, "call_id", None) for item in machine.snapshot.output] == ["b"]
     assert [case.where for case in machine.diagnostics.of("loss")] == ["tool_call"]
+
+
+@pytest.mark.parametrize("end", [followed, finished])
+@pytest.mark.parametrize("behind", [lambda machine, _identities: machine, constrained, formatted, hosted])
+def test_e4_a_call_that_is_not_ended_and_has_no_name_is_an_error(
+    behind: Any, end: Callable[[Any], None]
+) -> None:
+    stream = behind(ResponseStreamStateMachine("m"), ToolIdentityMap())
+    stream.start()
+    stream.tool_call(0, "a", None, "{}")
+    with pytest.raises(StreamStateError, match="index 0 never got a name"):
+        end(stream)
+
+
+@pytest.mark.parametrize("ends", [True, False], ids=["ended", "not ended"])
+@pytest.mark.parametrize("ids", [("a", "b"), (None, None)], ids=["ids", "no ids"])
+@pytest.mark.parametrize("names", [("look", ANSWER), (ANSWER, "look")], ids=["passed first", "kept first"])
+@pytest.mark.parametrize("behind", [constrained, formatted, hosted])
+def test_a_filter_judges_each_call_of_an_index(behind: Any, names: Any, ids: Any, ends: bool) -> None:
+    """Upstreams that give each call the same index."""
+    machine = ResponseStreamStateMachine("m", wire="openai")
+    stream = behind(machine, ToolIdentityMap())
+    stream.start()
+    for id, name in zip(ids, names, strict=True):
+        stream.tool_call(0, id, name, '{"a"')
+        stream.tool_call(0, None, None, ":1}")
+        stream.item_extra({"of": name}, 0)
+        if ends:
+            stream.tool_call_done(0)
+    stream.finish("tool_calls")
+    if behind is hosted:
+        stream.settle(None)
+    calls = [item for item in machine.snapshot.output if isinstance(item, FunctionCall)]
+    assert [(call.name, call.arguments, call.extra) for call in calls] == [
+        ("look", '{"a":1}', {"of": "look"})
+    ]
