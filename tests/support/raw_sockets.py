@@ -17,6 +17,7 @@ HANDSHAKE = (
     b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n"
 )
 _SMALL = 4096  # the size in bytes of a receive buffer that makes its reader slow
+_LARGE = 1 << 22
 
 
 class RawConnection:
@@ -51,6 +52,11 @@ class RawConnection:
             got += data
         self.socket.settimeout(None)
         return bytes(got)
+
+    def widen(self) -> None:
+        """Read as much as others from now on: beside other load, Linux may send so little at a time to a
+        small buffer that megabytes take minutes."""
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _LARGE)
 
     def is_open(self) -> bool:
         """Return whether the server keeps the connection open; discards received bytes."""

@@ -165,6 +165,7 @@ def test_s4_what_fills_the_buffer_is_the_last_before_the_client_is_waited_for(
         time.sleep(0.2)
         assert (written.refused, application.over) == (1, 0)
         assert written.count < MANY // 2
+        client.widen()
         got = client.read(until=b"\r\n0\r\n\r\n")
     assert got.count(b"x") == MANY * len(LARGE)
     assert written.count + written.refused == MANY

@@ -81,6 +81,7 @@ def test_s4_client_that_reads_nothing_has_its_upstream_wait(
         before = written.count
         assert upstream.last("m").sent < 400 * len(piece) * 0.9
         assert written.held <= HIGH_WATER_LIMIT + 2 * len(piece)
+        client.widen()
         got = client.read(until=b'"response.completed"')
     assert got.count(b"response.output_text.delta") == 401
     assert got.count(b"x") >= 400 * len(piece)
