@@ -14,6 +14,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from openresponses_server.serving.memory import tune_gc
 from openresponses_server.serving.preload import gc_paused
+from tests.support import time_limits
 from tests.support.debug_mode import log_no_durations
 from tests.support.logs import log_as_in_production
 from tests.support.scale import FACTOR
@@ -42,9 +43,10 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Stop the measurement that pytest-cov has started before any test runs. In the process that starts the
-    workers it would trace how tests are distributed. In a worker it would run below the worker's own
-    measurement and go on tracing while `no_cover` stops that one."""
+    """Limit the time of async tests, and stop the measurement that pytest-cov has started before any test
+    runs. In the process that starts the workers it would trace how tests are distributed. In a worker it
+    would run below the worker's own measurement and go on tracing while `no_cover` stops that one."""
+    config.pluginmanager.register(time_limits)
     workers = hasattr(config, "workerinput") or config.getoption("dist", "no") != "no"
     if workers and (measuring := Coverage.current()) is not None:
         measuring.stop()
