@@ -258,6 +258,8 @@ class Hole:
 
     def close(self) -> None:
         for each in [self._listener, *self._open]:
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)  # which ends the call of a thread, as closing does not
             each.close()
 
     def _accept(self) -> None:
