@@ -2,8 +2,9 @@
 
 The exceptions: a part without a word beside parts that have some is left out (generated parts hold
 text), since only its own end event shows it; a whole item that is incomplete in the midst of others
-(generated ones are whole), which the protocol forbids; and the end of a cut call is sent with the end of
-the response, since an incomplete item must be the last one.
+(generated ones are whole), which the protocol forbids; arguments of a function that don't begin as an object
+(generated ones do) are held until they are complete; and the end of a cut call is sent with the end of the
+response, since an incomplete item must be the last one.
 """
 
 from collections.abc import Callable
@@ -136,6 +137,7 @@ class Performance:
     def __init__(self, wire: str) -> None:
         self.run = Run(wire, REQUEST, identities(), schema=False)
         self._begun = 0
+        self._headless: set[int] = set()  # indexes of functions' calls whose arguments have not begun
 
     def __call__(self, step: tuple[Any, ...]) -> None:
         name, *arguments = step
@@ -153,9 +155,12 @@ class Performance:
         self.run(
             "tool_call", index, f"call_{self._begun}", name, None, {"f": "function", "c": "custom"}[kind]
         )
+        (self._headless.add if kind == "f" else self._headless.discard)(index)
 
     def _argue(self, index: int, arguments: str) -> None:
-        if index in self.run.machine._blocks.calls:
+        if arguments.startswith("{"):
+            self._headless.discard(index)
+        if index in self.run.machine._blocks.calls and (index not in self._headless or arguments.isspace()):
             self.run("tool_call", index, arguments=arguments)
 
 
