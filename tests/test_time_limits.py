@@ -27,7 +27,7 @@ async def test_that_passes(given):
 
 def test_an_async_test_that_takes_too_long_fails_alone(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(TESTS)
-    (tmp_path / "pytest.ini").write_text("[pytest]\nanyio_mode = auto\ntimeout = 8\n")
+    (tmp_path / "pytest.ini").write_text("[pytest]\nanyio_mode = auto\ntimeout = 20\n")
     command = [
         sys.executable,
         "-m",
