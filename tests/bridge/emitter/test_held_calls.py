@@ -98,6 +98,15 @@ def test_e7_a_call_that_ends_without_a_name_is_passed_on() -> None:
     assert [case.times for case in stream.diagnostics.of("loss")] == [2]
 
 
+@pytest.mark.parametrize("all_at_once", [True, False])
+def test_a_call_without_an_id_does_not_get_that_of_one_that_has_ended(all_at_once: bool) -> None:
+    stream = Keeping()
+    stream.tool_call(0, "a", None, "{}")
+    stream.end_nameless() if all_at_once else stream.tool_call_done(0, cut=True)
+    stream.tool_call(0, None, "ours", "{}")
+    assert stream.kept == [("", "{}")]
+
+
 def test_e7_a_call_that_does_not_end_and_has_no_name_is_an_error() -> None:
     stream = Keeping()
     stream.tool_call(0, "a", None, "{}")
