@@ -11,7 +11,7 @@ from typing import Any, Final
 import click
 
 from openresponses_bridge.text import printable
-from openresponses_cli.commands.terminal import drop_output, is_coloured
+from openresponses_cli.commands.terminal import drop_output, drop_unwritten, is_coloured
 
 # name → its module, with the name of the command there if the module has several, and its help text
 _COMMANDS: Final = {
@@ -111,6 +111,7 @@ class _Commands(click.Group):
         except OSError as error:
             if error.errno not in _NOT_WRITTEN:
                 raise
+            drop_unwritten()
             what = error.filename or "standard output"
             raise click.ClickException(printable(f"{what}: {error.strerror}")) from error
 

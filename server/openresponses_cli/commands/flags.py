@@ -15,7 +15,7 @@ from click.core import ParameterSource
 
 from openresponses_bridge.dialects.table import TABLE
 from openresponses_bridge.text import printable, shown_json
-from openresponses_cli.commands.terminal import drop_output
+from openresponses_cli.commands.terminal import drop_output, drop_unwritten
 
 # field of an upstream → the parameter that sets it, if its name differs
 _OF_UPSTREAM: Final = {
@@ -300,6 +300,7 @@ def write(data: bytes) -> None:
     except BrokenPipeError:
         raise
     except OSError as error:
+        drop_unwritten()
         raise click.ClickException(f"standard output: {error.strerror or error}") from error
 
 

@@ -106,6 +106,15 @@ def drop_output(stream: io.TextIOWrapper | None = None) -> None:
     os.close(nowhere)
 
 
+def drop_unwritten() -> None:
+    """Send what was written to standard output, or drop it if that is not possible: the interpreter would try
+    again at its end, and end with a code of its own."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        drop_output()
+
+
 def prepare_output() -> None:
     """Replace the process's standard output and error with streams that print every character and outlive
     their reader. Streams that were closed before the start discard everything."""

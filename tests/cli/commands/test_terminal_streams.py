@@ -104,11 +104,17 @@ def test_a_clean_verdict_outlives_it_too() -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+@pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize("command", ["demo", "inspect", "validate", "replay"])
-def test_output_that_can_not_be_written_is_said(command: str) -> None:
+def test_output_that_can_not_be_written_is_said(command: str, unbuffered: str) -> None:
     with open("/dev/full", "wb") as full:
         done = subprocess.run(
-            [*PROGRAM, command], input=BROKEN, stdout=full, stderr=subprocess.PIPE, check=False
+            [*PROGRAM, command],
+            input=BROKEN,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            env=os.environ | {"PYTHONUNBUFFERED": unbuffered},
+            check=False,
         )
     assert (done.returncode, without_durations(done.stderr)) == (
         1,

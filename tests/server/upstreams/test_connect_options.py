@@ -605,12 +605,21 @@ def test_an_upstream_may_be_behind_a_unix_socket(
     if way == "field":
         given = UpstreamSettings(url="http://model.example/api/v3", socket=str(path))
 
+    writers: list[asyncio.StreamWriter] = []
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writers.append(writer)
+        await model.handle(reader, writer)
+
     async def over(_: int) -> Any:
-        server = await asyncio.start_unix_server(model.handle, path)
+        server = await asyncio.start_unix_server(handle, path)
         try:
             return await ask(given, times=2)
         finally:
             server.close()
+            for writer in writers:  # not every version of Python closes them
+                writer.close()
+                await writer.wait_closed()
 
     assert run(loop, over) == [ANSWER, ANSWER]
     line, host = ("/v1", "localhost") if way == "address" else ("/api/v3", "model.example")
