@@ -122,3 +122,13 @@ def test_the_end_of_an_unknown_call_is_the_machines() -> None:
         stream.tool_call_done(3)
     stream.tool_call(0, "a", "look", "{}")
     assert stream.tool_call_done(0) != []
+
+
+def test_e9_nothing_of_a_kept_call_is_accepted_after_the_end() -> None:
+    stream = Keeping()
+    stream.tool_call(0, "a", "ours", "{}")
+    stream.finish()
+    for call in (lambda: stream.tool_call(0, None, None, "}"), lambda: stream.tool_call_done(0)):
+        with pytest.raises(StreamStateError):
+            call()
+    assert stream.kept == [("a", "{}")]

@@ -1,6 +1,7 @@
 """Law E7 behind each filter that waits for a call's name: one that is cut before it has one is left out, and
 an index is that of its newest call."""
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -67,6 +68,7 @@ def test_e7_a_call_that_is_cut_before_it_has_a_name_is_left_out(
     stream.tool_call(0, None, None, "1}")
     end(stream)
     stream.tool_call(1, "b", "look", "{}")
+    stream.tool_call_done(1)
     stream.finish("tool_calls")
     assert machine.snapshot.incomplete_details is not None
     assert machine.snapshot.incomplete_details.reason == "incomplete_tool_call"
@@ -108,3 +110,26 @@ def test_a_filter_judges_each_call_of_an_index(behind: Any, names: Any, ids: Any
     assert [(call.name, call.arguments, call.extra) for call in calls] == [
         ("look", '{"a":1}', {"of": "look"})
     ]
+
+
+@pytest.mark.parametrize("holds", [True, False])
+def test_of_two_whole_calls_that_are_the_answer_the_first_counts(holds: bool) -> None:
+    machine = ResponseStreamStateMachine("m")
+    stream = FormattedStream(machine, ToolIdentityMap())
+    stream.answer_by(AnswerPlan(AnswerWay.FUNCTION, {"type": "object"}, holds))
+    stream.start()
+    for id in ("a", "b"):
+        call = {
+            "type": "function_call",
+            "id": f"fc_{id}",
+            "call_id": id,
+            "name": ANSWER,
+            "status": "completed",
+        }
+        stream.item(call | {"arguments": json.dumps({"of": id})})
+    stream.finish("tool_calls")
+    assert stream.question is not None
+    assert json.loads(stream.question.text) == {"of": "a"}
+    stream.settle(None)
+    assert machine.snapshot.output_text == '{"of": "a"}'
+    assert [case.where for case in machine.diagnostics.of("warning")] == ["text.format"]
