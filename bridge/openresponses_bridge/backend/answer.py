@@ -18,6 +18,7 @@ from openresponses_bridge.calls.presentation import pair
 from openresponses_bridge.diagnostics import Diagnostics, loss_header
 from openresponses_bridge.dialects.base import (
     KEEP_ALIVE_EVENT,
+    Asked,
     Asks,
     FormContext,
     RequestHead,
@@ -191,16 +192,8 @@ class Answer:
         given = {name.lower(): value for name, value in (request_headers or {}).items()}
         head = head_of(surface, target, given)
         asked = surface.read(_json(body), head)
-        if asked.choices > 1:
-            what = "n: this backend gives one choice"
-            raise InvalidRequestError(InvalidRequestError.UNSUPPORTED, what, param="n")
-        request = asked.request
         self._lost = asked.losses or Diagnostics()
-        entries = entries_of(request, ())
-        present_tools(active_tools(request, entries), self._identities, Diagnostics())
-        if not stateful:
-            request = _without_store(request)
-            pair(views_of(entries, self._identities), lambda index: entries[index].param)
+        request = _request_of(asked, self._identities, stateful=stateful)
         self.request: CreateResponse = request
         self.streamed: bool = bool(request.stream)
         self._left = max_output
@@ -416,6 +409,22 @@ def _json(body: Any) -> bytes:
         raise InvalidRequestError(InvalidRequestError.INVALID_JSON, "nested too deeply") from None
     except UNENCODABLE as error:
         raise LocalError("bridge.backend.invalid_body", f"the body of a request: {error}") from error
+
+
+def _request_of(asked: Asked, identities: ToolIdentityMap, *, stateful: bool) -> CreateResponse:
+    """Return the request to answer. Adds the names of its tools to `identities`. Raises InvalidRequestError
+    for more than one choice and, unless the backend is stateful, for what needs stored responses."""
+    if asked.choices > 1:
+        what = "n: this backend gives one choice"
+        raise InvalidRequestError(InvalidRequestError.UNSUPPORTED, what, param="n")
+    request = asked.request
+    entries = entries_of(request, ())
+    present_tools(active_tools(request, entries), identities, Diagnostics())
+    if stateful:
+        return request
+    request = _without_store(request)
+    pair(views_of(entries, identities), lambda index: entries[index].param)
+    return request
 
 
 def _without_store(request: CreateResponse) -> CreateResponse:

@@ -42,7 +42,7 @@ from openresponses_server.requests.prepared import Translated
 from openresponses_server.requests.routes import remember_route, upstream_response
 from openresponses_server.requests.service import Service
 from openresponses_server.runs.answers import AnswerLog
-from openresponses_server.runs.calls import CallRunner
+from openresponses_server.runs.calls import CallRunner, CallSpans
 from openresponses_server.runs.exchange import Translation
 from openresponses_server.runs.hosted_stream import HostedNames, HostedStream
 from openresponses_server.runs.metering import Meter, cost_of
@@ -298,8 +298,7 @@ class RunAssembly:
             request.body.max_tool_calls,
             partial(service.quotas.spend_call, request.owner),
             persistence,
-            service.spans,
-            self._content,
+            None if service.spans is None else CallSpans(service.spans, self._content),
         )
         compaction = None
         if request.threshold is not None:

@@ -76,12 +76,6 @@ def compose(settings: Settings) -> Service:
     filed = router.catalog.filed_prices
     prices = Prices(settings.prices, filed) if settings.prices or filed else None
     metrics = Metrics(gate, named_models(settings))
-    circuits = {each.name: each.settings.circuit for each in router.configured()}
-    routes = RouteTable(Routes(settings.balance, circuits), list(circuits), moved=metrics.moved)
-    metrics.routes = routes.counts
-    for each in router.configured():
-        if each.sockets is not None:
-            metrics.add_sockets(each.name, each.sockets)
     store = measured_store(unmeasured, metrics.called)
     runs = RunSupport(settings, store, metrics)
     book = UsageBook(any_key=any(each.pass_through for each in settings.upstreams))
@@ -89,7 +83,7 @@ def compose(settings: Settings) -> Service:
     return Service(
         settings=settings,
         router=router,
-        routes=routes,
+        routes=_route_table(settings, router, metrics),
         listing=Listing(router, settings.discovery, prices=prices),
         store=store,
         runs=runs,
@@ -114,6 +108,17 @@ def compose(settings: Settings) -> Service:
         commands=_web_commands(settings, hosted),
         prompts=prompts,
     )
+
+
+def _route_table(settings: Settings, router: Router, metrics: Metrics) -> RouteTable:
+    """The routes of the configured upstreams; the metrics show their states and their WebSockets."""
+    circuits = {each.name: each.settings.circuit for each in router.configured()}
+    routes = RouteTable(Routes(settings.balance, circuits), list(circuits), moved=metrics.moved)
+    metrics.routes = routes.counts
+    for each in router.configured():
+        if each.sockets is not None:
+            metrics.add_sockets(each.name, each.sockets)
+    return routes
 
 
 def _quotas(

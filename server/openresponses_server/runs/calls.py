@@ -45,6 +45,14 @@ class CalledTools(Struct):
     """True if one of the calls must be approved first."""
 
 
+class CallSpans(NamedTuple):
+    """The spans of the calls of one response."""
+
+    spans: ResponseSpans
+    content: Content | None
+    """The content that the spans show; None if they show none."""
+
+
 class _PlannedCall(NamedTuple):
     shown: HostedCall
     """As the model made it."""
@@ -71,12 +79,10 @@ class CallRunner:
         most_calls: int | None,
         spend: Callable[[], Awaitable[bool]],
         persistence: ResponseSessionPersistenceTransformer | None,
-        spans: ResponseSpans | None = None,
-        content: Content | None = None,
+        spans: CallSpans | None,
     ) -> None:
         self._stream = stream
         self._spans = spans
-        self._content = content
         self._names = names
         self.limits = limits
         self._pages = pages
@@ -145,14 +151,15 @@ class CallRunner:
         self.left -= 1
         return None if await self._spend() else _SPENT
 
-    async def _spanned_result(self, spans: ResponseSpans, tool: HostedTool, call: HostedCall) -> HostedResult:
+    async def _spanned_result(self, traced: CallSpans, tool: HostedTool, call: HostedCall) -> HostedResult:
         """Run a call in a span of its own."""
-        with spans.tool(call.name, call.call_id, tool.kind) as span:
-            if self._content is not None:
-                span.add(self._content.called(call.arguments))
+        content = traced.content
+        with traced.spans.tool(call.name, call.call_id, tool.kind) as span:
+            if content is not None:
+                span.add(content.called(call.arguments))
             result = await self._result(tool, call)
-            if self._content is not None:
-                span.add(self._content.gave(result.output))
+            if content is not None:
+                span.add(content.gave(result.output))
             if result.failed:
                 span.fail(result.error_type)
             return result
