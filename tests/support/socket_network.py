@@ -24,9 +24,20 @@ _GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 _HIGH_WATER = 64 * 1024
 
 
+def handshake_answer(request: bytes) -> bytes:
+    """The answer that accepts a handshake."""
+    key = _KEY.match(request)
+    assert key is not None
+    return (
+        b"HTTP/1.1 101 S\r\nupgrade: websocket\r\nconnection: upgrade\r\n"
+        b"sec-websocket-accept: %b\r\n\r\n" % b64encode(sha1(key[1] + _GUID).digest())
+    )
+
+
 class Network(asyncio.Transport):
     """The handshake is answered; all else that arrives is given to the connection by the test. What it writes
-    is kept, or waits where `is_full`. As uvloop's, a closed one refuses to write."""
+    is kept, or waits where `is_full`; then closing it waits as well. As uvloop's, a closed one refuses to
+    write."""
 
     def __init__(self, connection: SocketConnection, *, is_full: bool = False) -> None:
         super().__init__()
@@ -35,6 +46,7 @@ class Network(asyncio.Transport):
         self.reads = True
         self.is_full = is_full
         self.is_gone = False
+        self.is_half_closed = False
 
     def pause_reading(self) -> None:
         self.reads = False
@@ -43,30 +55,33 @@ class Network(asyncio.Transport):
         self.reads = True
 
     def write(self, data: Any) -> None:
-        if self.is_gone:
+        if self.is_closing():
             raise RuntimeError("unable to perform operation on a closed transport")
-        handshake = _KEY.match(data)
-        if handshake is not None:
-            asyncio.get_running_loop().call_soon(self._accept, handshake[1])
+        if _KEY.match(data):
+            accepted = handshake_answer(data)
+            asyncio.get_running_loop().call_soon(self.connection.data_received, accepted)
             return
         self.written += data
         if self.is_full and len(self.written) > _HIGH_WATER and self.connection._write_resumed is None:
             self.connection.pause_writing()
 
-    def _accept(self, key: bytes) -> None:
-        self.connection.data_received(
-            b"HTTP/1.1 101 S\r\nupgrade: websocket\r\nconnection: upgrade\r\n"
-            b"sec-websocket-accept: %b\r\n\r\n" % b64encode(sha1(key + _GUID).digest())
-        )
-
     def get_write_buffer_size(self) -> int:
         return len(self.written) if self.is_full else 0
 
     def is_closing(self) -> bool:
-        return self.is_gone
+        return self.is_gone or self.is_half_closed
 
     def close(self) -> None:
-        self.abort()
+        self.is_half_closed = True
+        if not self.get_write_buffer_size():
+            self.abort()
+
+    def drain(self) -> bytes:
+        """Let the server read what waits; return it."""
+        data = bytes(self.written)
+        self.written.clear()
+        self.connection.resume_writing()
+        return data
 
     def abort(self) -> None:
         if not self.is_gone:

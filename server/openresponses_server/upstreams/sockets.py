@@ -154,8 +154,8 @@ class _Socket:
         if meaning is not Meaning.EVENT:
             self._body = None
             self._connection.resume()
-            if meaning is Meaning.EXPIRED:
-                self._connection.close()
+            if meaning is Meaning.EXPIRED or not self._connection.is_sent:
+                self._connection.close()  # which ends the sending of a request that was answered early
             else:
                 self._free(self)
             body.end()

@@ -25,7 +25,7 @@ from openresponses_server.http.flow import BodyReader, Discard, Source
 from openresponses_server.settings import Timeouts
 from openresponses_server.upstreams.http import HttpReply
 from tests.support.serving import PATIENT
-from tests.support.waiting import until
+from tests.support.waiting import NEVER, until
 
 OK = b"HTTP/1.1 200 OK\r\n"
 CHUNKED = OK + b"transfer-encoding: chunked\r\n\r\n"
@@ -355,6 +355,30 @@ def test_an_answer_before_the_end_of_the_request_ends_it(run: Callable[..., Any]
         return statuses, upstream.connections
 
     assert run(say, ask) == ([413, 413], 2)
+
+
+@pytest.mark.parametrize("answer", [b"HTTP/1.1 413 Too Large\r\n\r\nno", b""])
+def test_a_server_that_reads_no_further_and_ends_its_data_is_heard(
+    run: Callable[..., Any], answer: bytes
+) -> None:
+    """The end is not put off until it has read the request."""
+
+    async def say(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.transport.pause_reading()  # type: ignore[attr-defined]
+        await asyncio.sleep(0.3)  # its client waits to be read by then
+        writer.write(answer)
+        writer.write_eof()
+        await asyncio.sleep(NEVER)
+
+    async def ask(connections: ConnectionPool, url: str, _upstream: Upstream) -> bytes:
+        with closing(await connections.request("POST", url, headers={}, data=bytes(4 * MANY))) as got:
+            return await read(got)
+
+    if answer:
+        assert run(say, ask) == b"no"
+    else:
+        with pytest.raises(ConnectionLost):
+            run(say, ask)
 
 
 def test_an_answer_that_arrived_before_its_connection_was_reset_is_given(run: Callable[..., Any]) -> None:

@@ -204,6 +204,11 @@ class ClientConnection(asyncio.Protocol):
         if self._parser is None:  # through a proxy, data or the end may arrive before this
             self._transport.abort()
 
+    def eof_received(self) -> None:
+        """The transport closes, which would wait until the server has read what was written."""
+        if self._transport.get_write_buffer_size():
+            self.abort()
+
     def connection_lost(self, exc: Exception | None) -> None:
         self._is_sent = False  # it is not used again
         if self._sent_at is not None:

@@ -46,7 +46,8 @@ class SocketConnection(asyncio.Protocol):
     the bytes that were sent of it: `most` at most.
 
     Parsing and reading pause after a number of frames, until other connections had their turn; between
-    `pause` and `resume`; and while the server does not read.
+    `pause` and `resume`; and while the server does not read, except while a message is sent, which the server
+    may answer before it has read all of it.
     """
 
     def __init__(self, target: RequestTarget, most: int) -> None:
@@ -63,7 +64,9 @@ class SocketConnection(asyncio.Protocol):
         self._is_deferred = False  # the rest is parsed in the next iteration
         self._write_resumed: asyncio.Future[None] | None = None
         self._has_ended = False
-        self._is_sending = False  # a part of a frame is not written, so that no other may be
+        self._is_sending = False  # no other frame may be written
+        self._is_written = True  # all of the last message is
+        self._unsent: list[bytes] = []  # what the protocol had to say while a message was being sent
         self._has_received = False  # anything since the last message was sent, but a closing frame
         self._ended_by: str | None = None  # why the connection has ended, and something is not parsed
         self.on_message: Callable[[bytes], None] = _ignore
@@ -83,6 +86,16 @@ class SocketConnection(asyncio.Protocol):
         has_ended = self._has_ended or self._ended_by is not None
         return not has_ended and transport is not None and not transport.is_closing()
 
+    @property
+    def is_sent(self) -> bool:
+        """True if all of the last message has left, so that another may follow it."""
+        return self._is_written and not self._has_waiting
+
+    @property
+    def _has_waiting(self) -> bool:
+        """True if the server has not taken all that was written."""
+        return self._transport is not None and self._transport.get_write_buffer_size() > 0
+
     async def open(self, headers: Mapping[str, str]) -> None:
         """Do the handshake. Raises SocketRefused, and OSError if the connection breaks."""
         transport = self._transport
@@ -99,26 +112,29 @@ class SocketConnection(asyncio.Protocol):
 
     async def send(self, message: bytes) -> None:
         """Send a text message, no faster than the server takes it. Raises SocketLost if none can be sent; if
-        the connection is lost later, this returns, and `on_end` gets the reason."""
+        the connection is lost or closed later, this returns, and `on_end` gets the reason."""
         transport = self._transport
         if transport is None or not self.is_open:
             raise SocketLost(_CLOSED)
         self._protocol.send_text(message)
         (data,) = self._protocol.data_to_send()
-        self._is_sending, self._has_received = True, False
-        for start in range(0, len(data), _WRITTEN):
-            transport.write(data[start : start + _WRITTEN])
-            if self._write_resumed is not None:
-                await asyncio.wait((self._write_resumed,))
-            if not self._is_connected:
-                return
-        self._is_sending = False
+        self._is_sending, self._is_written, self._has_received = True, False, False
+        try:
+            for start in range(0, len(data), _WRITTEN):
+                transport.write(data[start : start + _WRITTEN])
+                self._is_written = start + _WRITTEN >= len(data)
+                if self._write_resumed is not None:
+                    await asyncio.wait((self._write_resumed,))
+                if not self._is_connected:
+                    return
+        finally:
+            self._is_sending = not self._is_written
         self._flush()
 
     def close(self) -> None:
         """Send a close frame, and close the connection."""
         transport = self._transport
-        if not self.is_open or transport is None or transport.get_write_buffer_size():
+        if not self.is_open or transport is None or self._has_waiting:
             self.abort()
             return
         self._protocol.send_close(CloseCode.NORMAL_CLOSURE)
@@ -162,7 +178,9 @@ class SocketConnection(asyncio.Protocol):
             self._parse()
 
     def eof_received(self) -> None:
-        return None
+        """The transport closes, which would wait until the server has read what was written."""
+        if self._has_waiting and self._transport is not None:
+            self._transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._ended_by = _CLOSED if exc is None else public_reason(exc)
@@ -182,6 +200,7 @@ class SocketConnection(asyncio.Protocol):
 
     def _parse(self) -> None:
         self._parse_pieces()
+        self._flush()
         if self._unparsed and self._may_read:
             self._defer()
         elif self._ended_by is not None and not self._unparsed:
@@ -217,8 +236,6 @@ class SocketConnection(asyncio.Protocol):
             self._refuse(SocketRefused("it does not answer the handshake of a WebSocket"))
         elif protocol.parser_exc is not None:
             self._break(RemoteProtocolError("what it sent is not the WebSocket protocol, or too large"))
-        else:
-            self._flush()
         return len(events)
 
     def _answered(self, response: Response) -> None:
@@ -243,10 +260,7 @@ class SocketConnection(asyncio.Protocol):
         elif frame.opcode is Opcode.BINARY:
             self._break(RemoteProtocolError("it sent a binary message"))
         elif frame.opcode is Opcode.CLOSE:
-            self._flush()
-            self._end(self._lost(_CLOSED))
-            if self._transport is not None:
-                self._transport.close()
+            self._break(self._lost(_CLOSED))
 
     def _lost(self, reason: str) -> OSError:
         """The error for a connection that ends now."""
@@ -258,10 +272,11 @@ class SocketConnection(asyncio.Protocol):
         self.abort()
 
     def _break(self, error: OSError) -> None:
+        is_stuck = self._has_waiting
         self._flush()  # with the reason for the server
         self._end(error)
         if self._transport is not None:
-            self._transport.abort() if self._transport.get_write_buffer_size() else self._transport.close()
+            self._transport.abort() if is_stuck else self._transport.close()
 
     def _end(self, error: OSError) -> None:
         if self._has_ended:
@@ -276,17 +291,21 @@ class SocketConnection(asyncio.Protocol):
         on_end(error)
 
     def _flush(self) -> None:
-        """Write what the protocol has to say by itself, as the answers to pings."""
-        transport = self._transport
+        """Write what the protocol has to say by itself, as the answers to pings; while a message is being
+        sent only the last is kept, which is enough (RFC 6455, 5.5.3)."""
+        transport, said = self._transport, [data for data in self._protocol.data_to_send() if data]
         if self._is_sending or transport is None:
+            self._unsent = said[-1:] or self._unsent
             return
-        for data in self._protocol.data_to_send():
-            if data and not transport.is_closing():
+        for data in (*self._unsent, *said):
+            if not transport.is_closing():
                 transport.write(data)
+        self._unsent = []
 
     @property
     def _may_read(self) -> bool:
-        return not self._is_paused and self._write_resumed is None and not self._has_ended
+        may_write = self._write_resumed is None or self._is_sending
+        return may_write and not self._is_paused and not self._has_ended
 
     def _read_or_not(self) -> None:
         transport = self._transport
