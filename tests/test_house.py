@@ -279,6 +279,16 @@ def test_no_test_judges_by_the_clock_of_a_machine_that_may_be_busy() -> None:
     assert {str(each): found for each in files if (found := judges_by_the_clock(each.read_text()))} == {}
 
 
+def test_scripts_of_redis_are_run_by_script_alone() -> None:
+    """It knows what to do where Redis has forgotten one."""
+    found = [
+        str(file.relative_to(REPOSITORY))
+        for file in (REPOSITORY / "server").rglob("*.py")
+        if re.search(r"\.(?:eval|evalsha|register_script)\(", file.read_text())
+    ]
+    assert found == ["server/openresponses_server/redis_clients.py"]
+
+
 def test_no_pattern_repeats_a_group_possessively() -> None:
     """Python before 3.11.5 takes such a group for absent where it can match in several ways: it is an atomic
     group around a greedy one (`(?>(?:…)*)`), which means the same."""

@@ -22,7 +22,7 @@ from redis.asyncio import Redis
 
 from openresponses_bridge.errors import WireError
 from openresponses_bridge.protocol.codec import decode_json, encode
-from openresponses_server.redis_clients import REDIS_FAILURES, hasty_client, redis_client
+from openresponses_server.redis_clients import REDIS_FAILURES, Script, hasty_client, redis_client
 from openresponses_server.tasks import end_tasks, jittered
 from openresponses_server.upstreams.routing.routes import RouteTable
 from openresponses_server.upstreams.routing.states import LONGEST, PROBE_SECONDS, Change, Route, State
@@ -93,6 +93,7 @@ class RedisRoutes:
         prefix: str = "openresponses-bridge:{routes}",
     ) -> None:
         self._redis: Redis = hasty_client(url, _CONNECTIONS, _TIMEOUT)
+        self._release_probe = Script(self._redis, _RELEASE)
         self._listening: Redis = redis_client(url, socket_timeout=_POLL + 5.0, socket_connect_timeout=5.0)
         self._table = table
         self._failed = failed
@@ -213,7 +214,7 @@ class RedisRoutes:
                         if change.state is not State.HALF_OPEN:
                             pipe.delete(self._probe(change.part))
                     for part in released:
-                        pipe.eval(_RELEASE, 1, self._probe(part), self._worker)
+                        self._release_probe.queue(pipe, [self._probe(part)], [self._worker])
                     if changes:
                         pipe.expire(self._states, round(2 * LONGEST))
                     for name, route in remembered:
