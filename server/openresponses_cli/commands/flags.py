@@ -299,7 +299,7 @@ def write(data: bytes) -> None:
         sys.stdout.buffer.flush()
     except BrokenPipeError:
         raise
-    except OSError as error:
+    except OSError as error:  # here, since within `opened_input` it would be an error of the input
         drop_unwritten()
         raise click.ClickException(f"standard output: {error.strerror or error}") from error
 
