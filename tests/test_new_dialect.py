@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
@@ -18,6 +19,8 @@ import pytest
 from openresponses_bridge.dialects.table import TABLE
 from tests.support.document_blocks import files
 from tests.support.document_reader import Reader
+from tests.support.forked import ForkServer
+from tests.support.releases import environment_of
 from tests.support.shared import REPOSITORY
 from tests.support.upstream import JSON, Script, ScriptedUpstream
 
@@ -57,9 +60,15 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def forks(copy: Path) -> Iterator[ForkServer]:
+    with closing(ForkServer(environment_of(copy))) as server:
+        yield server
+
+
 @pytest.fixture
-def reader(copy: Path) -> Reader:
-    return Reader(Path(sys.executable), copy)
+def reader(copy: Path, forks: ForkServer) -> Reader:
+    return Reader(Path(sys.executable), copy, forks)
 
 
 @pytest.fixture
@@ -70,16 +79,14 @@ def upstream() -> Iterator[ScriptedUpstream]:
 
 
 def command(*words: str) -> str:
-    """A command of the copy: the program leaves out the folder that it is started in."""
-    return " ".join(
-        ("env", 'PYTHONPATH="$PWD/bridge:$PWD/server"', sys.executable, "-m", "openresponses_server", *words)
-    )
+    """A command of the copy."""
+    return " ".join(("openresponses-bridge", *words))
 
 
 def test_it_is_held_to_what_all_dialects_are_held_to(copy: Path) -> None:
     asked = [sys.executable, "-m", "pytest", "-v", "-n0", "-p", "no:cacheprovider", "-k", "toy"]
     targets = [*OF_ALL_DIALECTS, "tests/fuzz/test_targets.py"]
-    of_copy = os.environ | {"PYTHONPATH": os.pathsep.join(str(copy / each) for each in ("bridge", "server"))}
+    of_copy = os.environ | environment_of(copy)
     done = subprocess.run(
         [*asked, *targets], cwd=copy, env=of_copy, capture_output=True, text=True, check=False, timeout=250
     )

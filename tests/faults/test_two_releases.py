@@ -7,15 +7,13 @@ holds for both.
 """
 
 import json
-import os
 import random
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -25,6 +23,7 @@ from openresponses_server.store.sql.locations import database_url
 from openresponses_server.store.sql.migrate import upgrade
 from openresponses_server.store.sql.sqlite_file import REVISION
 from tests.support.crashes import check_client, resume_all, saved, start_streams, wait_until_settled
+from tests.support.forked import Forked, ForkServer, fork_server
 from tests.support.processes import address_in, started
 from tests.support.releases import environment_of, last_tag, previous_tree
 from tests.support.services import postgres_database, redis_server
@@ -37,8 +36,10 @@ ROUNDS = 10
 
 
 @pytest.fixture(scope="module")
-def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return previous_tree(tmp_path_factory.mktemp("previous"))
+def previous(pytestconfig: pytest.Config) -> Iterator[ForkServer]:
+    tree = previous_tree(pytestconfig.cache.mkdir("releases"))
+    with closing(ForkServer(environment_of(tree))) as server:
+        yield server
 
 
 class Server(Struct):
@@ -56,25 +57,21 @@ class Server(Struct):
 class Releases:
     """Servers of both releases over one store, each in a folder of its own."""
 
-    def __init__(self, tree: Path, folder: Path, store: str, log: str, held: ExitStack) -> None:
+    def __init__(self, previous: ForkServer, folder: Path, store: str, log: str, held: ExitStack) -> None:
         self.store = store
         self._folder = folder
         self._log = log
         self._held = held
-        self._environments = {"previous": environment_of(tree), "this": {}}
+        self._forking = {"previous": previous, "this": fork_server()}
 
     def start(self, name: str, settings: str = "") -> Server:
         folder = Path(tempfile.mkdtemp(prefix=name, dir=self._folder))
         config = folder / "config.toml"
         config.write_text(CONFIG + settings)
         flags = ("--config", str(config), "--store", self.store, "--event-log", self._log)
-        options = {
-            "folder": folder,
-            "errors": subprocess.DEVNULL,
-            "forked": False,
-            "environment": self._environments[name],
-        }
-        process = self._held.enter_context(started(*flags, **options))  # type: ignore[arg-type]
+        process = self._held.enter_context(
+            started(*flags, folder=folder, errors=subprocess.DEVNULL, server=self._forking[name])
+        )
         base = address_in(greeting(process))
         wait_until(lambda: call(base, "GET", "/readyz").status == 200)
         return Server(name, base, process)
@@ -82,14 +79,12 @@ class Releases:
     def keys(self, name: str, what: str, *arguments: str) -> tuple[str, str]:
         """The last line on each output of this command of that release; older releases print a warning about
         a newer store before it."""
-        done = subprocess.run(
-            [sys.executable, "-m", "openresponses_server", "keys", what, "--store", self.store, *arguments],
-            env={**os.environ, **self._environments[name]},
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        out, err = (each.rstrip().rpartition("\n")[2] for each in (done.stdout, done.stderr))
+        command = ["keys", what, "--store", self.store, *arguments]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        with Forked[str](command, server=self._forking[name], **pipes) as process:
+            said = process.communicate()
+        assert process.returncode == 0, said
+        out, err = (each.rstrip().rpartition("\n")[2] for each in said)
         return out, err
 
 
@@ -100,15 +95,15 @@ def greeting(process: subprocess.Popen[str]) -> str:
 
 
 @contextmanager
-def releases(tree: Path, folder: Path) -> Iterator[Releases]:
+def releases(previous: ForkServer, folder: Path) -> Iterator[Releases]:
     with ExitStack() as held:
         store, log = held.enter_context(postgres_database()), held.enter_context(redis_server())
-        yield Releases(tree, folder, store, log, held)
+        yield Releases(previous, folder, store, log, held)
 
 
 @pytest.fixture
-def both(tree: Path, tmp_path: Path) -> Iterator[Releases]:
-    with releases(tree, tmp_path) as found:
+def both(previous: ForkServer, tmp_path: Path) -> Iterator[Releases]:
+    with releases(previous, tmp_path) as found:
         yield found
 
 
@@ -199,7 +194,6 @@ def test_s9_two_releases_side_by_side_lose_nothing_whichever_is_killed(both: Rel
     assert {each: response_of(back.base, each) for each in made} == made
 
 
-@pytest.mark.timeout(1200)  # it starts eleven processes, each of which loads the server
 def test_s7_a_key_that_either_release_changes_is_changed_at_both(both: Releases) -> None:
     both.start("previous").kill()
     upgrade(database_url(both.store))

@@ -10,6 +10,7 @@ import pytest
 
 from tests.support.document_reader import Reader
 from tests.support.documents import blocks_of, commands_of
+from tests.support.forked import fork_server
 from tests.support.upstream import DONE, Script, ScriptedUpstream, chunk
 
 AGENT = """\
@@ -39,7 +40,7 @@ def upstream() -> Iterator[ScriptedUpstream]:
 
 @pytest.fixture
 def reader(tmp_path: Path, upstream: ScriptedUpstream) -> Reader:
-    found = Reader(Path(sys.executable), tmp_path)
+    found = Reader(Path(sys.executable), tmp_path, fork_server())
     (tmp_path / "bridge.toml").write_text(f'[[upstreams]]\nurl = "{upstream.url}"\n')
     programs = tmp_path / "bin"
     programs.mkdir()

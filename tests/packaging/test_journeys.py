@@ -1,7 +1,7 @@
 """The first page and the four journeys of the README as a reader follows them: commands and files, in an
 empty folder.
 
-`make test` uses the interpreter of the checkout, `make packages` the wheels in an environment of their own.
+`make test` forks the checkout's commands; `make packages` starts the wheels' in an environment of their own.
 """
 
 import json
@@ -17,6 +17,7 @@ import pytest
 from openresponses_bridge.conformance.scenarios import SCENARIOS
 from tests.support.document_blocks import commands, files
 from tests.support.document_reader import Reader
+from tests.support.forked import fork_server
 from tests.support.upstream import DONE, Script, ScriptedUpstream, chunk
 from tests.support.wheel import Wheels
 
@@ -27,11 +28,12 @@ INSTALL = "pip install openresponses-server"
 
 @pytest.fixture(params=["checkout", pytest.param("wheels", marks=pytest.mark.packages)])
 def reader(request: pytest.FixtureRequest, tmp_path: Path) -> Reader:
-    python = Path(sys.executable)
     if request.param == "wheels":
         wheels: Wheels = request.getfixturevalue("wheels")
         python = wheels.environment(INSTALL.removeprefix("pip install "), "openai", "pytest")
-    found = Reader(python, tmp_path)
+        found = Reader(python, tmp_path)
+    else:
+        found = Reader(Path(sys.executable), tmp_path, fork_server())
     found.files_of("README.md")
     return found
 

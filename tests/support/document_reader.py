@@ -14,19 +14,23 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.support.document_blocks import files
+from tests.support.forked import ForkServer
 from tests.support.processes import free_port
 from tests.support.wheel import clean_environment
 
 
 class Reader:
     """A reader in an empty folder with the package installed: `port` replaces the port that a page uses for
-    its server; `path` is the reader's PATH."""
+    its server; `path` is the reader's PATH. With `forks` the processes of `openresponses-bridge` are forked
+    by that server, as those of `Forked` are."""
 
-    def __init__(self, python: Path, folder: Path) -> None:
+    def __init__(self, python: Path, folder: Path, forks: ForkServer | None = None) -> None:
         self.folder = folder
         self._python = python
         self.port = free_port()
         self.path = f"{python.parent}{os.pathsep}{os.environ['PATH']}"
+        if forks is not None:
+            self.path = f"{forks.programs}{os.pathsep}{self.path}"
         self._environment = clean_environment() | {
             "PATH": self.path,
             "HOME": str(folder),

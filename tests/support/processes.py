@@ -11,8 +11,9 @@ from contextlib import closing, contextmanager
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
-from tests.support.forked import Forked
+from tests.support.forked import Forked, ForkServer
 from tests.support.shared import REPOSITORY
 
 SERVE = (sys.executable, "-m", "openresponses_server", "serve", "--port", "0")
@@ -47,22 +48,26 @@ def started(
     errors: int = subprocess.PIPE,
     environment: Mapping[str, str] | None = None,
     forked: bool = True,
+    server: ForkServer | None = None,
 ) -> Iterator[subprocess.Popen[str]]:
     """The process, ended with all its workers even after a failure. `folder` is its user's data folder, which
     `with_tables` gets ready, and `errors` is where its log goes, as `subprocess` has it: a pipe that nobody
     reads stops it when full, which the usual 64 KiB are after eight seconds in which a test asks `/readyz`.
-    `environment` has variables beside those of this process. With `forked` the process is `Forked`, which a
-    variable that Python itself reads, such as `PYTHONPATH`, is too late for."""
+    `environment` has variables beside those of this process. With `forked` the process is `Forked` from this
+    `server`, which a variable that Python itself reads, such as `PYTHONPATH`, is too late for."""
     own = {"XDG_DATA_HOME": str(with_tables(folder))} if folder else {}
-    kind, program = (Forked, SERVE[3:]) if forked else (subprocess.Popen, SERVE)
-    process = kind(
-        [*program, *flags],
-        cwd=REPOSITORY,
-        stdout=subprocess.PIPE,
-        stderr=errors,
-        pipesize=_PIPE,
-        text=True,
-        env={**os.environ, **own, **(environment or {})},
+    options: dict[str, Any] = {
+        "cwd": REPOSITORY,
+        "stdout": subprocess.PIPE,
+        "stderr": errors,
+        "pipesize": _PIPE,
+        "text": True,
+        "env": {**os.environ, **own, **(environment or {})},
+    }
+    process = (
+        Forked[str]([*SERVE[3:], *flags], server=server, **options)
+        if forked
+        else subprocess.Popen([*SERVE, *flags], **options)
     )
     with process:
         try:

@@ -1,7 +1,9 @@
 """The server of another revision as a process, with the Python and the libraries of this one."""
 
 import os
+import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -14,13 +16,22 @@ _MIGRATIONS = "server/openresponses_server/store/sql/migrations/versions"
 _ROOTS = ("bridge", "server")
 
 
-def previous_tree(folder: Path) -> Path:
-    """Put the source roots of the release before into this folder and return the folder. The release is the
-    revision that the variable names, else the last tag of a version, else the last revision before the tables
-    were changed. Skips the test if the history has none of these."""
-    revision = os.environ.get(NAMED) or last_tag(REPOSITORY) or f"{_last_change(_MIGRATIONS)}^"
-    subprocess.run(["tar", "-x", "-C", folder], input=_git("archive", revision, *_ROOTS), check=True)
-    return folder
+def previous_tree(kept: Path) -> Path:
+    """Return a folder with the source roots of the release before, within `kept`, which other processes and
+    later runs use too, so that its modules are compiled once. The release is the revision that the variable
+    names, else the last tag of a version, else the last revision before the tables were changed. Skips the
+    test if the history has none of these."""
+    named = os.environ.get(NAMED) or last_tag(REPOSITORY) or f"{_last_change(_MIGRATIONS)}^"
+    revision = _git("rev-parse", "--verify", f"{named}^{{commit}}").decode().strip()
+    tree = kept / revision
+    if not tree.exists():
+        new = Path(tempfile.mkdtemp(dir=kept))
+        subprocess.run(["tar", "-x", "-C", new], input=_git("archive", revision, *_ROOTS), check=True)
+        try:
+            new.rename(tree)
+        except OSError:  # another process was faster
+            shutil.rmtree(new)
+    return tree
 
 
 def environment_of(tree: Path) -> dict[str, str]:

@@ -11,6 +11,7 @@ import pytest
 from openresponses_server.settings import load_settings
 from tests.support.document_reader import Reader
 from tests.support.documents import blocks_of, commands_of
+from tests.support.forked import fork_server
 from tests.support.upstream import Script, ScriptedUpstream, text
 
 BLOCKS = {block.language: block for block in blocks_of("docs/observing.md") if block.heading == "Traces"}
@@ -21,7 +22,7 @@ def test_the_page_on_traces_is_true(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     config = tmp_path / "bridge.toml"
     config.write_text(BLOCKS["toml"].code)
     assert load_settings(config).trace.folder == str(tmp_path / "traces")
-    reader = Reader(Path(sys.executable), tmp_path)
+    reader = Reader(Path(sys.executable), tmp_path, fork_server())
     traced, fetch, replay, play = commands_of(BLOCKS["sh"])
     with ScriptedUpstream({"m": Script(text("Hello", " there"))}) as upstream:
         traced = traced.replace("--upstream ollama", f"--upstream {upstream.url}")
