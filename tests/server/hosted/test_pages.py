@@ -9,6 +9,7 @@ import pytest
 
 from openresponses_bridge.protocol.codec import encode
 from openresponses_bridge.protocol.unknown import UnknownTool
+from openresponses_server.hosted import html
 from openresponses_server.hosted import pages as pages_module
 from openresponses_server.hosted.base import HostedCall, HostedContext, HostedToolError
 from openresponses_server.hosted.html import Page, page_of, plain_text, tokens
@@ -17,6 +18,7 @@ from openresponses_server.hosted.search import _PROVIDERS, SearchHit, SearchQuer
 from openresponses_server.hosted.web import WebSearch
 from openresponses_server.http.client.fetching import FetchedFile
 from openresponses_server.settings import WebSearchSettings
+from tests.support.costs import assert_proportional, seconds
 from tests.support.fetched_files import PUBLIC, Files
 
 pytestmark = pytest.mark.anyio
@@ -99,17 +101,28 @@ async def test_pages_have_a_size_and_a_type(files: Files) -> None:
     ],
 )
 def test_s10_text_costs_what_the_page_is_long(piece: str) -> None:
-    """A parser that keeps a tree took minutes for some of these."""
-    page_of(piece * (1_000_000 // len(piece)))
+    """A parser that keeps a tree took minutes for a megabyte of some of these."""
+
+    def cost(size: int) -> float:
+        page = piece * (size // len(piece))
+        return seconds(lambda: page_of(page))
+
+    assert_proportional(cost, 20_000, 160_000)
 
 
 @pytest.mark.parametrize(
-    "piece", ["<", "<b><i>", "<br>x", "&amp;", "x ", "\u00e9<\u0130", "<title>a</title>"]
+    "piece",
+    ["<", "<b><i>", "<br>x", "<b>" + "x" * 99, "&amp;", "x ", "\u00e9<\u0130", "<title>a</title>"],
 )
-def test_s10_what_is_read_of_a_page_is_bounded(piece: str) -> None:
-    page = piece * (3_000_000 // len(piece))
-    assert sum(1 for _ in tokens(page)) <= 400_000
-    assert sum(len(each) for each in page_of(page)) <= 1_000_001
+def test_s10_what_is_read_of_a_page_is_bounded(piece: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a twentieth of the bounds, which a twentieth of the page reaches."""
+    assert html._MOST_TOKENS <= 200_000
+    assert html._MOST_TEXT <= 1_000_000
+    monkeypatch.setattr(html, "_MOST_TOKENS", 10_000)
+    monkeypatch.setattr(html, "_MOST_TEXT", 50_000)
+    page = piece * (150_000 // len(piece))
+    assert sum(1 for _ in tokens(page)) <= 20_000
+    assert sum(len(each) for each in page_of(page)) <= 50_001
 
 
 def test_lower_case_has_the_length_of_the_text() -> None:

@@ -156,7 +156,8 @@ async def test_input_of_every_kind_comes_back(store: ResponseStore) -> None:
     assert got.input == items
 
 
-async def test_ten_megabytes_come_back(store: ResponseStore) -> None:
+async def test_ten_megabytes_come_back(shared_place: Place) -> None:
+    store = shared_place.open()
     response, sent = streamed("0123456789" * 1_048_576, response_id="r")
     await store.put(record("r", lease=Lease("w", FAR)))
     await store.finish("r", "w", response, sent)
