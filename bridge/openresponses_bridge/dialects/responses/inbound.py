@@ -7,10 +7,11 @@ and texts are kept.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
+from msgspec import Struct
 
 from openresponses_bridge.dialects.base import (
     CUT,
@@ -24,13 +25,14 @@ from openresponses_bridge.dialects.base import (
     reported_in,
     unread,
 )
-from openresponses_bridge.dialects.responses.items import HANDLERS, OF_OBJECTS, ItemFeeder
+from openresponses_bridge.dialects.responses.items import HANDLERS, OF_OBJECTS, CallNamed, ItemFeeder
 from openresponses_bridge.dialects.responses.request import SMALLEST_LIMIT
 from openresponses_bridge.dialects.responses.tracks import CALLS
 from openresponses_bridge.emitter.failures import INCOMPLETE_ITEM, MAX_OUTPUT_TOKENS, UNKNOWN
 from openresponses_bridge.emitter.stream import ResponseStream
 from openresponses_bridge.errors import BridgeError, WireError
 from openresponses_bridge.protocol import events as ev
+from openresponses_bridge.protocol import items as it
 from openresponses_bridge.protocol.codec import (
     REFUSED,
     decode_event,
@@ -135,12 +137,13 @@ class Inbound(BaseInbound):
         if self.machine.phase is _IN_PROGRESS or self._begins(decoded, out):
             agents = self._items.agents
             try:
-                if agents.waiting and self._waits(decoded, len(data)):
+                if agents.waiting and self._waits(decoded, data):
                     pass
                 elif (feed_item := _WITHOUT_OBJECTS.get(type(decoded))) is not None:  # the most common first
                     feed_item(self._items, decoded, out)
                 else:
-                    self._handle(decoded, out)
+                    for each in self._named(decoded, data):
+                        self._handle(each, out)
                 if agents.waiting:
                     self._feed_waiting(out)
             except BridgeError as error:
@@ -158,14 +161,28 @@ class Inbound(BaseInbound):
                 out += self._fail_invalid(f"what waited in the upstream's stream: {error.message}")
         return out
 
-    def _waits(self, event: Event, size: int) -> bool:
+    def _waits(self, event: Event, data: bytes) -> bool:
         """Buffer the event and return True if its item waits."""
         known = event.raw.get(_INDEX) if isinstance(event, UnknownEvent) else getattr(event, _INDEX, None)
         agents = self._items.agents
         if not isinstance(known, int) or known not in agents.waiting:
             return False
-        agents.keep(self._with_unknown_fields(event) if type(event) in OF_OBJECTS else event, known, size)
+        for each in self._named(event, data):
+            whole = self._with_unknown_fields(each) if type(each) in OF_OBJECTS else each
+            agents.keep(whole, known, len(data))
         return True
+
+    def _named(self, event: Event, data: bytes) -> Sequence[Any]:
+        """Return the event of a call with the name beside its item, or behind a name beside its arguments:
+        some servers have it in no other place."""
+        if type(event) not in _NAMING or b'"name"' not in data or not (name := _name_beside(data)):
+            return (event,)
+        whole: Any = self._with_unknown_fields(event)
+        if type(event) in OF_OBJECTS:
+            return (self._items.with_name(whole, name),)
+        kind = it.FunctionCall if type(event) is ev.FunctionCallArgumentsDone else it.CustomToolCall
+        call = kind(whole.item_id, "", name, "", "in_progress")
+        return (CallNamed(event.type, whole.output_index, call), event)
 
     def _feed_waiting(self, out: list[Event]) -> None:
         """Feed the items that need not wait any more."""
@@ -416,7 +433,11 @@ class Inbound(BaseInbound):
         report_unknown_type(event.type, event.raw if is_of_answer else {}, self.diagnostics)
 
 
-_WITHOUT_OBJECTS: Final = {kind: feed for kind, feed in HANDLERS.items() if kind not in OF_OBJECTS}
+_PAYLOADS: Final = (ev.FunctionCallArgumentsDone, ev.CustomToolCallInputDone)
+_NAMING: Final = frozenset({ev.OutputItemAdded, ev.OutputItemDone, *_PAYLOADS})
+_WITHOUT_OBJECTS: Final = {
+    kind: feed for kind, feed in HANDLERS.items() if kind not in OF_OBJECTS and kind not in _PAYLOADS
+}
 _HANDLERS: Final[dict[type[Any], Callable[[Inbound, Any, list[Event]], None]]] = {
     **dict.fromkeys(_BEGINNINGS, lambda _inbound, _event, _out: None),
     **dict.fromkeys(_STATUSES, Inbound._ended),
@@ -424,6 +445,21 @@ _HANDLERS: Final[dict[type[Any], Callable[[Inbound, Any, list[Event]], None]]] =
     UnknownEvent: Inbound._unknown,
 }
 """The handlers of events that belong to no item."""
+
+
+class _Beside(Struct):
+    name: Any = None
+
+
+_BESIDE: Final = msgspec.json.Decoder(_Beside)
+
+
+def _name_beside(data: bytes) -> str:
+    try:
+        name = _BESIDE.decode(data).name
+    except REFUSED:
+        return ""
+    return name if isinstance(name, str) else ""
 
 
 def _event_of(frame: Any) -> ev.ErrorEvent:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
-from msgspec import UNSET, structs
+from msgspec import UNSET, Struct, structs
 
 from openresponses_bridge.calls.argument_names import name_of_arguments, without_function
 from openresponses_bridge.calls.json_text import decodes
@@ -32,6 +32,18 @@ _NO_BEGINNING: Final = re.compile(r"\s*[\w\"',:}\]]")
 """Matches a text with which no function's arguments begin."""
 
 
+class CallNamed(Struct):
+    """A call with the name that came in the event of its whole arguments or input, beside them."""
+
+    type: str
+    output_index: int
+    call: AnyCall
+
+    @property
+    def item_id(self) -> str:
+        return self.call.id
+
+
 class CallFeeder:
     """Opens, feeds and ends calls; announcing a call ends the open text (law E5)."""
 
@@ -48,9 +60,12 @@ class CallFeeder:
         self._identify(track, item, out)
 
     def _identify(self, track: Track, item: AnyCall, out: list[Event]) -> None:
-        if track.named or not item.name:
+        if track.named or not (item.name or track.beside):
             return
-        track.named = True
+        if track.beside is not None and not item.name:
+            self._diagnostics.repair("tool_call.name", "came beside its arguments")
+            item = structs.replace(item, name=track.beside.name)
+        track.named, track.item = True, item
         if not item.call_id:
             self._diagnostics.repair("call_id", "missing, generated")
         self._texts.mark_closed()
@@ -60,6 +75,16 @@ class CallFeeder:
         out += self._machine.tool_call(
             track.slot, item.call_id, item.name, None, kind, item.namespace or None
         )
+
+    def name(self, track: Track, call: AnyCall, out: list[Event]) -> None:
+        """Handle a name that came beside the payload. If no event has brought the item, it waits for it,
+        which has the call's id."""
+        track.beside = call
+        if not isinstance(track.item, CALLS) or track.closed:
+            return
+        if track.named and track.item.name != call.name:
+            self._diagnostics.warning("call done", "has another name, the first is kept")
+        self._identify(track, track.item, out)
 
     def feed(self, track: Track, delta: str, out: list[Event]) -> None:
         """Feed a delta of the payload."""
@@ -134,7 +159,7 @@ class CallFeeder:
 
     def differs(self, track: Track, item: AnyCall) -> bool:
         """Return True if the call is not the one that was sent."""
-        if isinstance(track.item, it.FunctionCall | it.CustomToolCall) and item.name != track.item.name:
+        if isinstance(track.item, CALLS) and item.name not in ("", track.item.name):
             return True
         return track.differs("call", [self._payload(item)])
 
@@ -246,6 +271,17 @@ class ItemFeeder:
             return
         self._texts.annotate(self._open_track("text", event), event.content_index, event.annotation, out)
 
+    def with_name(self, event: ev.OutputItemAdded | ev.OutputItemDone, name: str) -> Event:
+        """Return the event with this name, which came beside its item, for a call that has none."""
+        item = self._without_function(event.item)
+        if not isinstance(item, CALLS) or item.name:
+            return event
+        self._diagnostics.repair("tool_call.name", "came beside its item")
+        return structs.replace(event, item=structs.replace(item, name=name))
+
+    def _named(self, event: CallNamed, out: list[Event]) -> None:
+        self._calls.name(self._track("call", event), event.call, out)
+
     def _call_delta(self, event: Any, out: list[Event]) -> None:
         track = self._tracks.by_index.get(event.output_index)
         if track is None or track.payload is None or track.item_id != event.item_id:
@@ -338,6 +374,10 @@ class ItemFeeder:
         self._calls.let_all_go(out)
         if status != "failed":
             self._texts.finish(out)
+            for track in self._tracks.named_calls():
+                assert track.beside is not None
+                track.item, track.kind = track.beside, track.beside.type
+                self._calls.open(track, structs.replace(track.beside, name=""), out)
             for track in self._tracks.unfinished_calls():
                 if not track.named:
                     out += self._machine.tool_call(track.slot)
@@ -433,6 +473,7 @@ HANDLERS: Final[dict[type[Any], Callable[[ItemFeeder, Any, list[Event]], None]]]
     ev.FunctionCallArgumentsDone: ItemFeeder._arguments_done,
     ev.CustomToolCallInputDelta: ItemFeeder._call_delta,
     ev.CustomToolCallInputDone: ItemFeeder._input_done,
+    CallNamed: ItemFeeder._named,
 }
 """How each event of an item is fed. The resulting events are appended to a list."""
 

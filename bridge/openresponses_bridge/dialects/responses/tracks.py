@@ -95,6 +95,7 @@ class Track:
         "_free",
         "again",
         "announced",
+        "beside",
         "closed",
         "content",
         "ended_parts",
@@ -128,6 +129,8 @@ class Track:
         self.again: Track | None = None  # an item that has ended and had the same id
         self.pending = ""
         self.payload: SentText | None = None  # of a call, once some of its arguments or input were sent
+        # a call with the name that came beside its arguments or input
+        self.beside: FunctionCall | CustomToolCall | None = None
         self.named = False  # True if its call was opened in the machine
         self.opened = False  # True if its reasoning item was opened before it had text
         self.announced = False  # True if its item, which a server fills by itself, was announced
@@ -365,6 +368,10 @@ class Tracks:
     def unfinished_calls(self) -> list[Track]:
         """Return the calls that have begun and not ended."""
         return [track for track in self._all if not track.closed and isinstance(track.item, CALLS)]
+
+    def named_calls(self) -> list[Track]:
+        """Return the calls of which no event brought the item, but one brought the name."""
+        return [track for track in self._all if track.beside is not None and track.item is None]
 
     def _match(self, index: int, item: Item, left: _Left) -> Track | None:
         for track in (
