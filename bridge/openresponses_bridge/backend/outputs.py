@@ -5,6 +5,7 @@ Text is a `str`; any other output is a struct of this module, `Usage` or `UrlCit
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Mapping
@@ -40,13 +41,16 @@ class ToolCall(Struct, frozen=True):
 
     def written(self) -> ToolCall:
         """Return the call with its arguments as text. Raises LocalError for values that JSON can't represent,
-        NaN and the infinities among them."""
-        if not isinstance(self.arguments, Mapping):
+        NaN and the infinities among them, also in a text."""
+        given: Any = self.arguments  # the types in a backend may be unchecked
+        if not isinstance(given, Mapping):
+            if isinstance(given, str) and ("NaN" in given or "Infinity" in given):
+                _check_text(given)
             return self
         try:
-            written = encode(dict(self.arguments)).decode("utf-8")
+            written = encode(dict(given)).decode("utf-8")
             if "null" in written:  # which a number may have become that is not finite
-                _check_finite(msgspec.to_builtins(dict(self.arguments), enc_hook=enc_hook), "arguments")
+                _check_finite(msgspec.to_builtins(dict(given), enc_hook=enc_hook), "arguments")
             return replace(self, arguments=written)
         except UNENCODABLE as error:
             raise _wrong("ToolCall", f"arguments: {error}") from error
@@ -179,16 +183,28 @@ _METHODS: Final[dict[type, Callable[[OutputEmitter, Any], list[Event]]]] = {
 }
 
 
+def _check_text(arguments: str) -> None:
+    """Raises LocalError with the place of NaN or an infinity in a text that is JSON otherwise. Any other text
+    is the model's own words."""
+    try:
+        value = json.loads(arguments, parse_float=str, parse_int=str)  # constants alone become numbers
+    except (ValueError, RecursionError):
+        return
+    _check_finite(value, "arguments")
+
+
 def _check_finite(value: Any, where: str) -> None:
-    """Raises LocalError with the place of a number that is not finite."""
-    if isinstance(value, float) and not math.isfinite(value):
-        raise _wrong("ToolCall", f"{where} is {value}, which JSON can't represent")
-    if isinstance(value, dict):
-        for name, each in value.items():
-            _check_finite(each, f"{where}.{str(name)[:LONGEST_SHOWN]}")
-    elif isinstance(value, list | tuple):
-        for index, each in enumerate(value):
-            _check_finite(each, f"{where}[{index}]")
+    """Raises LocalError with the place of a number that is not finite, the first if there are several."""
+    rest = [(value, where)]  # those that are left, the next one last
+    while rest:
+        value, where = rest.pop()
+        if isinstance(value, float) and not math.isfinite(value):
+            raise _wrong("ToolCall", f"{where} is {value}, which JSON can't represent")
+        if isinstance(value, dict):
+            inner = [(each, f"{where}.{str(name)[:LONGEST_SHOWN]}") for name, each in value.items()]
+            rest += reversed(inner)
+        elif isinstance(value, list | tuple):
+            rest += reversed([(each, f"{where}[{index}]") for index, each in enumerate(value)])
 
 
 def _wrong(kind: str, what: str) -> LocalError:

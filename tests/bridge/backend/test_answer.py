@@ -309,6 +309,38 @@ def test_a_number_of_a_call_that_json_does_not_have_is_named_with_its_place(numb
     assert json.loads(call["arguments"]) == {"none": None, "text": "null", "big": 1e308}
 
 
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity"])
+def test_a_number_that_json_does_not_have_is_named_in_a_text_too(number: str) -> None:
+    text = f'{{"none": null, "word": "NaN", "at": [0.5, {{"x": [1, {number}]}}], "b": NaN}}'
+    said = rf"ToolCall: arguments\.at\[1\]\.x\[1\] is {float(number)}, which JSON can't represent"
+    answer = answer_to(stream=True)
+    for _ in range(2):
+        with pytest.raises(LocalError, match=said):
+            answer.feed(ToolCall("f", text))
+    long = f'{{"a":{"1" * 5000},"b":{number}}}'
+    with pytest.raises(LocalError, match=rf"arguments\.b is {float(number)},"):
+        answer.feed(ToolCall("f", long))
+    with pytest.raises(LocalError, match=rf"arguments is {float(number)},"):
+        answer.feed(ToolCall("f", f" {number} "))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"a":"NaN","Infinity":["-Infinity"]}',
+        '{"a":1e400,"b":"NaN"}',
+        '{"a": NaN',
+        "NaN is no number",
+        "[" * 100_000 + "NaN",
+        '{"a":' * 400 + '"NaN"' + "}" * 400,
+        '{"a":' + "1" * 5000 + ',"b":"Infinity"}',
+    ],
+    ids=["words", "too large", "cut", "prose", "deep", "deep words", "digits"],
+)
+def test_a_text_without_such_a_number_is_the_models_own(text: str) -> None:
+    assert ToolCall("f", text).written().arguments == text
+
+
 def test_what_is_wrong_in_an_output_is_named() -> None:
     with pytest.raises(LocalError, match="ToolCall: name must be a non-empty str, not ''"):
         answer_to().feed(ToolCall("", {}))
