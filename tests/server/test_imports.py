@@ -1,5 +1,6 @@
 """What a command waits for: only what it uses is imported."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -35,11 +36,6 @@ PARSING = {
 }
 """What of the library the parsing of flags needs."""
 STREAM = 'data: {"choices":[{"delta":{"content":"Hi."},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'
-APP = (
-    "from openresponses_server.api.app import create_app; "
-    "from openresponses_server.settings import {0}; create_app({1})"
-)
-UPSTREAM = "Settings(upstreams=[UpstreamSettings(url='http://127.0.0.1:9')])"
 
 
 def heavy(code: str, *arguments: str) -> set[str]:
@@ -86,7 +82,7 @@ for number, command in enumerate(commands):
             assert not end.code
         with open(f"{folder}/{number}", "w") as file:
             print(*sys.modules, file=file)
-        sys.exit()
+        os._exit(0)
     assert os.waitpid(child, 0)[1] == 0, command
 """
 
@@ -125,41 +121,66 @@ def test_a_capture_is_inspected_without_a_server() -> None:
     assert heavy("from openresponses_server.__main__ import main; main()", "inspect") == {"rich"}
 
 
-@pytest.mark.parametrize(
-    ("named", "settings", "loaded"),
-    [
-        ("Settings", "Settings()", set()),
-        ("Settings", "Settings(store='sqlite:///{folder}/new.sqlite3')", {"sqlalchemy"}),
-        ("Settings, UpstreamSettings", UPSTREAM, set()),
-    ],
-)
-def test_the_service_loads_what_its_settings_need(
-    tmp_path: Path, named: str, settings: str, loaded: set[str]
-) -> None:
-    asked_for = {"alembic", "cryptography", "sqlalchemy"}
-    given = settings.replace("{folder}", str(tmp_path))
-    assert heavy(APP.format(named, given)) & asked_for == loaded
+# each in a process of its own, forked from one that has what makes a service: no more than `Settings()` needs
+_SERVICES = """
+import os
+import sys
+
+from openresponses_server.__main__ import main
+from openresponses_server.api.app import create_app
+from openresponses_server.settings import Settings, UpstreamSettings
+
+folder, *codes = sys.argv[1:]
+for number, code in enumerate(codes):
+    child = os.fork()
+    if not child:
+        try:
+            exec(code)
+        except SystemExit as end:
+            assert not end.code
+        with open(f"{folder}/{number}", "w") as file:
+            print(*sys.modules, file=file)
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0, code
+"""
 
 
-def test_the_doctor_loads_what_the_settings_need(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
-    asked = "doctor", "--store", "memory://", "--port", "0"
-    found = heavy("from openresponses_server.__main__ import main; main()", *asked)
-    assert found & {"alembic", "sqlalchemy"} == set()
-
-
-def test_a_database_that_is_in_order_is_not_waited_for(tmp_path: Path) -> None:
-    file = tmp_path / "s.sqlite3"
-    upgrade(database_url(f"sqlite:///{file}"))
-    loaded = modules(APP.format("Settings", f"Settings(store='sqlite:///{file}')"))
-    assert "sqlalchemy" not in loaded
-    assert "openresponses_server.store.stores" in loaded
-
-
-def test_a_database_that_is_used_loads_no_other(tmp_path: Path) -> None:
-    loaded = modules(APP.format("Settings", f"Settings(store='sqlite:///{tmp_path}/new.sqlite3')"))
-    assert "sqlalchemy.dialects.sqlite" in loaded
-    assert "sqlalchemy.dialects.postgresql" not in loaded
+def test_the_service_and_the_doctor_load_what_their_settings_need(tmp_path: Path) -> None:
+    (tmp_path / "loaded").mkdir()
+    in_order = tmp_path / "in-order.sqlite3"
+    upgrade(database_url(f"sqlite:///{in_order}"))
+    doctor = ["doctor", "--store", "memory://", "--port", "0"]
+    codes = {
+        "without a database": "create_app(Settings())",
+        "an upstream": "create_app(Settings(upstreams=[UpstreamSettings(url='http://127.0.0.1:9')]))",
+        "a new database": f"create_app(Settings(store='sqlite:///{tmp_path}/new.sqlite3'))",
+        "a database in order": f"create_app(Settings(store='sqlite:///{in_order}'))",
+        "the doctor": f"sys.argv[1:] = {doctor}; main()",
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", _SERVICES, str(tmp_path / "loaded"), *codes.values()],
+        cwd=REPOSITORY,
+        env={**os.environ, "XDG_DATA_HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    loaded = {
+        name: set((tmp_path / "loaded" / str(number)).read_text().split())
+        for number, name in enumerate(codes)
+    }
+    packages = {"alembic", "cryptography", "sqlalchemy"}
+    assert {name: found & packages for name, found in loaded.items()} == {
+        "without a database": set(),
+        "an upstream": set(),
+        "a new database": {"sqlalchemy"},
+        "a database in order": set(),  # is not waited for
+        "the doctor": set(),
+    }
+    assert "openresponses_server.store.stores" in loaded["a database in order"]
+    assert "sqlalchemy.dialects.sqlite" in loaded["a new database"]
+    assert "sqlalchemy.dialects.postgresql" not in loaded["a new database"]
 
 
 def test_what_makes_a_databases_tables_does_not_stay(tmp_path: Path) -> None:

@@ -22,8 +22,8 @@ from importlib import import_module
 from typing import Final, NoReturn
 
 _IMPORTED: Final = (
+    "openresponses_server.__main__",
     "openresponses_server.api.app",
-    "openresponses_cli.__main__",
     "openresponses_cli.agents.running",
     "openresponses_cli.commands.agent",
     "openresponses_cli.commands.cli",
@@ -133,7 +133,7 @@ def _run(
     sys.path.insert(0, os.curdir)  # as under `python -m`, whose entry `main` removes
     code: object = 1
     try:
-        sys.modules["openresponses_cli.__main__"].main()
+        sys.modules["openresponses_server.__main__"].main()  # the documented name
         code = 0
     except SystemExit as end:
         code = end.code

@@ -58,7 +58,11 @@ def test_s8_workers_whose_parent_is_killed_give_up_the_port_and_finish_what_they
         wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in left))
 
 
-def test_s8_sighup_replaces_the_workers_and_no_stream_and_no_request_fails(tmp_path: Path) -> None:
+def test_s8_sighup_and_a_death_replace_workers_and_signals_to_all_processes_at_once_hurry_nothing(
+    tmp_path: Path,
+) -> None:
+    """No stream and no request fails. A service manager signals to all, and the parent passes its signals
+    on."""
     with workers(tmp_path) as (process, base):
         before = children(process.pid)
         reader = slow_stream(base, 60)
@@ -72,12 +76,7 @@ def test_s8_sighup_replaces_the_workers_and_no_stream_and_no_request_fails(tmp_p
         reader.join()
         assert type_of(reader.frames[-2]) == "response.completed"
         wait_until(lambda: len(children(process.pid)) == 2)
-        process.send_signal(signal.SIGTERM)
-        ended(process)
 
-
-def test_s8_worker_that_dies_is_replaced(tmp_path: Path) -> None:
-    with workers(tmp_path) as (process, base):
         before = children(process.pid)
         victim = min(before)
         os.kill(victim, signal.SIGKILL)
@@ -85,10 +84,6 @@ def test_s8_worker_that_dies_is_replaced(tmp_path: Path) -> None:
         wait_until(lambda: call(base, "GET", "/readyz").status == 200)
         assert children(process.pid) > before - {victim}
 
-
-def test_s8_signals_to_all_processes_at_once_hurry_nothing(tmp_path: Path) -> None:
-    """As a service manager sends them, and the parent passes its own on."""
-    with workers(tmp_path) as (process, base):
         reader = slow_stream(base, 40)
         for pid in children(process.pid):
             os.kill(pid, signal.SIGTERM)
