@@ -3,6 +3,7 @@ don't allow."""
 
 import asyncio
 import json
+import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -24,6 +25,7 @@ RESET = "reset"
 HANG = "hang"
 DONE = b"data: [DONE]\n\n"
 JSON = {"content-type": "application/json"}
+_BUFFER = 65536  # bytes that the system keeps of an answer; on its own it would keep megabytes
 _STREAM = {"content-type": "text/event-stream"}
 
 
@@ -150,6 +152,7 @@ class ScriptedUpstream:
     async def _main(self) -> None:
         self._stop = asyncio.Event()
         server = await asyncio.start_server(self._handle, "127.0.0.1", 0)
+        server.sockets[0].setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _BUFFER)  # as its connections then
         host, port = server.sockets[0].getsockname()
         self.url = f"http://{host}:{port}/v1"
         self._ready.set()

@@ -181,8 +181,8 @@ def test_s4_client_that_reads_nothing_has_its_upstream_wait(
     """A stored response goes on without it after a while; until then, both are the same."""
     monkeypatch.setattr(runs_client, "_TIMEOUT", NEVER)
     piece = "x" * 30_000
-    upstream.scripts["m"] = paced(*[piece] * 400, every=0.001)
-    size = 400 * len(piece)
+    upstream.scripts["m"] = paced(*[piece] * 80, every=0.001)
+    size = 80 * len(piece)
     with raw_connection(base, reads_little=True) as client:
         client.send(asked("m", store=store))
         wait_until(lambda: written.count > 0 and written.refused > 1)
@@ -191,7 +191,7 @@ def test_s4_client_that_reads_nothing_has_its_upstream_wait(
         assert written.held <= HIGH_WATER_LIMIT + 2 * len(piece)
         client.widen()
         got = client.read(until=b"\r\n0\r\n\r\n")
-    assert text_of(body_of(got)) == piece * 400 + "end"
+    assert text_of(body_of(got)) == piece * 80 + "end"
     assert written.paused == 0
     assert written.count > before  # it is taken again when the client reads
 
@@ -274,7 +274,7 @@ def test_tokens_beside_a_comment_that_waits_come_in_order(
     upstream: ScriptedUpstream, written: DirectWrites
 ) -> None:
     """Many at once, each with its own client that stops reading now and then."""
-    upstream.scripts["m"] = paced(*[f"{number} " + "x" * 20_000 for number in range(50)], every=0.01)
+    upstream.scripts["m"] = paced(*[f"{number} " + "x" * 20_000 for number in range(25)], every=0.01)
     settings = Settings(
         upstreams=[UpstreamSettings(url=upstream.url)], keep_alive=0.01, limits=Limits(concurrent=20)
     )
@@ -302,7 +302,7 @@ def test_tokens_beside_a_comment_that_waits_come_in_order(
             thread.join()
     assert len(found) == 8
     for body in found:
-        assert re.findall(r"(\d+) x", text_of(body)) == [str(number) for number in range(50)]
+        assert re.findall(r"(\d+) x", text_of(body)) == [str(number) for number in range(25)]
     assert b"".join(found).count(KEEP_ALIVE) > 8
     assert written.refused > 8
     assert written.paused == 0

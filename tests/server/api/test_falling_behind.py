@@ -20,7 +20,7 @@ from tests.support.serving import Reply, call, opened, serving, violations, wait
 from tests.support.upstream import HANG, Script, ScriptedUpstream, chunk, text
 
 DONE = b"data: [DONE]\n\n"
-PIECES = 800  # more than the system and the server keep for a client that reads nothing
+PIECES = 250  # more than the system and the server keep for a client that reads nothing
 FLOOD = [chunk(content="x" * 10_000)] * PIECES
 
 

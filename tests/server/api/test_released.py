@@ -85,7 +85,6 @@ async def test_s4_nothing_stays_of_a_response_to_any_kind_of_client(
     url = f"http://127.0.0.1:{upstream.sockets[0].getsockname()[1]}/v1"
     with serving(Settings(upstreams=[UpstreamSettings(url=url)], checkpoint_interval=0.05)) as base:
         connections = Connections(int(base.rpartition(":")[2]), keeps=False)
-        gc.collect()
         gc.disable()
         try:
             found = await clients.run(kind, clients.Place(connections, random.Random(1), []), Said(1, 20, 10))

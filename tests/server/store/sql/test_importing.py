@@ -333,7 +333,7 @@ async def test_memory_is_bounded_by_a_record_and_not_by_the_file(tmp_path: Any) 
         base = record("r", input=[])
         for number in range(count):
             one = replace(base, response=replace(base.response, id=f"r{number}"))
-            await source.put(one, frames(0, 3, "x" * 100_000))
+            await source.put(one, frames(0, 3, "x" * 25_000))
         path = tmp_path / f"{count}.jsonl"
         tracemalloc.start()
         with path.open("wb") as target:
