@@ -60,7 +60,6 @@ ROWS = {
         "generation_config.image_config",
         {
             "model": "x",
-            "stream": "x",
             "store": True,
             "input": "x",
             "system_instruction": "x",
@@ -121,6 +120,16 @@ def test_the_operators_fields_replace_those_that_a_client_has_sent(column: str, 
     assert found(drive(column, request, **options)[0], row.field) == "the client's"
     options["extra"] = at(row.field, "the operator's")
     assert found(drive(column, request, **options)[0], row.field) == "the operator's"
+
+
+@pytest.mark.parametrize("value", [True, False, None])
+@pytest.mark.parametrize("column", ["chat", "interactions"])
+def test_whether_an_answer_is_streamed_is_the_clients_alone(column: str, value: bool | None) -> None:
+    """Where a whole answer is asked for, the body has no `stream`, so that the operator's would be added."""
+    side = COLUMNS[column][0]
+    assert side is not None
+    with pytest.raises(ValueError, match="extra: stream is made by the bridge itself"):
+        side.options(extra={"stream": value})
 
 
 @pytest.mark.parametrize("column", ROWS)

@@ -239,6 +239,16 @@ def test_think_tags_that_can_not_be_any_are_found_at_once(dialect: str, tags: li
         build_router(load_settings(upstreams=[wrong]), Sealer())
 
 
+@pytest.mark.parametrize("dialect", ["chat", "interactions"])
+@pytest.mark.parametrize("place", ["options", "model_options"])
+def test_a_field_that_the_bridge_makes_is_found_at_once(dialect: str, place: str) -> None:
+    options = {"extra": {"stream": True}}
+    given = options if place == "options" else {"m*": options}
+    wrong = {"url": "http://127.0.0.1:1", "dialect": dialect, place: given}
+    with pytest.raises(SettingsError, match="extra: stream is made by the bridge itself"):
+        build_router(load_settings(upstreams=[wrong]), Sealer())
+
+
 def test_options_that_are_wrong_are_found_at_once() -> None:
     wrong = {"url": "http://127.0.0.1:1", "model_options": {"m*": {"eforts": []}}}
     with pytest.raises(SettingsError) as raised:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from openresponses_bridge.diagnostics import Diagnostics
-from openresponses_bridge.dialects.interactions.types import Json
+from openresponses_bridge.dialects.interactions.types import Json, objects_in
 from openresponses_bridge.protocol.content import UrlCitation
 
 MOST: Final = 1_000
@@ -31,7 +31,7 @@ def citations_of(
 ) -> tuple[list[UrlCitation], list[Json]]:
     """Return (the web pages that a text cites, in order; the other annotations, which are only for clients of
     this API)."""
-    given = [each for each in annotations if isinstance(each, dict)]
+    given = objects_in({"annotations": annotations}, "annotations", diagnostics)
     if len(given) > MOST:
         diagnostics.loss("annotations", f"more than {MOST}, the first are kept")
         del given[MOST:]

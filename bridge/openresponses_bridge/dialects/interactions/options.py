@@ -32,9 +32,14 @@ class InteractionsOptions(Struct, frozen=True, kw_only=True):
     the bridge itself makes."""
     extra: dict[str, Any] = {}
     """Fields that are added to the body of every request. They replace fields of clients that are passed on,
-    never one that the bridge itself makes. Those of `generation_config` are added one by one."""
+    never one that the bridge itself makes. Those of `generation_config` are added one by one. `stream` is
+    refused: the client decides that."""
     omit: frozenset[str] = frozenset()
     """The names of fields of `generation_config` that this upstream refuses. Each use is a loss."""
+
+    def __post_init__(self) -> None:
+        if "stream" in self.extra:  # where a whole answer is asked for, the body has none, which it would add
+            raise ValueError("extra: stream is made by the bridge itself")
 
 
 DEFAULT_OPTIONS: Final = InteractionsOptions()

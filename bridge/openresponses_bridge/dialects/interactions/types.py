@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.protocol.codec import encode
 from openresponses_bridge.sse import DONE
 
@@ -90,3 +91,20 @@ def encode_sse(events: Iterable[Mapping[str, Any]]) -> bytes:
 def sse_end() -> bytes:
     """Return the frame after the last event."""
     return b"event: done\n" + DONE
+
+
+def objects_in(fields: Json, name: str, diagnostics: Diagnostics) -> list[Json]:
+    """Return the objects of an array. Anything else in its place, or among them, is a loss."""
+    given = fields.get(name)
+    if given is not None and not isinstance(given, list):
+        report_unreadable(name, given, diagnostics)
+        return []
+    found: list[Json] = []
+    for each in given or ():
+        found.append(each) if isinstance(each, dict) else report_unreadable(name, each, diagnostics)
+    return found
+
+
+def report_unreadable(name: str, value: object, diagnostics: Diagnostics) -> None:
+    """Report a value of a wrong type."""
+    diagnostics.loss(name, f"can't be read: {type(value).__name__}")

@@ -113,9 +113,8 @@ class Inbound(OnceBegun):
         return events + self._end(value)
 
     def _read_steps(self, value: Json) -> list[Event]:
-        steps = value.get("steps")
-        given = steps if isinstance(steps, list) else []
-        return [event for each in given if isinstance(each, dict) for event in self._steps.step(each)]
+        given = t.objects_in(value, "steps", self.diagnostics)
+        return [event for each in given for event in self._steps.step(each)]
 
     def _created(self, value: Json) -> list[Event]:
         self._keep(object_in(value, "interaction"))
@@ -135,7 +134,11 @@ class Inbound(OnceBegun):
 
     def _delta(self, value: Json) -> list[Event]:
         self._count(object_in(object_in(value, "metadata"), "total_usage"))
-        return self._steps.delta(self._index(value), object_in(value, "delta"))
+        delta = value.get("delta", {})
+        if isinstance(delta, dict):
+            return self._steps.delta(self._index(value), delta)
+        t.report_unreadable(t.DELTA, delta, self.diagnostics)
+        return []
 
     def _stopped(self, value: Json) -> list[Event]:
         self._count(object_in(value, _USAGE))

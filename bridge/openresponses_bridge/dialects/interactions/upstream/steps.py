@@ -168,11 +168,10 @@ class _Output(_Step):
         self._error: Any = None
 
     def begin(self, step: Json) -> list[Event]:
-        contents = step.get("content")
-        given = contents if isinstance(contents, list) else []
+        given = t.objects_in(step, "content", self._reader.diagnostics)
         if step.get("error") is not None:
             self._reader.diagnostics.loss("step.error", "the output has none")
-        return [event for each in given if isinstance(each, dict) for event in self._content(each)]
+        return [event for each in given for event in self._content(each)]
 
     def _content(self, content: Json) -> list[Event]:
         """Read a whole content."""
@@ -243,9 +242,8 @@ class _Thought(_Step):
         self._others: list[Json] = []
 
     def begin(self, step: Json) -> list[Event]:
-        summary, signature = step.get("summary"), step.get("signature")
-        given = [each for each in summary if isinstance(each, dict)] if isinstance(summary, list) else []
-        self._sign(signature)
+        given = t.objects_in(step, "summary", self._reader.diagnostics)
+        self._sign(step.get("signature"))
         events: list[Event] = []
         for part, content in enumerate(given):
             self._parts = part

@@ -280,3 +280,47 @@ def test_arguments_that_end_early_are_cut() -> None:
         created(), *step(0, call, {"type": "arguments_delta", "arguments": '{"a'}), completed("incomplete")
     )
     assert (said.status, said.output[0].status) == ("incomplete", "incomplete")  # type: ignore[union-attr]
+
+
+UNREADABLE = ["Hi", 7, ["Hi"], True, None]
+
+
+def read_with_losses(*frames: bytes) -> tuple[Response, list[str]]:
+    machine = ResponseStreamStateMachine(model="m", wire="openai")
+    inbound = Inbound(machine)
+    for frame in frames:
+        inbound.feed(frame)
+    inbound.close()
+    return machine.snapshot, [str(each) for each in machine.diagnostics.of("loss")]
+
+
+@pytest.mark.parametrize("odd", UNREADABLE, ids=repr)
+@pytest.mark.parametrize("streamed", [True, False], ids=["at the end", "whole"])
+def test_a_step_that_is_not_an_object_is_a_loss(odd: Any, streamed: bool) -> None:
+    given = {"status": "completed", "steps": [odd, {**OUTPUT, "content": [odd, HELLO, odd]}, odd]}
+    whole = json.dumps({"object": "interaction", "id": "v1_a", **given}).encode()
+    frames = [created(), completed(steps=given["steps"])] if streamed else [whole]
+    said, lost = read_with_losses(*frames)
+    assert (said.status, said.output_text) == ("completed", "Hello")
+    kind = type(odd).__name__
+    assert lost == [f"loss: {name}: can't be read: {kind} (×2)" for name in ("steps", "content")]
+
+
+@pytest.mark.parametrize("odd", UNREADABLE[:-1], ids=repr)
+def test_what_stands_in_the_place_of_an_array_of_objects_is_a_loss(odd: Any) -> None:
+    kind, where = type(odd).__name__, "can't be read"
+    given = {"object": "interaction", "id": "v1_a", "status": "completed"}
+    found = "str" if isinstance(odd, list) else kind  # the array has one
+    _, lost = read_with_losses(json.dumps({**given, "steps": odd}).encode())
+    if isinstance(odd, list):  # else it is no interaction
+        assert lost == [f"loss: steps: {where}: {found}"]
+    thought, output = {"type": "thought", "summary": odd}, {**OUTPUT, "content": odd}
+    _, lost = read_with_losses(created(), *step(0, thought), *step(1, output), completed())
+    assert lost == [f"loss: summary: {where}: {found}", f"loss: content: {where}: {found}"]
+    annotated = {"type": "text_annotation_delta", "annotations": [odd]}
+    said, lost = read_with_losses(created(), *step(0, OUTPUT, text("Hi"), annotated), completed())
+    assert (said.output_text, lost) == ("Hi", [f"loss: annotations: {where}: {kind}"])
+    begun = event("step.start", index=0, step=OUTPUT)
+    delta = event("step.delta", index=0, delta=odd)
+    said, lost = read_with_losses(created(), begun, delta, *step(0, OUTPUT, text("Hi")), completed())
+    assert (said.output_text, lost) == ("Hi", [f"loss: step.delta: {where}: {kind}"])
