@@ -128,6 +128,47 @@ def test_unknown_deltas_of_a_text_of_converse_are_losses_of_which_few_are_named(
     assert (more.times, last.where) == (280, "tool_call")
 
 
+def test_known_places_of_converse_are_named_however_many_unknown_ones_there_are() -> None:
+    """Before them they take no room, and behind them they are not one case with them."""
+    known = [{"text": 7}, {"citation": 7}, {"toolUse": 7}, {"reasoningContent": 7}]
+    places = ["text.text", "text.citation", "text.toolUse", "text.reasoningContent"]
+    unknown = [{f"poem{number}": {"text": "x"}} for number in range(300)]
+    for deltas, times in ((known + unknown, 1), (unknown + known + known, 2)):
+        row = ROWS["bedrock"]._replace(after=2)  # within the text
+        odd = [{"contentBlockDelta": {"contentBlockIndex": 0, "delta": delta}} for delta in deltas]
+        found = {case.where: case.times for case in losses(fed_with(row, odd, NAMED))}
+        assert {where: times for where, times in found.items() if "poem" not in where} == {
+            **dict.fromkeys(places, times),
+            "unknown types": 280,
+        }
+        assert sum("poem" in where for where in found) == 20
+
+
+def test_a_known_delta_in_another_step_is_named_however_many_unknown_ones_there_are() -> None:
+    row = ROWS["interactions delta"]
+    flood = [row.made(f"poem{number}", {"text": "x"}) for number in range(300)]
+    signed = row.made("thought_signature", {"signature": "x"})
+    *named, more, known = losses(fed_with(row, [*flood, signed, signed], NAMED))
+    assert [len(named), more.times] == [20, 280]
+    assert (known.where, known.times) == ("step.delta.thought_signature", 2)
+
+
+def test_blocks_of_unknown_kinds_that_are_cut_off_are_named_a_few_times() -> None:
+    def block(index: int, kind: str) -> list[Json]:
+        return [
+            {"contentBlockStart": {"contentBlockIndex": index, "start": {kind: {}}}},
+            {"contentBlockDelta": {"contentBlockIndex": index, "delta": {kind: {"input": '{"a'}}}},
+            {"contentBlockStop": {"contentBlockIndex": index}},
+        ]
+
+    kinds = [*(f"poem{number}" for number in range(30)), "toolResult"]
+    frames = [frame for index, kind in enumerate(kinds) for frame in block(index, kind)]
+    fed = CheckedInbound(CALLING["bedrock"][0], [*frames, {"messageStop": {"stopReason": "end_turn"}}])
+    *named, more, last = losses(fed)
+    assert [case.where for case in named] == [f"poem{number}.input" for number in range(20)]
+    assert (more.where, more.times, last.where) == ("unknown types", 10, "toolResult.input")
+
+
 @pytest.mark.parametrize("whole", [False, True], ids=["streamed", "whole"])
 def test_an_unknown_field_of_converses_reasoning_is_a_loss(whole: bool) -> None:
     reasoning = {"reasoningContent": {"poem": "x"}}

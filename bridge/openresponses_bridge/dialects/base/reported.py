@@ -182,12 +182,19 @@ def unread(
 
 
 def report_unknown_type(
-    name: str, fields: Any, diagnostics: Diagnostics, what: str = "unknown event"
+    name: str,
+    fields: Any,
+    diagnostics: Diagnostics,
+    what: str = "unknown event",
+    *,
+    is_known: bool = False,
 ) -> None:
-    """Report an event, or another part of an answer, whose type is not known and has this name: as a loss if
-    one of its fields says something. One that only keeps the connection open says nothing."""
+    """Report an event, or another part of an answer, whose type is not known, or only in other places, and
+    has this name: as a loss if one of its fields says something. One that only keeps the connection open says
+    nothing."""
     has_content = name.lower() not in _KEEPALIVES and _has_content(fields)
-    diagnostics.unknown("loss" if has_content else "ignored", name[:LONGEST_SHOWN] or "event", what)
+    report = diagnostics.record if is_known else diagnostics.unknown
+    report("loss" if has_content else "ignored", name[:LONGEST_SHOWN] or "event", what)
 
 
 def _has_content(value: Any) -> bool:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import base64
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from openresponses_bridge.calls.argument_names import name_of_arguments
+from openresponses_bridge.diagnostics import LONGEST_SHOWN
 from openresponses_bridge.dialects.base import extension
 from openresponses_bridge.dialects.bedrock_converse.reasoning import seal_citation, seal_reasoning
 from openresponses_bridge.dialects.bedrock_converse.types import REASONING, REASONING_TEXT, REDACTED, SLUG
@@ -17,7 +18,14 @@ from openresponses_bridge.protocol.events import Event
 from openresponses_bridge.protocol.unknown import UnknownAnnotation, UnknownItem
 from openresponses_bridge.seal import Sealer
 
-_TOOL_USE, _TEXT, _CITATION = "toolUse", "text", "citation"
+_TOOL_USE, _TEXT, _CITATION, _SIGNATURE, _INPUT = "toolUse", "text", "citation", "signature", "input"
+_KNOWN: Final = frozenset(
+    {
+        *(_TOOL_USE, _TEXT, _CITATION, _SIGNATURE, _INPUT, REASONING, REASONING_TEXT, REDACTED),
+        *("toolResult", "image", "document", "video", "audio", "citationsContent", "searchResult"),
+    }
+)
+"""The names of blocks and of what is in them that Converse has."""
 
 
 class MessageContext:
@@ -47,10 +55,15 @@ class MessageContext:
             events += self.machine.tool_call_done(index)
         return events
 
-    def lost(self, where: str, value: Any) -> list[Event]:
+    def lost(self, value: Any, *path: str) -> list[Event]:
         """Report a value that can't be read, or is in the wrong place."""
-        self.machine.diagnostics.unknown("loss", where, f"can't be read: {type(value).__name__}")
+        self.lose(f"can't be read: {type(value).__name__}", *path)
         return []
+
+    def lose(self, what: str, *path: str) -> None:
+        """Report a loss. The number of those with an unknown name in their path is limited."""
+        diagnostics, where = self.machine.diagnostics, ".".join(name[:LONGEST_SHOWN] for name in path)
+        diagnostics.loss(where, what) if _KNOWN.issuperset(path) else diagnostics.unknown("loss", where, what)
 
 
 class Block(Protocol):
@@ -85,7 +98,7 @@ class TextBlock:
         if kind == _CITATION and isinstance(value, dict):
             self._citations.append(value)
             return []
-        return self._context.lost(f"text.{kind[:64]}", value)
+        return self._context.lost(value, _TEXT, kind)
 
     def stop(self) -> list[Event]:
         context = self._context
@@ -124,22 +137,22 @@ class ReasoningBlock:
 
     def feed(self, kind: str, value: Any) -> list[Event]:
         if kind != REASONING or not isinstance(value, dict):
-            return self._context.lost(f"reasoningContent.{kind[:64]}", value)
+            return self._context.lost(value, REASONING, kind)
         events: list[Event] = []
         inner = value.get(REASONING_TEXT)
         for name, said in (inner if isinstance(inner, dict) else value).items():
             if said is None or name == REASONING_TEXT:
                 continue
             if not isinstance(said, str):
-                self._context.lost(f"reasoningContent.{name[:64]}", said)
+                self._context.lost(said, REASONING, name)
             elif name == _TEXT and said:
                 self._text.append(said)
                 self._context.position = 0
                 events += self._context.machine.reasoning(said)
-            elif name in ("signature", REDACTED):
-                (self._signature if name == "signature" else self._redacted).append(said)
+            elif name in (_SIGNATURE, REDACTED):
+                (self._signature if name == _SIGNATURE else self._redacted).append(said)
             elif said and name != _TEXT:
-                self._context.lost(f"reasoningContent.{name[:64]}", said)
+                self._context.lost(said, REASONING, name)
         if isinstance(inner, dict) and isinstance(value.get(REDACTED), str):
             self._redacted.append(value[REDACTED])
         return events
@@ -207,7 +220,7 @@ class CallBlock:
         if given is not None and not isinstance(given, str):
             given = encode(given).decode()  # other servers send it as an object
         if given is None:
-            return self._context.lost(f"toolUse.{kind[:64]}", value)
+            return self._context.lost(value, _TOOL_USE, kind)
         if not self._named or not given:
             return []
         self._fragments = self._fragments or not given.isspace()
@@ -246,7 +259,7 @@ class RawBlock:
 
     def feed(self, kind: str, value: Any) -> list[Event]:
         if kind != self._kind:
-            return self._context.lost(f"{self._kind[:64]}.{kind[:64]}", value)
+            return self._context.lost(value, self._kind, kind)
         if isinstance(value, list):
             self._pieces += value
         elif isinstance(value, dict) and isinstance(value.get("input"), str):
@@ -254,7 +267,7 @@ class RawBlock:
         elif isinstance(value, dict):
             self._block = {**(self._block if isinstance(self._block, dict) else {}), **value}
         else:
-            return self._context.lost(self._kind[:64], value)
+            return self._context.lost(value, self._kind)
         return []
 
     def stop(self) -> list[Event]:
@@ -266,9 +279,7 @@ class RawBlock:
                 self._block["input"] = decode_json("".join(self._input))
             except WireError:
                 status = "incomplete"
-                self._context.machine.diagnostics.loss(
-                    f"{self._kind[:64]}.input", "cut off or malformed, left out"
-                )
+                self._context.lose("cut off or malformed, left out", self._kind, _INPUT)
         own = self._block.get("toolUseId") if isinstance(self._block, dict) else None
         named = f"{own}_result" if self._kind == "toolResult" else own
         item_id = str(named) if isinstance(own, str) else ""

@@ -22,6 +22,13 @@ from openresponses_bridge.seal import Sealer
 
 _IMAGE: Final = "image/"
 _SHOWN: Final = 64
+_DELTAS: Final = frozenset(
+    {
+        *("text", "text_annotation_delta", "arguments_delta", "thought_summary", "thought_signature"),
+        *(*t.MEDIA, *t.CALLS, *t.CALLS.values()),
+    }
+)
+"""The types of the deltas of steps."""
 
 
 class StepReader:
@@ -141,7 +148,8 @@ class _Step:
     def _lose(self, delta: Json) -> list[Event]:
         kind = delta.get("type")
         named = f"step.delta.{kind}" if kind else "step.delta"
-        report_unknown_type(named, delta, self._reader.diagnostics, "does not belong to its step")
+        what, is_known = "does not belong to its step", isinstance(kind, str) and kind in _DELTAS
+        report_unknown_type(named, delta, self._reader.diagnostics, what, is_known=is_known)
         return []
 
 
