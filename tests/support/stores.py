@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 import psycopg
+import pytest
 from msgspec.structs import replace
 from sqlalchemy import create_engine
 from sqlalchemy import text as sql
@@ -74,6 +75,11 @@ _EMPTY = f"""DO $$ BEGIN
     ELSE {" ".join(f"DELETE FROM {table};" for table in _DATA)}
     END IF;
 END $$"""
+
+
+each_kind = pytest.mark.parametrize("place", ["memory", "sqlite", "postgres"], indirect=True)
+"""For a test that does much at each kind of store, without the file that is opened by its first call: after
+that it is the same store."""
 
 
 def emptied(url: str) -> str:

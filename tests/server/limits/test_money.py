@@ -688,9 +688,9 @@ STREAMED = b"".join(
         (STREAMED, 1),
         (STREAMED * 3, 3),
         (STREAMED[:80], 0),
-        (b'{"data":[{"url":"data:image/png;base64,' + b"A" * 200_000 + b'"}]}', 1),
+        (b'{"data":[{"url":"data:image/png;base64,' + b"A" * 20_000 + b'"}]}', 1),
         (b'{"revised_prompt":"\\"url\\":\\"x\\"","url":null}', 0),
-        (b'"b64_json"' * 50_000, 0),
+        (b'"b64_json"' * 5_000, 0),
         (b"", 0),
     ],
 )

@@ -19,7 +19,7 @@ from openresponses_server.store.base import (
     StoreError,
 )
 from openresponses_server.store.memory import MemoryRecords, MemoryStore
-from tests.support.stores import Place, frames, record
+from tests.support.stores import Place, each_kind, frames, record
 
 LATE = 4e9
 
@@ -106,6 +106,7 @@ async def test_what_was_not_deleted_stays(store: ResponseStore) -> None:
     assert await rows(store) == {"a": False, "b": False}
 
 
+@each_kind
 async def test_long_line_goes_at_once(store: ResponseStore) -> None:
     names = [f"r{number}" for number in range(120)]
     await put_chain(store, *names, input=[])
@@ -156,6 +157,7 @@ async def test_expired_turns_stay_as_context(store: ResponseStore) -> None:
     assert await rows(store) == {}
 
 
+@each_kind
 async def test_chains_that_expired_as_a_whole_go_at_once(store: ResponseStore) -> None:
     now = time.time()
     for number in range(30):
@@ -176,6 +178,7 @@ async def test_deleted_turns_go_with_a_chain_that_expires(store: ResponseStore) 
     assert await rows(store) == {}
 
 
+@each_kind
 async def test_any_order_of_deletions_and_sweeps(store: ResponseStore) -> None:
     """Law: what is shown is what was neither deleted nor has expired; what is kept beside it is what that
     stands on."""

@@ -18,7 +18,7 @@ from openresponses_bridge.protocol.response import Response
 from openresponses_bridge.protocol.unknown import UnknownItem
 from openresponses_server.store.base import Lease, ResponseStore, TooLarge
 from openresponses_server.store.memory import MemoryStore
-from tests.support.stores import frames, messages, record
+from tests.support.stores import each_kind, frames, messages, record
 
 HELD = Lease("w", 10.0)
 
@@ -166,6 +166,7 @@ async def test_ids_beyond_reason_are_stored_and_name_nothing(store: ResponseStor
     assert [item.id for item in got.response.output] == [odd, "msg"]
 
 
+@each_kind
 async def test_more_at_once_than_a_statement_takes(store: ResponseStore) -> None:
     ids = [f"in{number}" for number in range(2_000)]
     await put(store, "r", input=[MessageParam("user", each, id=each) for each in ids])

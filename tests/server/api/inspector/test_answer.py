@@ -138,7 +138,7 @@ def test_hostile_and_huge_items_are_shown_as_bounded_text() -> None:
         "status": "completed",
     }
     huge = {**CALLED, "id": "h2", "arguments": "x" * 1_000_000, "output": "y" * 3_000_000}
-    tools = [{"name": HOSTILE, "description": "z" * 10_000} for _ in range(5_000)]
+    tools = [{"name": HOSTILE, "description": "z" * 10_000} for _ in range(1_000)]
     asked = {**ASKED, **dict.fromkeys(("server_label", "name", "arguments"), HOSTILE)}
     odd = {**CALLED, "id": "h3", "name": 7, "arguments": {"a": [1]}, "error": {"content": 7}, "output": 7}
     many = [{**APPROVED, "approval_request_id": f"mcpr_{at}{HOSTILE}"} for at in range(5_000)]
@@ -152,4 +152,4 @@ def test_hostile_and_huge_items_are_shown_as_bounded_text() -> None:
     }
     assert not any(sign in case["text"] for sign in "\u202e\x1b")
     assert "2996000 more characters" in case["text"]
-    assert "4900 more." in case["text"]
+    assert "900 more." in case["text"]

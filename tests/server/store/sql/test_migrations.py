@@ -9,11 +9,12 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.operations import Operations
 from alembic.script import ScriptDirectory
-from sqlalchemy import URL, Engine, create_engine, text
+from sqlalchemy import URL, Engine, MetaData, create_engine, text
 from sqlalchemy.pool import NullPool
 
 from openresponses_server.store.base import StoreError
@@ -30,8 +31,28 @@ from openresponses_server.store.sql.sqlite_file import BASELINE, REVISION, VERSI
 from openresponses_server.store.sql.tables import metadata
 from openresponses_server.store.stores import open_store
 from openresponses_server.store.usage import NAMES
+from tests.support.new_tables import MIGRATE, made_as_the_first
 from tests.support.services import postgres_database
 from tests.support.stores import record
+
+DESCRIPTIONS = {
+    "sqlite": ["SELECT name, sql FROM sqlite_master ORDER BY name"],
+    "postgresql": [
+        "SELECT table_name, column_name, data_type, is_nullable, column_default, collation_name"
+        " FROM information_schema.columns WHERE table_schema = 'public' ORDER BY 1, 2",
+        "SELECT indexname, indexdef FROM pg_indexes WHERE schemaname = 'public' ORDER BY 1",
+        "SELECT conname, pg_get_constraintdef(oid) FROM pg_constraint"
+        " WHERE connamespace = 'public'::regnamespace ORDER BY 1",
+    ],
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _migrations() -> Iterator[None]:
+    """All of them run for each database here."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(command, "upgrade", MIGRATE)
+        yield
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -56,6 +77,23 @@ def test_migrations_make_the_tables(engine: Engine) -> None:
         options = {"version_table": VERSION_TABLE, "compare_type": True}
         context = MigrationContext.configure(connection, opts=options)
         assert compare_metadata(context, metadata) == []
+
+
+def test_databases_of_other_tests_have_the_same_tables(engine: Engine) -> None:
+    made = []
+    with made_as_the_first():
+        for _ in range(2):
+            tables = MetaData()
+            tables.reflect(engine)
+            tables.drop_all(engine)
+            assert upgrade(engine.url) == (None, REVISION)
+            with engine.connect() as connection:
+                described = [
+                    connection.execute(text(each)).all() for each in DESCRIPTIONS[engine.dialect.name]
+                ]
+                rows = [sorted(connection.execute(table.select()).all()) for table in tables.sorted_tables]
+            made.append((described, rows))
+    assert made[0] == made[1]
 
 
 def test_upgrade_says_what_it_did_and_may_be_repeated(engine: Engine) -> None:
