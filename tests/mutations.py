@@ -8,10 +8,10 @@ record which of them runs each place, itself or in a process that it started. Th
 mutation: first the ones near the file (of its name, of its folder), then the others, the quickest files
 first, until they add up to `--seconds`. A test that fails without a mistake judges nothing.
 
-The output has a line for each mutation. It says which tests detected the mistake (`near`, `elsewhere`, or
-`hangs`: the tests did not end), that the mistake `SURVIVED`, or `UNKNOWN` if no imported function can be
-given its code; and how many tests were to judge it. For a mutation that survived, write a test or remove the
-code.
+The output has a line for each mutation, as soon as it is judged. It says which tests detected the mistake
+(`near`, `elsewhere`, or `hangs`: the tests did not end), that the mistake `SURVIVED`, or `UNKNOWN` if no
+imported function can be given its code; and how many tests were to judge it. For a mutation that survived,
+write a test or remove the code.
 """
 
 import argparse
@@ -20,9 +20,11 @@ import json
 import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -30,6 +32,7 @@ from typing import Final, NamedTuple
 
 from tests import quick
 from tests.support.reached import Judged
+from tests.support.releases import python_path
 from tests.support.shared import REPOSITORY
 
 _TURNED: Final[dict[type[ast.cmpop], str]] = {
@@ -44,6 +47,8 @@ _TURNED: Final[dict[type[ast.cmpop], str]] = {
     ast.In: "not in",
     ast.NotIn: "in",
 }
+
+_SECONDS_BETWEEN: Final = 0.2  # two looks at what is judged
 
 # As parts of another expression these may have parentheses, which the node does not include.
 _IN_PARENTHESES: Final = (
@@ -172,14 +177,39 @@ class Copy:
         self._module.mkdir()
         shutil.copy(REPOSITORY / "tests/support/reached.py", self._module)
 
-    def run(self, *words: str, tests: Iterable[str], plan: Iterable[Judged] = ()) -> None:
-        """Run these tests, or have them judge the mistakes of the plan."""
+    def run(self, *words: str, tests: Iterable[str]) -> None:
+        """Run these tests."""
+        self._started(words, tests, ()).wait()
+
+    def judge(self, *words: str, tests: Iterable[str], plan: Sequence[Judged]) -> Iterator[tuple[int, str]]:
+        """Have these tests judge the mistakes of the plan; yield the number and the result of each as soon as
+        it is known, and last those that no result came for."""
+        left = [each.number for each in plan]
+        process = self._started(words, tests, plan)
+        try:
+            while True:
+                has_ended = process.poll() is not None
+                for number, word in self._judged():
+                    if number in left:
+                        left.remove(number)
+                        yield number, word
+                if has_ended:
+                    break
+                time.sleep(_SECONDS_BETWEEN)
+        finally:
+            process.send_signal(signal.SIGINT)  # it ends what it has forked
+            process.wait()
+        yield from ((number, "UNKNOWN") for number in left)
+
+    def _started(
+        self, words: Iterable[str], tests: Iterable[str], plan: Iterable[Judged]
+    ) -> subprocess.Popen[bytes]:
         shutil.rmtree(self._noted, ignore_errors=True)
         self._noted.mkdir()
         if lines := "".join(json.dumps(each) + "\n" for each in plan):
             (self._noted / "plan").write_text(lines, "utf-8")
         paths = [self._module, self.root / "bridge", self.root / "server"]
-        changed = {"PYTHONPATH": os.pathsep.join(map(str, paths)), "REACHED": str(self._noted)}
+        changed = {"PYTHONPATH": python_path(*paths), "REACHED": str(self._noted)}
         if lines:
             # A module can change twice within the resolution of the time that marks its compiled file as old.
             changed["PYTHONDONTWRITEBYTECODE"] = "1"
@@ -196,15 +226,13 @@ class Copy:
         # Inside a test, the tests' own run of pytest is not a worker of the outer one.
         outer = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
         environment = outer | changed
-        subprocess.run(
-            [*command, *tests], cwd=self.root, env=environment, stdout=subprocess.DEVNULL, check=False
-        )
+        return subprocess.Popen([*command, *tests], cwd=self.root, env=environment, stdout=subprocess.DEVNULL)
 
-    def judged(self) -> dict[int, str]:
-        """The result of each mistake in the last plan."""
+    def _judged(self) -> list[tuple[int, str]]:
+        """The results so far."""
         file = self._noted / "judged"
-        words = [line.split() for line in file.read_text("utf-8").splitlines()] if file.exists() else []
-        return {int(number): word for number, word in words}
+        *lines, _unfinished = file.read_text("utf-8").split("\n") if file.exists() else [""]
+        return [(int(number), word) for number, word in map(str.split, lines)]
 
     def reached(self, place: int) -> set[str]:
         """The tests of the last run that reached this place."""
@@ -284,11 +312,9 @@ def main() -> None:
             for path in {path for path, _ in picked.values()}:
                 (copy.root / path).write_bytes(sources[path])
             files = {test.partition("::")[0] for each in plan for _, names in each.rounds for test in names}
-            copy.run("-x", "-n0", "--timeout=90", tests=sorted(files), plan=plan)
-            judged = copy.judged()
-            for number, (path, mutation) in picked.items():
-                word = judged.get(number, "UNKNOWN")
+            for number, word in copy.judge("-x", "-n0", "--timeout=90", tests=sorted(files), plan=plan):
                 counts[word] += 1
+                path, mutation = picked[number]
                 judges = sum(len(names) for _, names in plan[number].rounds)
                 print(
                     f"{word} ({judges} tests): {path}:{mutation.line}: {mutation.old!r} -> {mutation.new!r}",

@@ -1,6 +1,7 @@
 """`python -m tests.mutations`: what it changes, and which tests judge that."""
 
 import ast
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,8 @@ import pytest
 
 from tests.mutations import Copy, is_asked, is_near, mutations, noted, rounds, wide_tests
 from tests.support.reached import Judged
+from tests.support.releases import python_path
+from tests.support.waiting import NEVER, wait_until
 
 
 @pytest.mark.parametrize(
@@ -113,6 +116,72 @@ def test_a_mistake_is_noticed_by_the_round_that_runs_it_and_what_passes_is_known
             ]
         )
     ]
-    copy.run("-x", "-n0", tests=["test_one.py"], plan=plan)
-    assert copy.judged() == {0: "SURVIVED", 1: "near", 2: "elsewhere", 3: "elsewhere"}
+    judged = list(copy.judge("-x", "-n0", tests=["test_one.py"], plan=plan))
+    assert judged == [(0, "SURVIVED"), (1, "near"), (2, "elsewhere"), (3, "elsewhere")]
     assert (copy.root / "bridge" / "module.py").read_text() == module
+
+
+def test_each_result_is_known_before_the_next_mistake_is_judged(tmp_path: Path) -> None:
+    copy = Copy(tmp_path)
+    (copy.root / "bridge").mkdir(parents=True)
+    module = "def f():\n    return 1\n"
+    (copy.root / "bridge" / "module.py").write_text(module)
+    (copy.root / "test_one.py").write_text(
+        "import os, time\n"
+        "from module import f\n"
+        "def test_a():\n    assert f() == 1\n"
+        "def test_b():\n"
+        "    while not os.path.exists('known'):\n        time.sleep(0.01)\n"
+        "    assert f() == 1\n"
+    )
+    mistaken = module.replace("1", "2")
+    plan = [
+        Judged(number, "bridge/module.py", mistaken, [("near", [f"test_one.py::test_{name}"])], 60.0)
+        for number, name in enumerate("ab")
+    ]
+    judging = copy.judge("-x", "-n0", tests=["test_one.py"], plan=plan)
+    assert next(judging) == (0, "near")
+    (copy.root / "known").touch()
+    assert list(judging) == [(1, "near")]
+
+
+def test_judging_that_is_left_ends_what_it_has_started(tmp_path: Path) -> None:
+    copy = Copy(tmp_path)
+    (copy.root / "bridge").mkdir(parents=True)
+    module = "def f():\n    return 1\n"
+    (copy.root / "bridge" / "module.py").write_text(module)
+    (copy.root / "test_one.py").write_text(
+        "import os, pathlib, time\n"
+        "from module import f\n"
+        "def test_a():\n    assert f() == 1\n"
+        "def test_b():\n"
+        "    pathlib.Path('new').write_text(str(os.getpid()))\n"
+        "    os.rename('new', 'pid')\n"
+        "    while f():\n        time.sleep(0.01)\n"
+    )
+    plan = [
+        Judged(number, "bridge/module.py", module, [("near", [f"test_one.py::test_{name}"])], NEVER)
+        for number, name in enumerate("ab")
+    ]
+    judging = copy.judge("-x", "-n0", tests=["test_one.py"], plan=plan)
+    assert next(judging) == (0, "SURVIVED")
+    wait_until((copy.root / "pid").exists)
+    judging.close()
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((copy.root / "pid").read_text()), 0)
+
+
+def test_a_mistake_that_nothing_judges_is_unknown(tmp_path: Path) -> None:
+    copy = Copy(tmp_path)
+    copy.root.mkdir()
+    (copy.root / "test_one.py").write_text("no Python\n")
+    plan = [Judged(7, "bridge/module.py", "", [("near", ["test_one.py::test_a"])], 60.0)]
+    assert list(copy.judge("-x", "-n0", tests=["test_one.py"], plan=plan)) == [(7, "UNKNOWN")]
+
+
+def test_folders_come_before_those_that_python_has_anyway(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(("a", "b")))
+    assert python_path(Path("c"), Path("d")) == os.pathsep.join("cdab")
+    for absent in ("", None):
+        monkeypatch.setenv("PYTHONPATH", absent) if absent is not None else monkeypatch.delenv("PYTHONPATH")
+        assert python_path(Path("c")) == "c"

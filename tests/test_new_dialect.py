@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from shlex import quote
 from typing import Any
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
@@ -20,7 +21,7 @@ from openresponses_bridge.dialects.table import TABLE
 from tests.support.document_blocks import files
 from tests.support.document_reader import Reader
 from tests.support.forked import ForkServer
-from tests.support.releases import environment_of
+from tests.support.releases import environment_of, python_path
 from tests.support.shared import REPOSITORY
 from tests.support.upstream import JSON, Script, ScriptedUpstream
 
@@ -227,7 +228,8 @@ app = Starlette(routes=[Route("/said", endpoint(generate, dialect="toy"), method
 
 def test_a_backend_of_ones_own_answers_its_clients(reader: Reader) -> None:
     (reader.folder / "own.py").write_text(BACKEND)
-    started = f'env PYTHONPATH="$PWD/bridge:$PWD/server:$PWD" {sys.executable} -m uvicorn own:app --port 8000'
+    path = python_path(*(reader.folder / root for root in ("bridge", "server", "")))
+    started = f"env PYTHONPATH={quote(path)} {sys.executable} -m uvicorn own:app --port 8000"
 
     def ask(**body: Any) -> tuple[int, bytes]:
         data = json.dumps(body).encode()

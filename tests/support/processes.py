@@ -14,6 +14,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from tests.support.forked import Forked, ForkServer
+from tests.support.releases import python_path
 from tests.support.shared import REPOSITORY
 
 SERVE = (sys.executable, "-m", "openresponses_server", "serve", "--port", "0")
@@ -94,7 +95,7 @@ def run_agent(
             "HOME": str(home),
             "PWD": str(work),
             "XDG_DATA_HOME": str(data),
-            "PYTHONPATH": str(REPOSITORY),
+            "PYTHONPATH": python_path(REPOSITORY),
         },
         stdin=subprocess.DEVNULL,
         capture_output=True,

@@ -97,15 +97,18 @@ def _forked(session: Any, items: list[Any], module: Path, source: bytes, seconds
                 session._setupstate.teardown_exact(None)
             os._exit(code)
     until = time.monotonic() + seconds
-    while not (ended := os.waitpid(child, os.WNOHANG))[0]:
-        if time.monotonic() > until:
-            os.killpg(child, signal.SIGKILL)
+    pid = status = 0
+    try:
+        while not pid and time.monotonic() <= until:
+            time.sleep(0.02)
+            pid, status = os.waitpid(child, os.WNOHANG)
+        return os.waitstatus_to_exitcode(status) if pid else 3
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child, signal.SIGKILL)  # and processes that the tests have started
+        if not pid:
+            os.kill(child, signal.SIGKILL)  # if it was no group yet
             os.waitpid(child, 0)
-            return 3
-        time.sleep(0.02)
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(child, signal.SIGKILL)  # processes that the tests have started
-    return os.waitstatus_to_exitcode(ended[1])
 
 
 def _replace_code(module: Path, before: bytes) -> None:

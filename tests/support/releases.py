@@ -36,7 +36,12 @@ def previous_tree(kept: Path) -> Path:
 
 def environment_of(tree: Path) -> dict[str, str]:
     """Variables with which Python imports this tree's packages."""
-    return {"PYTHONPATH": os.pathsep.join(str(tree / root) for root in _ROOTS)}
+    return {"PYTHONPATH": python_path(*(tree / root for root in _ROOTS))}
+
+
+def python_path(*folders: Path) -> str:
+    """The value of `PYTHONPATH` with these folders before those that it has here."""
+    return os.pathsep.join([*map(str, folders), *filter(None, [os.environ.get("PYTHONPATH")])])
 
 
 def last_tag(repository: Path) -> str:
