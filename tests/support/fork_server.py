@@ -21,18 +21,36 @@ from contextlib import suppress
 from importlib import import_module
 from typing import Final, NoReturn
 
+import msgspec
+
 _IMPORTED: Final = (
-    "openresponses_server.__main__",
-    "openresponses_server.api.app",
+    "anyio._backends._asyncio",
+    "anyio._core._sockets",
+    "anyio._core._streams",
     "openresponses_cli.agents.running",
     "openresponses_cli.commands.agent",
     "openresponses_cli.commands.cli",
+    "openresponses_cli.commands.db",
     "openresponses_cli.commands.demo",
+    "openresponses_cli.commands.inspecting",
+    "openresponses_cli.commands.replaying",
     "openresponses_cli.commands.serve",
+    "openresponses_cli.commands.startup",
+    "openresponses_server.__main__",
+    "openresponses_server.api.app",
+    "openresponses_server.limits.redis_counts",
+    "openresponses_server.limits.redis_measurements",
+    "openresponses_server.observation.measurements",
     "openresponses_server.serving.server",
     "openresponses_server.store.logs.redis",
     "openresponses_server.store.sql.migrate",
+    "openresponses_server.store.sql.postgres",
+    "openresponses_server.store.sql.sqlite",
     "openresponses_server.store.sql.store",
+    "openresponses_server.upstreams.spans",
+    "psycopg",
+    "uvicorn.loops.uvloop",
+    "uvloop",
 )
 
 
@@ -150,9 +168,12 @@ def _run(
 def main(address: str) -> None:
     """Import, print a line, and serve."""
     del sys.path[0]  # the working directory, into which the program does not look
+    gc.disable()  # it would go through all that is imported, many times
     for name in _IMPORTED:
         with suppress(ModuleNotFoundError):  # another revision has others
             import_module(name)
+    msgspec.convert({}, sys.modules["openresponses_server.settings"].Settings)  # reads all annotations once
+    gc.enable()
     gc.freeze()
     server = _Server(address)
     print("ready", flush=True)
