@@ -3,6 +3,7 @@ and any cuts of the stream."""
 
 import json
 from collections.abc import Callable
+from itertools import product
 from typing import Any, Final, NamedTuple
 
 import pytest
@@ -14,6 +15,7 @@ from openresponses_bridge.dialects import anthropic_messages, chat_completions
 from openresponses_bridge.protocol.codec import encode
 from openresponses_bridge.sse import SSEDecoder
 from openresponses_server.runs.exchange import Translation
+from tests.support.cases import case
 from tests.support.machines import machine
 
 
@@ -311,19 +313,20 @@ def test_any_stream_is_read_as_each_of_its_frames_is(name: str, data: st.DataObj
     assert left(spoken, otherwise, enabled=True) == left(spoken, otherwise, enabled=False)
 
 
-@pytest.mark.parametrize("other", [*LOOKALIKES, "none"])
 @pytest.mark.parametrize(
     ("name", "kind"), [(name, kind) for name, spoken in SPOKEN.items() for kind in spoken.alike]
 )
-def test_a_frame_that_looks_like_the_last_is_read_as_it_is(name: str, kind: str, other: str) -> None:
+def test_a_frame_that_looks_like_the_last_is_read_as_it_is(name: str, kind: str) -> None:
     spoken = SPOKEN[name]
     make = spoken.alike[kind]
     alike = [make(text).sent() for text in ("one", "two", "three")]
-    looks = LOOKALIKES.get(other, Sse.sent)(make("four"))
-    for opening in spoken.openings.values():
-        reads = [*(frame.sent() for frame in opening), *alike, looks, *alike]
+    for (other, look), (begun, opening) in product(
+        [*LOOKALIKES.items(), ("none", Sse.sent)], spoken.openings.items()
+    ):
+        reads = [*(frame.sent() for frame in opening), *alike, look(make("four")), *alike]
         for each in (reads, [b"".join(reads)]):
-            assert left(spoken, each, enabled=True) == left(spoken, each, enabled=False)
+            with case(other, begun, len(each)):
+                assert left(spoken, each, enabled=True) == left(spoken, each, enabled=False)
 
 
 @pytest.mark.parametrize(
