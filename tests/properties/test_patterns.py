@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from openresponses_server.observation.recordings import captures
+from tests.support import costs
 from tests.support.costs import assert_proportional, seconds
 
 ROOT = Path(__file__).parents[2]
@@ -813,7 +814,8 @@ def test_every_pattern_has_a_row_and_every_row_a_pattern() -> None:
     assert set(FOUND) ^ set(ROWS) == set()
 
 
-def test_pattern_without_a_row_and_one_that_backtracks_would_be_seen() -> None:
+def test_pattern_without_a_row_and_one_that_backtracks_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(costs, "ROUNDS", 3)  # it would not pass in more either
     (call,) = [node for node in ast.walk(ast.parse("x = re.compile(r'(a+)+b')")) if is_of_re(node)]
     assert isinstance(call, ast.Call)
     slow = re.compile(r"a*a*b")

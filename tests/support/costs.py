@@ -14,7 +14,7 @@ from collections.abc import Callable
 from time import thread_time
 from typing import Final
 
-_ROUNDS: Final = 20
+ROUNDS: Final = 20
 _TOO_LITTLE: Final = 0.0005  # seconds; the clock is too coarse for less
 _ROOM: Final = 3.0
 
@@ -36,7 +36,7 @@ def assert_at_most(times: float, cost: Callable[[], float], of: Callable[[], flo
     """Assert that one cost is at most so many times the other. Both functions measure anew at each call and
     return seconds."""
     least = least_of = float("inf")
-    for _ in range(_ROUNDS):
+    for _ in range(ROUNDS):
         least_of, least = min(least_of, of()), min(least, cost())
         if least <= times * max(least_of, _TOO_LITTLE):
             return

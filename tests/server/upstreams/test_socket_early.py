@@ -22,7 +22,6 @@ from tests.support.socket_network import ADDRESS, HttpAsked, Network, Networks, 
 from tests.support.socket_upstream import error_message, events_of, text_frame
 
 LARGE = body_of("x" * 200_000)
-HUGE = body_of("x" * 40_000_000)
 NAMED = body_of("x" * 200_000, prompt_cache_key="one")
 EVENTS = events_of(["Hello"], "m", "resp_1")
 SKIPPED = text_frame(b'{"type":"codex.rate_limits"}').data
@@ -395,7 +394,8 @@ def test_a_server_that_reads_no_further_on_a_real_connection(
         requests = client(counts)
         async with listening(refuse) as port:
             url = f"http://127.0.0.1:{port}/responses"
-            await is_refused(asyncio.ensure_future(requests.request("POST", url, headers={}, data=HUGE)))
+            huge = body_of("x" * 40_000_000)
+            await is_refused(asyncio.ensure_future(requests.request("POST", url, headers={}, data=huge)))
             assert counts.open == 0
             await requests.close()
 

@@ -509,7 +509,7 @@ def test_case_44_get_without_an_upgrade_is_a_426(demo: str) -> None:
         ("socket, before the first byte", Script([HANG])),
         (
             "socket, in the middle",
-            Script([step for _ in range(20_000) for step in (chunk(content="x "), 0.02)]),
+            Script([chunk(content="x "), 0.02] * 20_000),
         ),
     ],
 )
