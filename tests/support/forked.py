@@ -20,7 +20,18 @@ from typing import Any, AnyStr
 from tests.support.shared import REPOSITORY
 
 FORKING = multiprocessing.get_context("forkserver")
-"""For functions of tests."""
+"""For functions of tests of stores, from a process that has imported what those tests import."""
+FORKING.set_forkserver_preload(
+    [
+        "openresponses_server.store.logs.redis",
+        "openresponses_server.store.sql.migrate",
+        "openresponses_server.store.sql.postgres",
+        "openresponses_server.store.sql.store",
+        "pytest",
+        "tests.support.services",
+        "tests.support.stores",
+    ]
+)
 
 
 # not with `-m`, or click would name the program after it
