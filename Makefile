@@ -17,12 +17,15 @@ AUDIT := $(VENV)/.audit
 DOCS := $(VENV)/.docs
 DEPLOY := $(VENV)/.deploy
 PINS := pyproject.toml bridge/pyproject.toml server/pyproject.toml constraints.txt
-# The library's tests, and tests of the server and command line that alone cover some of the library's code.
-TRACED_TESTS := tests/bridge tests/agent tests/conformance \
+# The library's tests, and tests of the server and command line that alone cover some of the library's code, in two parts of
+# about the same time.
+TRACED_1 := tests/bridge/dialects tests/conformance
+TRACED_2 := tests/bridge tests/agent \
     $(addprefix tests/server/,api/test_interactions.py observation test_backend.py test_responses.py) \
     $(addprefix tests/server/upstreams/,test_bedrock.py test_codex.py test_socket_requests.py test_sockets.py) \
     $(addprefix tests/cli/commands/,test_cli_validate.py test_conform.py test_inspect.py) \
     $(addprefix tests/properties/,test_fed_alike.py test_hostile_requests.py test_hostile_values.py)
+TRACED_TESTS := $(TRACED_1) $(TRACED_2)
 SERVER_TESTS := tests/server tests/cli
 # Tests with real clients and real engines, which are not part of a whole run.
 OTHER_TARGETS := tests/clients tests/engines
@@ -39,16 +42,16 @@ WITH_EXTRAS := --editable 'bridge[testing]' --editable 'server[bedrock,mcp,oidc,
 # Some containers set this variable; then each server that a test starts would compile the project again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: serve test test-traced test-server test-others quick packages snapshots terminals bench load check chaos audit fuzz docs docs-test docs-version man deploy manifests workflows release-dry extension-publish machine install clients engines vscode browser screenshots clean
+.PHONY: serve test test-traced test-traced-1 test-traced-2 test-server test-others quick packages snapshots terminals bench load check chaos audit fuzz docs docs-test docs-version man deploy manifests workflows release-dry extension-publish machine install clients engines vscode browser screenshots clean
 .DELETE_ON_ERROR:
 
 serve: $(RUNTIME)
 	$(BIN)/openresponses-bridge serve $(ARGS)
 
-# Three runs in parallel: the tests that measure the coverage of the library (pyproject.toml), the tests of the server, and
-# all others. The last two are not traced, which would slow them down, and wait for half of their time; they are separate
-# since each worker collects all tests of its run. Tests of real clients and engines are not collected. With PYTEST_ARGS,
-# coverage is not measured.
+# Four runs in parallel: the tests that measure the coverage of the library (pyproject.toml) in two parts, the tests of the
+# server, and all others. The last two are not traced, which would slow them down, and wait for half of their time; they are
+# separate since each worker collects all tests of its run. Tests of real clients and engines are not collected. With
+# PYTEST_ARGS, coverage is not measured.
 # In a fresh clone two processes first compile all tests and rewrite their assertions; otherwise every worker would do so,
 # since all of them import the same files at the same time.
 test: $(TEST)
@@ -57,15 +60,21 @@ ifeq ($(strip $(PYTEST_ARGS)),)
 	    $(PYTEST) -qq --collect-only $(SERVER_TESTS) >/dev/null & \
 	    $(PYTEST) -qq --collect-only $(SERVER_TESTS:%=--ignore=%) $(OTHER_TARGETS:%=--ignore=%) >/dev/null & \
 	    wait; }
-	@$(MAKE) --no-print-directory --jobs 3 test-traced test-server test-others
+	@$(MAKE) --no-print-directory --jobs 4 test-traced test-server test-others
 else
 	$(PYTEST) -n auto $(PYTEST_ARGS)
 endif
 
-# In one process: distributing thousands of short tests to workers would take a third longer. The output is printed at
+test-traced: test-traced-1 test-traced-2
+	@$(BIN)/coverage combine --quiet $(VENV)/.coverage.1 $(VENV)/.coverage.2
+	@$(BIN)/coverage report
+
+# Each in one process: distributing thousands of short tests to workers would take a third longer. The output is printed at
 # the end in one piece, so that it is not mixed with that of the server's tests; the same goes for test-others.
-test-traced: $(TEST)
-	@$(PYTEST) -n 0 $(TRACED_TESTS) --cov >$(VENV)/traced.log 2>&1; code=$$?; cat $(VENV)/traced.log; exit $$code
+test-traced-1 test-traced-2: test-traced-%: $(TEST)
+	@COVERAGE_FILE=$(VENV)/.coverage.$* $(PYTEST) -n 0 --cov --cov-report= --cov-fail-under=0 $(TRACED_$*) \
+	    $(if $(filter 2,$*),$(TRACED_1:%=--ignore=%)) >$(VENV)/traced-$*.log 2>&1; \
+	    code=$$?; cat $(VENV)/traced-$*.log; exit $$code
 
 test-server: $(TEST)
 	$(PYTEST) -n $(TWICE_THE_CORES) $(patsubst %,--ignore=%,$(TRACED_TESTS)) $(SERVER_TESTS)

@@ -2,13 +2,11 @@
 
 import os
 import signal
-from collections import Counter
 from collections.abc import Iterator
 from io import StringIO
 from pathlib import Path
 
 import pytest
-from coverage import Coverage
 from hypothesis import HealthCheck, settings
 from syrupy.assertion import SnapshotAssertion
 
@@ -20,6 +18,7 @@ from tests.support.logs import log_as_in_production
 from tests.support.scale import FACTOR
 from tests.support.shared import require_shared
 from tests.support.snapshots import SnapshotFiles
+from tests.support.tracing import Tracing
 
 # No deadline and no health check for slowness: the machine may be busy, and each test has its timeout.
 # In CI Hypothesis generates the same examples in each run, so that a failure can be repeated.
@@ -35,41 +34,15 @@ settings.register_profile("quick", parent=settings.get_profile("modest"), max_ex
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "modest"))
 
 
-_TRACED_CASES = 32  # the most cases of one test that are traced
-
 # A shell starts background jobs with SIGINT ignored, and the processes that tests start would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Limit the time of async tests, and stop the measurement that pytest-cov has started before any test
-    runs. In the process that starts the workers it would trace how tests are distributed. In a worker it
-    would run below the worker's own measurement and go on tracing while `no_cover` stops that one."""
+    """Limit the time of async tests, and trace only what tests run."""
     config.pluginmanager.register(time_limits)
-    workers = hasattr(config, "workerinput") or config.getoption("dist", "no") != "no"
-    if workers and (measuring := Coverage.current()) is not None:
-        measuring.stop()
-
-
-@pytest.hookimpl(trylast=True)  # Hypothesis marks its tests in this hook
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Trace only some of a test's many cases, spread evenly: a traced test takes three times as long, and
-    most of the cases run the same lines. Generated examples are not traced, and neither are tests of costs or
-    of streams cut at every byte, which carry the mark `no_cover` themselves."""
-    cases = Counter(_test_of(item) for item in items)
-    before: Counter[str] = Counter()
-    for item in items:
-        test = _test_of(item)
-        place, count = before[test], cases[test]
-        before[test] += 1
-        is_left_out = place and place * _TRACED_CASES // count == (place - 1) * _TRACED_CASES // count
-        if (count > _TRACED_CASES and is_left_out) or item.get_closest_marker("hypothesis"):
-            item.add_marker("no_cover")
-
-
-def _test_of(item: pytest.Item) -> str:
-    return item.nodeid.partition("[")[0]
+    config.pluginmanager.register(Tracing())
 
 
 @pytest.hookimpl(wrapper=True)

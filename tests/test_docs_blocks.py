@@ -224,6 +224,8 @@ def test_every_target_of_the_makefile_is_one_that_contributors_are_shown() -> No
     shown = re.findall(r"\bmake ([a-z-]+)", (REPOSITORY / "CONTRIBUTING.md").read_text("utf-8"))
     assert set(targets[0].split()) - set(shown) == {
         "test-traced",
+        "test-traced-1",
+        "test-traced-2",
         "test-server",
         "test-others",
     }  # of `make test`

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 
-@pytest.mark.no_cover
+@pytest.mark.untraced
 def test_what_is_not_to_be_covered_is_not_traced() -> None:
     """Beside other workers as well, where two measures run one above the other."""
     assert not type(sys.gettrace()).__module__.startswith("coverage")

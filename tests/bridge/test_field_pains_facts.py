@@ -341,7 +341,7 @@ def test_p44_a_hostile_upstream_stays_bounded() -> None:
     assert len(list(fed.run.machine.diagnostics)) < 20
 
 
-@pytest.mark.no_cover
+@pytest.mark.untraced
 def test_p44_the_cost_of_unknown_fields_is_linear() -> None:
     def cost(size: int) -> float:
         frames = [json.dumps(each).encode() for each in hostile(size)]

@@ -143,7 +143,7 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("reader", [PartDecoder, ResponseAccumulator, StreamValidator])
-@pytest.mark.no_cover
+@pytest.mark.untraced
 def test_no_json_object_raises_whatever_its_fields_hold(reader: Any) -> None:
     rng = random.Random(11)
     for _ in range(150):

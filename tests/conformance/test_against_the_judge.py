@@ -164,7 +164,7 @@ def located(violations: list[Violation]) -> list[tuple[int, str, str]]:
     return sorted((each.event_index, each.rule, each.path) for each in violations)
 
 
-@pytest.mark.no_cover
+@pytest.mark.untraced
 def test_each_single_change_of_one_stream_that_the_judge_finds_is_found() -> None:
     base = everything()
     for index in range(len(base)):

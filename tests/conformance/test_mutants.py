@@ -248,7 +248,7 @@ def caught(result: Result) -> set[str]:
     return {line.partition(":")[0] for line in result.stdout.splitlines()}
 
 
-@pytest.mark.no_cover
+@pytest.mark.untraced
 @pytest.mark.parametrize(("wire", "rule", "edit"), MUTANTS)
 def test_every_mutant_is_caught(wire: str, rule: str, edit: Edit) -> None:
     mutant = edit(json.loads(json.dumps(STREAMS[wire]())))
@@ -291,7 +291,7 @@ def judged(events: list[Event], wire: WireName, read: Callable[[str], Any]) -> l
     return [str(each) for each in validator.violations]
 
 
-@pytest.mark.no_cover
+@pytest.mark.untraced
 @pytest.mark.parametrize("wire", STREAMS)
 def test_a_decoded_event_is_judged_as_its_json(wire: WireName) -> None:
     stream = json.loads(json.dumps(STREAMS[wire]()))
@@ -334,7 +334,7 @@ FOLDERS = ("responses", "responses-inline", "openresponses", "chat", "chat-iresp
 RECORDINGS = [each for folder in FOLDERS for each in shared_files(folder, "*.txt", "*.sse", "*.jsonl")]
 
 
-@pytest.mark.no_cover
+@pytest.mark.untraced
 @pytest.mark.parametrize("recording", RECORDINGS)
 @pytest.mark.parametrize(("sink", "wire"), [("responses", "openresponses"), ("openai", "openai")])
 def test_every_recording_replays_to_a_clean_stream(recording: Any, sink: str, wire: str) -> None:

@@ -31,7 +31,7 @@ def failed(plays: dict[str, Played]) -> set[str]:
     return {name for name, play in plays.items() if play.outcome == "failed"}
 
 
-@pytest.mark.no_cover
+@pytest.mark.untraced
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
 def test_a_fault_fails_the_scenarios_about_it_and_no_others(records: Records, fault: Fault) -> None:
     plays = played(records, fault.rewrite)
@@ -41,7 +41,7 @@ def test_a_fault_fails_the_scenarios_about_it_and_no_others(records: Records, fa
     assert failed(plays)
 
 
-@pytest.mark.no_cover
+@pytest.mark.untraced
 def test_every_scenario_fails_because_of_a_fault(records: Records) -> None:
     found = {name for fault in FAULTS for name in failed(played(records, fault.rewrite))}
     assert found == set(SCENARIOS)

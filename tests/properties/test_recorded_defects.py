@@ -135,7 +135,7 @@ RECORDED = [
 ]
 
 
-@pytest.mark.no_cover
+@pytest.mark.untraced
 @pytest.mark.parametrize(("name", "path"), RECORDED)
 def test_n4_noise_within_a_recorded_stream_changes_nothing(name: str, path: Path) -> None:
     dialect, frames = DIALECTS[name], frames_of(name, path)
@@ -146,7 +146,7 @@ def test_n4_noise_within_a_recorded_stream_changes_nothing(name: str, path: Path
             assert found == clean, (what, at)
 
 
-@pytest.mark.no_cover
+@pytest.mark.untraced
 @pytest.mark.parametrize(("name", "path"), RECORDED)
 def test_n4_arguments_that_come_again_in_a_recorded_stream_complete_no_other_call(
     name: str, path: Path

@@ -257,6 +257,7 @@ async def test_a_client_that_leaves_ends_a_talking_model_and_waits_for_its_clean
     assert len(client.body) < 1_000_000, "it is noticed within a turn"
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("body", [ASKED, STREAMED], ids=["whole", "streamed"])
 async def test_a_model_that_never_waits_leaves_turns_to_others(body: Any) -> None:
     turns = 0

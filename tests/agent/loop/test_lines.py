@@ -38,6 +38,7 @@ def rounds(number: int, **options: Any) -> Driven:
     return made
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("kind", RENDERERS)
 def test_a_journal_is_linear_in_the_rounds_and_read_as_it_was(kind: str) -> None:
     few, many = rounds(10, **RENDERERS[kind]), rounds(40, **RENDERERS[kind])

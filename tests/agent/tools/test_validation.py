@@ -406,6 +406,7 @@ BOMBS: dict[str, tuple[dict[str, Any], Any]] = {
 }
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("name", BOMBS)
 def test_what_would_take_for_ever_is_refused_at_once(name: str) -> None:
     schema, value = BOMBS[name]
@@ -414,7 +415,7 @@ def test_what_would_take_for_ever_is_refused_at_once(name: str) -> None:
     assert "can't be checked" in error.message
 
 
-@pytest.mark.no_cover
+@pytest.mark.untraced
 def test_pairs_of_schemas_and_objects_are_counted_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is far beyond the limit, which is lowered here, costs what reaches it does."""
     monkeypatch.setattr(cost, "_MOST_PAIRS", 30_000)
@@ -457,7 +458,7 @@ def test_pairs_of_schemas_and_objects_are_counted_up_to_a_limit(monkeypatch: pyt
         ),
     ],
 )
-@pytest.mark.no_cover
+@pytest.mark.untraced
 def test_what_is_large_and_cheap_is_judged(schema: dict[str, Any], value: Any, fits: bool) -> None:
     errors = ToolSchema("t", schema).errors(value)
     assert (not errors) == fits
@@ -469,7 +470,7 @@ def test_a_reference_that_the_count_cannot_follow_is_too_costly() -> None:
         Estimator({"$dynamicRef": "#a", "x": {"$dynamicAnchor": "a"}}).units({}, 100)
 
 
-@pytest.mark.no_cover
+@pytest.mark.untraced
 def test_counting_and_checking_take_less_than_checking_in_python() -> None:
     schema = {"properties": {"a": {"items": {"allOf": [{"minimum": n} for n in range(20)]}}}}
     judge, value = ToolSchema("t", schema), {"a": [10_000 + n for n in range(5_000)]}

@@ -275,7 +275,7 @@ async def test_pieces_leave_one_by_one_and_the_model_is_asked_for_no_more_than_i
         assert asked == expected
 
 
-@pytest.mark.no_cover
+@pytest.mark.untraced
 async def test_a_hundred_thousand_outputs_cost_what_they_are() -> None:
     count = 100_000
 

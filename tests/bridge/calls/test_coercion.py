@@ -30,7 +30,7 @@ def test_a_value_that_fits_is_not_changed(schema: dict[str, Any]) -> None:
     assert coerced_input(value, schema).value is value
 
 
-@pytest.mark.no_cover
+@pytest.mark.untraced
 def test_reading_texts_is_bounded() -> None:
     """References that double or are long, many branches over many fields, texts that are parsed often, lists
     of types that are long."""

@@ -170,7 +170,7 @@ def test_saying_again_what_is_whole_costs_no_more_than_what_is_said() -> None:
     assert_at_most(10, lambda: seconds(900_000), lambda: seconds(9))
 
 
-@pytest.mark.no_cover
+@pytest.mark.untraced
 def test_draining_costs_what_is_drained_and_not_what_is_open() -> None:
     def seconds(open_ones: int) -> float:
         calls = ToolCallAggregator()

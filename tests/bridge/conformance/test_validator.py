@@ -271,7 +271,7 @@ def test_e12_a_delta_costs_the_same_however_long_the_text_is() -> None:
     assert per_delta[-1] < 15e-6  # ten times what it takes: a busy machine passes, a slow path does not
 
 
-@pytest.mark.no_cover
+@pytest.mark.untraced
 @pytest.mark.parametrize(
     "event",
     [

@@ -112,7 +112,7 @@ def test_what_is_legal_breaks_no_rule(script: str) -> None:
             assert each.broken_rules or each.variant in MAY_BE_LEGAL
 
 
-@pytest.mark.no_cover
+@pytest.mark.untraced
 def test_every_event_and_item_is_in_the_corpus() -> None:
     for wire in WIRE_NAMES:
         seen = {event["type"] for each in cases(wires=(wire,)) for event in each.events}
@@ -127,7 +127,7 @@ def test_every_event_and_item_is_in_the_corpus() -> None:
     assert "response.web_search_call.searching" in seen
 
 
-@pytest.mark.no_cover
+@pytest.mark.untraced
 def test_each_case_builds_on_simpler_ones() -> None:
     def depth(id: str, above: tuple[str, ...] = ()) -> int:
         assert id not in above

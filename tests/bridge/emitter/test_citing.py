@@ -163,7 +163,7 @@ def test_there_is_a_most_of_pages_and_of_citations() -> None:
     assert (url, len(title)) == ("https://a.example/1", 200)
 
 
-@pytest.mark.no_cover
+@pytest.mark.untraced
 @pytest.mark.parametrize(
     "piece", ["https://", "https://x", "[", f"[{PAGE}](", "https://" + "(" * 50, "a.", PAGE + "." * 9, "h"]
 )

@@ -274,7 +274,7 @@ WORST = {
 
 
 @pytest.mark.parametrize("case", WORST)
-@pytest.mark.no_cover
+@pytest.mark.untraced
 def test_the_cost_is_linear_in_the_text(case: str) -> None:
     sequences, piece = WORST[case]
     matcher = StopMatcher(tuple(each for each in sequences if each not in ("b", "")))

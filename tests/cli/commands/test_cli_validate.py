@@ -379,6 +379,7 @@ def test_reports_for_machines(captures: Path) -> None:
     assert run("clean.sse", "--junit", "none/j.xml", stdin=b"").exit_code == 2
 
 
+@pytest.mark.untraced
 def test_a_report_is_bounded_and_counts_the_rest(tmp_path: Path) -> None:
     many = tmp_path / "many.jsonl"
     many.write_bytes(b'{"type":"nothing"}\n' * 3_000)

@@ -188,6 +188,7 @@ def test_badge(demo: str, liar: str, tmp_path: Path, lies: bool) -> None:
     assert metadata.version("openresponses-bridge") in badge["message"]
 
 
+@pytest.mark.untraced
 def test_nothing_is_left_on_the_server(tmp_path: Path) -> None:
     store = f"sqlite:///{tmp_path / 'sessions.sqlite3'}"
     with serving(Settings(store=store)) as base:

@@ -34,6 +34,7 @@ def upstream() -> Iterator[SocketUpstream]:
         yield scripted
 
 
+@pytest.mark.untraced
 def test_requests_that_come_and_are_cancelled_at_once(upstream: SocketUpstream) -> None:
     """Each of a thousand gets its own answer or none, and none is made twice."""
     rng = random.Random(7)
@@ -144,6 +145,7 @@ def conversation(*texts: str) -> bytes:
     return json.dumps({"model": "m", "stream": True, "input": items}).encode()
 
 
+@pytest.mark.untraced
 def test_a_reader_that_stops_stops_the_upstream(upstream: SocketUpstream) -> None:
     """What waits is bounded, however much the upstream has to send."""
     piece = text_frame(b'{"type":"response.output_text.delta","delta":"' + b"x" * 60_000 + b'"}')

@@ -273,6 +273,7 @@ def test_pings_within_an_answer_are_answered(upstream: SocketUpstream) -> None:
         assert Session(base).turn(said("Hello")).final["status"] == "completed"
 
 
+@pytest.mark.untraced
 def test_empty_messages_within_an_answer_change_nothing(upstream: SocketUpstream) -> None:
     """However many: test_socket_floods.py has what a flood may take."""
     tiny = Raw(b"\x81\x00" * 10_000)
@@ -504,7 +505,7 @@ def test_they_are_in_the_metrics(upstream: SocketUpstream) -> None:
     assert 'openresponses_bridge_upstream_websockets{upstream="up"} 0.0' in sent
 
 
-@pytest.mark.no_cover
+@pytest.mark.untraced
 def test_a_thousand_random_schedules(upstream: SocketUpstream) -> None:
     """Each turn is cut, reset, closed, refused or whole at random: an answer is that of its own turn, and no
     request is made twice after a part of an answer was sent."""
@@ -550,7 +551,7 @@ def test_a_thousand_random_schedules(upstream: SocketUpstream) -> None:
     assert max(plans.values()) == 1
 
 
-@pytest.mark.no_cover
+@pytest.mark.untraced
 def test_the_corpus_is_that_over_http(upstream: SocketUpstream) -> None:
     """Each stream of the corpus that is of events, cut where it has no end."""
     ends = {"response.completed", "response.failed", "response.incomplete", "error"}

@@ -68,7 +68,7 @@ def test_anthropic_to_events_to_anthropic_is_the_identity(path, wire):
 
 
 @pytest.mark.parametrize("path", STREAMS)
-@pytest.mark.no_cover
+@pytest.mark.untraced
 def test_bytes_split_anywhere_give_the_same_events(path):
     frames = recorded(path)
     data = b"".join(
@@ -80,7 +80,7 @@ def test_bytes_split_anywhere_give_the_same_events(path):
     assert split.events == CheckedAnthropic(frames).close().events
 
 
-@pytest.mark.no_cover
+@pytest.mark.untraced
 @pytest.mark.parametrize("path", STREAMS)
 def test_case_26_a_stream_cut_after_any_frame_never_ends_as_completed(path):
     frames = recorded(path)

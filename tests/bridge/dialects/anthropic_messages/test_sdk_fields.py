@@ -34,7 +34,7 @@ READY = {
 }
 
 
-@pytest.mark.no_cover
+@pytest.mark.untraced
 def test_n1_each_field_of_a_request_arrives() -> None:
     typed = TypedFields({}, READY, NAMED, whole=True)
     bases = (stable.MessageCreateParamsBase, params.MessageCreateParamsBase)
@@ -46,7 +46,7 @@ def test_n1_each_field_of_a_request_arrives() -> None:
     assert_none_is_silent(made, through, REQUEST_ROWS, fewest=2500)
 
 
-@pytest.mark.no_cover
+@pytest.mark.untraced
 @pytest.mark.parametrize("from_stream", [False, True], ids=["whole upstream", "streamed upstream"])
 @pytest.mark.parametrize("to_stream", [False, True], ids=["whole", "streamed"])
 def test_n1_each_field_of_an_answer_comes_back(from_stream: bool, to_stream: bool) -> None:

@@ -82,7 +82,7 @@ def unknown(many: int) -> Iterator[Frame]:
     return ({"type": f"response.novel_{n}"} for n in range(many))
 
 
-@pytest.mark.no_cover
+@pytest.mark.untraced
 @pytest.mark.parametrize(
     ("frames", "many"),
     [
@@ -108,7 +108,7 @@ def test_what_is_kept_does_not_grow_with_the_turn(
     assert kept(inbound) <= most * 1.05
 
 
-@pytest.mark.no_cover
+@pytest.mark.untraced
 def test_finished_calls_leave_the_aggregator() -> None:
     aggregator = ToolCallAggregator()
     drained = 0
@@ -127,7 +127,7 @@ def test_recent_keeps_the_last_keys() -> None:
 
 
 @pytest.mark.parametrize("again", [0, 1, MOST_RECENT + 9])
-@pytest.mark.no_cover
+@pytest.mark.untraced
 def test_what_the_end_lists_is_not_sent_again_however_long_ago_it_was(again: int) -> None:
     frames = list(calls(MOST_RECENT + 10))
     final = [frame["item"] for frame in frames[2 * again + 1 :: 2]]

@@ -113,7 +113,7 @@ def test_side_by_side_generations_send_the_same_and_only_one_is_believed(path: P
 
 
 @pytest.mark.parametrize("path", RECORDED)
-@pytest.mark.no_cover
+@pytest.mark.untraced
 def test_case_26_a_recording_cut_anywhere_is_never_completed(path: Path) -> None:
     turn = first_turn(path)
     for length in range(0, len(turn) - 1, 5):

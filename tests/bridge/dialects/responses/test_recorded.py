@@ -109,7 +109,7 @@ def test_items_that_the_upstream_finished_are_kept(path: Path) -> None:
                 assert ours[field] == theirs[field], field
 
 
-@pytest.mark.no_cover
+@pytest.mark.untraced
 @pytest.mark.parametrize("path", RECORDED)
 def test_cut_at_every_byte_it_is_read_the_same(path: Path) -> None:
     raw = b"".join(

@@ -61,7 +61,7 @@ PUBLISHED_ROWS = {
 """The document allows any part in any item."""
 
 
-@pytest.mark.no_cover
+@pytest.mark.untraced
 def test_n1_each_field_of_a_request_arrives() -> None:
     typed = TypedFields(NEEDED, {}, NAMED, whole=True)
     bases = (stable.ResponseCreateParamsBase, beta.ResponseCreateParamsBase)
@@ -80,7 +80,7 @@ def test_n1_each_published_field_of_a_request_arrives() -> None:
     assert_none_is_silent(made, through, rows, fewest=100)
 
 
-@pytest.mark.no_cover
+@pytest.mark.untraced
 @pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
 def test_n1_each_field_of_an_answer_comes_back(streamed: bool) -> None:
     typed = TypedFields({}, {}, NAMED_OF_ANSWERS, whole=True)

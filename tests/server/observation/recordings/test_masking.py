@@ -82,6 +82,7 @@ class Looking:
         return self._secrets.spans(text)
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize(
     "secrets", [[KEY, "key1"], ["kkkk", "kkkkk"], ["k" * 600], ["k" * n for n in range(4, 90)]]
 )
@@ -102,6 +103,7 @@ def test_a_byte_is_looked_at_a_few_times(secrets: list[str], pieces: list[bytes]
     assert most <= 2 * looking.longest + 4096 + max(map(len, pieces))
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("size", [1, 3, 7, 50, 5000, 20_000])
 def test_a_run_of_secrets_that_overlap_is_one_wherever_it_is_cut(size: int) -> None:
     text = b"a" + b"k" * 20_000 + b"b" + b"k" * 3

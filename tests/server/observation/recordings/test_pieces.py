@@ -34,6 +34,7 @@ def counted(lines: list[bytes], read: list[int]) -> Iterator[bytes]:
         yield line
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize(
     "lines",
     [

@@ -186,6 +186,7 @@ def test_what_is_still_said_of_a_turn_that_has_ended_begins_no_other() -> None:
     assert "ignored: turn: notifications of another turn (×3)" in result.stderr
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("over", [False, True])
 def test_more_open_turns_than_are_kept_are_an_error_that_says_so(over: bool) -> None:
     frames = [frame for at in range(MOST_OPEN) for frame in (begin(f"t{at}", "1"), delta(f"t{at}", "1", "A"))]

@@ -188,7 +188,7 @@ def test_halves_of_a_pair_in_two_chunks_are_one_character() -> None:
     assert fed.response.output_text == "🙂"
 
 
-@pytest.mark.no_cover
+@pytest.mark.untraced
 def test_thousands_of_parts_and_calls_are_read() -> None:
     calls = [{"functionCall": {"name": "f", "id": f"c{n}", "args": {"n": n}}} | SIGNED for n in range(1_000)]
     texts: list[Any] = [{"text": str(n), "thought": n % 2 == 0} | SIGNED for n in range(1_000)]
