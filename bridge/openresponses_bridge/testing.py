@@ -43,6 +43,8 @@ class RandomStream(NamedTuple):
 
 
 _TEXTS: Final = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=6)
+# of errors: one that is blank or JSON is read as another message
+_MESSAGES: Final = _TEXTS.map(lambda text: f"No {text}")
 _NAMES: Final = st.sampled_from(["get_weather", "find", "edit"])
 _INPUTS: Final = st.dictionaries(_TEXTS, st.none() | st.booleans() | st.integers() | _TEXTS, max_size=2)
 _LOGPROB: Final = {"token": "a", "logprob": -0.5, "bytes": [97], "top_logprobs": []}
@@ -207,7 +209,7 @@ def scripts(draw: st.DrawFn) -> list[Step]:
 def _endings(draw: st.DrawFn) -> list[Step]:
     verb = draw(st.sampled_from(["end", "end", "end", "cancel", "fail"]))
     if verb == "fail":
-        return [("fail", draw(st.sampled_from(["server_error", "rate_limit_exceeded"])), draw(_TEXTS))]
+        return [("fail", draw(st.sampled_from(["server_error", "rate_limit_exceeded"])), draw(_MESSAGES))]
     if verb == "cancel":
         return [("cancel",)]
     reason = draw(st.sampled_from(["stop", "tool_calls", "length", "content_filter", "cancelled"]))
@@ -216,7 +218,7 @@ def _endings(draw: st.DrawFn) -> list[Step]:
     return [*before, ("end", None if deferred else reason, draw(_USAGES))]
 
 
-_REFUSED: Final = st.builds(lambda text: [("fail", "server_error", text)], _TEXTS)
+_REFUSED: Final = st.builds(lambda text: [("fail", "server_error", text)], _MESSAGES)
 
 
 @st.composite
