@@ -87,7 +87,7 @@ def command(*words: str) -> str:
 def test_it_is_held_to_what_all_dialects_are_held_to(copy: Path) -> None:
     asked = [sys.executable, "-m", "pytest", "-v", "-n0", "-p", "no:cacheprovider", "-k", "toy"]
     targets = [*OF_ALL_DIALECTS, "tests/fuzz/test_targets.py"]
-    of_copy = os.environ | environment_of(copy)
+    of_copy = os.environ | environment_of(copy) | {"PYTEST_ADDOPTS": ""}
     done = subprocess.run(
         [*asked, *targets], cwd=copy, env=of_copy, capture_output=True, text=True, check=False, timeout=250
     )

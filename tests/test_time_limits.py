@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.support.wheel import clean_environment
+
 TESTS = """
 import asyncio
 import pytest
@@ -41,6 +43,7 @@ def test_an_async_test_that_takes_too_long_fails_alone(tmp_path: Path) -> None:
     done = subprocess.run(
         [*command, str(tmp_path)],
         cwd=Path(__file__).parent.parent,
+        env=clean_environment(),
         capture_output=True,
         text=True,
         timeout=240,

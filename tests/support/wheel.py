@@ -159,8 +159,8 @@ def _is(interpreter: str, version: str) -> bool:
 
 
 def clean_environment() -> dict[str, str]:
-    """Return the variables for a program that must not see this checkout."""
-    return {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    """Return the variables for a program that must not see this checkout, nor the options of this run."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PYTEST_"))}
 
 
 def _run(*command: str) -> None:
