@@ -31,8 +31,8 @@ SERVER_TESTS := tests/server tests/cli
 OTHER_TARGETS := tests/clients tests/engines
 PYTEST := $(BIN)/python -m pytest --dist worksteal --durations 5
 CORES = $(shell getconf _NPROCESSORS_ONLN)
-# Tests of servers spend more than half of their time waiting.
-TWICE_THE_CORES = $(shell echo $$(( $(CORES) * 2 )))
+# Tests of servers spend more than half of their time waiting, and take longest.
+THREE_TIMES_THE_CORES = $(shell echo $$(( $(CORES) * 3 )))
 UV := $(BIN)/uv pip install --quiet --python $(BIN)/python
 PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check --constraint constraints.txt
 # Both distributions, editable. The tests need every extra: one contract is tested against each store.
@@ -77,7 +77,7 @@ test-traced-1 test-traced-2: test-traced-%: $(TEST)
 	    code=$$?; cat $(VENV)/traced-$*.log; exit $$code
 
 test-server: $(TEST)
-	$(PYTEST) -n $(TWICE_THE_CORES) $(patsubst %,--ignore=%,$(TRACED_TESTS)) $(SERVER_TESTS)
+	$(PYTEST) -n $(THREE_TIMES_THE_CORES) $(patsubst %,--ignore=%,$(TRACED_TESTS)) $(SERVER_TESTS)
 
 test-others: $(TEST)
 	@$(PYTEST) -n $(CORES) $(patsubst %,--ignore=%,$(TRACED_TESTS) $(SERVER_TESTS) $(OTHER_TARGETS)) \
