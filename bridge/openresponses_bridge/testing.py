@@ -118,8 +118,8 @@ def _call(draw: st.DrawFn) -> list[Step]:
 @st.composite
 def _calls(draw: st.DrawFn) -> list[Step]:
     """Several calls whose steps alternate."""
-    made = draw(st.lists(_call(), min_size=1, max_size=3))
-    waiting = [_renumbered(call, at) for at, call in enumerate(made)]
+    calls = draw(st.lists(_call(), min_size=1, max_size=3))
+    waiting = [_renumbered(call, at) for at, call in enumerate(calls)]
     steps: list[Step] = []
     while waiting:
         turn = draw(st.integers(0, len(waiting) - 1))
@@ -181,7 +181,7 @@ def _renumbered(steps: list[Step], first: int) -> list[Step]:
         prefix, _, number = id.rpartition("_")
         return f"{prefix}_{int(number) + first}"
 
-    found: list[Step] = []
+    result: list[Step] = []
     for verb, *facts in steps:
         if verb in _WITH_INDEX:
             facts[0] += first
@@ -192,8 +192,8 @@ def _renumbered(steps: list[Step], first: int) -> list[Step]:
         elif verb in ("announce", "item"):
             ids = {name: id_of(facts[0][name]) for name in ("id", "call_id") if name in facts[0]}
             facts[0] = facts[0] | ids
-        found.append((verb, *facts))
-    return found
+        result.append((verb, *facts))
+    return result
 
 
 @st.composite

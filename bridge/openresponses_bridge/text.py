@@ -155,16 +155,16 @@ def counted(number: int, what: str) -> str:
 def cut(text: str, lines: int, columns: int) -> str:
     """Return the first `lines` lines of a text, each cut off at `columns` characters, with notes of what is
     left out."""
-    kept: list[str] = []
+    rows: list[str] = []
     at = 0
-    while len(kept) < lines and at < len(text):
+    while len(rows) < lines and at < len(text):
         end = text.find("\n", at)
         end = len(text) if end < 0 else end
         line = shown(text[at : min(end, at + columns)])
-        kept.append(line if end - at <= columns else f"{line}… ({end - at - columns} more characters)")
+        rows.append(line if end - at <= columns else f"{line}… ({end - at - columns} more characters)")
         at = end + 1
     more = text.count("\n", at) + (not text.endswith("\n")) if at < len(text) else 0
-    return "\n".join([*kept, f"… {counted(more, 'more line')}"] if more else kept)
+    return "\n".join([*rows, f"… {counted(more, 'more line')}"] if more else rows)
 
 
 def latest(text: str, lines: int, columns: int) -> str:

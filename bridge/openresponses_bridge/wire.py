@@ -98,18 +98,18 @@ def shows_only_summaries(headers: Mapping[str, str], *, streamed: bool, asked: s
     only Codex shows raw reasoning."""
     if asked != AUTO:
         return asked == OPENAI and not is_codex(headers)
-    found = _KNOWN_CLIENTS.search(headers["user-agent"]) if "user-agent" in headers else None
-    if found is None:
+    match = _KNOWN_CLIENTS.search(headers["user-agent"]) if "user-agent" in headers else None
+    if match is None:
         return False
-    shows = CLIENTS[int(str(found.lastgroup)[1:])].shows
+    shows = CLIENTS[int(str(match.lastgroup)[1:])].shows
     return shows == "summaries" or (shows != "raw" and not streamed)
 
 
 def wire_choice(value: str) -> str:
     """Return the header's value as one of `WIRE_CHOICES`. Raises InvalidRequestError for any other value."""
-    wanted = value.strip().lower()
-    if wanted in WIRE_CHOICES:
-        return wanted
+    choice = value.strip().lower()
+    if choice in WIRE_CHOICES:
+        return choice
     what = f"expected one of {', '.join(WIRE_CHOICES)}"
     raise InvalidRequestError(InvalidRequestError.INVALID_VALUE, what, param=WIRE_HEADER)
 

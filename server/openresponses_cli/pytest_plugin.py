@@ -111,8 +111,8 @@ class StreamToBridge:
         from openresponses_bridge.corpus import report_of
 
         response = _checked(stream, wire)
-        found = self.case.differences(report_of(self.case.id, response))
-        _fail_for(self.case.id, self.case.asks, found)
+        mismatches = self.case.differences(report_of(self.case.id, response))
+        _fail_for(self.case.id, self.case.asks, mismatches)
         return response
 
 
@@ -255,14 +255,14 @@ def _report(id: str, facts: Mapping[str, Any]) -> Report:
         raise TypeError(f"these are not facts of a stream: {error}") from error
 
 
-def _fail_for(id: str, asks: str, found: list[str]) -> None:
+def _fail_for(id: str, asks: str, mismatches: list[str]) -> None:
     __tracebackhide__ = True
-    if found:
-        raise AssertionError("\n".join([f"{id}: {asks}", *(f"  {each}" for each in found)]))
+    if mismatches:
+        raise AssertionError("\n".join([f"{id}: {asks}", *(f"  {each}" for each in mismatches)]))
 
 
-def _names(given: Collection[str]) -> Collection[str]:
-    return [given] if isinstance(given, str) else given
+def _names(names: Collection[str]) -> Collection[str]:
+    return [names] if isinstance(names, str) else names
 
 
 def _run(begin: Callable[[], Coroutine[Any, Any, Result]]) -> Result:

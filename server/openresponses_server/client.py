@@ -180,14 +180,14 @@ class OpenResponsesClient:
         self._retries = retries
         self._most = most_bytes
         self._on_wait = on_wait
-        given = {name.lower(): value for name, value in (headers or {}).items()}
+        extra_headers = {name.lower(): value for name, value in (headers or {}).items()}
         self.server = HttpUpstream(
             urlsplit(base_url).hostname or base_url,
             base_url,
             RESPONSES,
             timeouts,
             UpstreamKey(value=api_key, is_ours=False),
-            AddressOptions(headers=given, secrets=list(given.values())),
+            AddressOptions(headers=extra_headers, secrets=list(extra_headers.values())),
         )
         """The server as an upstream."""
 
@@ -222,7 +222,7 @@ class OpenResponsesClient:
         """
         body = _body(request)
         async with ResponseScope(cancel, self._timeouts.total) as scope:
-            for made in range(self._retries.times + 1):
+            for attempt in range(self._retries.times + 1):
                 begun = False
                 try:
                     async with aclosing(self._attempt(body, scope)) as events:
@@ -231,17 +231,19 @@ class OpenResponsesClient:
                             yield event
                     return
                 except BridgeError as error:
-                    wait = None if begun or made == self._retries.times else self._retry_delay(error, made)
+                    wait = (
+                        None if begun or attempt == self._retries.times else self._retry_delay(error, attempt)
+                    )
                     if wait is None:
                         raise OpenResponsesError.of(error) from error
                     if self._on_wait is not None:
                         self._on_wait(wait, OpenResponsesError.of(error))
                 await scope.sleep(wait)
 
-    def _retry_delay(self, error: BridgeError, made: int) -> float | None:
+    def _retry_delay(self, error: BridgeError, attempt: int) -> float | None:
         if not isinstance(error, UpstreamError):
             return None
-        return waiting_time(error, made, self._retries, random.random())
+        return waiting_time(error, attempt, self._retries, random.random())
 
     async def _attempt(self, body: bytes, scope: ResponseScope) -> AsyncGenerator[Event]:
         request = UpstreamRequest(RESPONSES.endpoint.path, body, f"req_{secrets.token_hex(12)}")

@@ -285,11 +285,11 @@ _threads: RunVar[_Threads] = RunVar("off_loop")
 
 
 def _threads_here() -> _Threads:
-    found = _threads.get(None)
-    if found is None:
-        found = _Threads()
-        _threads.set(found)
-    return found
+    threads = _threads.get(None)
+    if threads is None:
+        threads = _Threads()
+        _threads.set(threads)
+    return threads
 
 
 async def off_loop(size: int, work: Callable[[], T], *, begun: bool = False) -> T:

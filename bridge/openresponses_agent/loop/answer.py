@@ -73,8 +73,10 @@ class ModelAnswer(NamedTuple):
     def is_empty(self) -> bool:
         """True if there is neither text nor a call or a request for approval, and neither a limit nor the
         callback is the reason."""
-        said = self.text.strip() or self.tool_calls or any(map(asks_approval, map(UnknownItem, self.items)))
-        return not (said or self.incomplete or self.trimmed)
+        content = (
+            self.text.strip() or self.tool_calls or any(map(asks_approval, map(UnknownItem, self.items)))
+        )
+        return not (content or self.incomplete or self.trimmed)
 
     def thinking_of_round(self, index: int) -> ThinkingDataItem | None:
         """Return the model's thinking, for the round with this index; None if there is none."""
@@ -193,8 +195,8 @@ def _error_of(response: Response) -> BridgeError:
 
 def _limit_reached(response: Response) -> int | None:
     most = response.max_tool_calls
-    made = sum(kind_of(each).endswith("_call") for each in _hosted(response))
-    return most if isinstance(most, int) and made >= most else None
+    count = sum(kind_of(each).endswith("_call") for each in _hosted(response))
+    return most if isinstance(most, int) and count >= most else None
 
 
 def _hosted(response: Response) -> list[UnknownItem]:
@@ -203,13 +205,13 @@ def _hosted(response: Response) -> list[UnknownItem]:
 
 def _citations(response: Response) -> list[Citation]:
     """Return the cited pages, each once and up to a limit; an address has its first title."""
-    found: dict[str, Citation] = {}
+    citations: dict[str, Citation] = {}
     for item in response.output:
         for part in item.content if isinstance(item, Message) else ():
             for cited in part.annotations if isinstance(part, OutputTextContent) else ():
-                if isinstance(cited, UrlCitation) and len(found) < _MOST_CITATIONS:
-                    found.setdefault(cited.url, Citation(cited.url, cited.title))
-    return list(found.values())
+                if isinstance(cited, UrlCitation) and len(citations) < _MOST_CITATIONS:
+                    citations.setdefault(cited.url, Citation(cited.url, cited.title))
+    return list(citations.values())
 
 
 def _thinking(response: Response | None) -> list[ThinkingPart]:

@@ -139,11 +139,11 @@ class LoopState:
 
     def undecided(self) -> list[ApprovalRequest]:
         """Return the requests for approval of the last round that have no decision, in order."""
-        asked = self.rounds[-1].approvals if self.rounds else ()
-        return [each for each in asked if each.id not in self.results]
+        approvals = self.rounds[-1].approvals if self.rounds else ()
+        return [each for each in approvals if each.id not in self.results]
 
     def _open(self) -> set[str]:
-        return {call.id for call in self.pending()} | {asked.id for asked in self.undecided()}
+        return {call.id for call in self.pending()} | {request.id for request in self.undecided()}
 
     def apply(self, entry: LoopEntry) -> None:
         """Apply an entry. Raises ValueError, without any effect, for an entry that is not allowed in this
@@ -181,16 +181,18 @@ class LoopState:
 
     def _add(self, entry: RoundMade) -> None:
         ids = [call.id for call in entry.round.tool_calls]
-        asked = [each.id for each in entry.round.approvals]
-        if len({*ids, *asked}) < len(ids) + len(asked) or any(each in self._calls for each in ids):
+        approval_ids = [each.id for each in entry.round.approvals]
+        if len({*ids, *approval_ids}) < len(ids) + len(approval_ids) or any(
+            each in self._calls for each in ids
+        ):
             raise ValueError("has a call whose id was used before")
-        if self.asked.intersection(asked):
+        if self.asked.intersection(approval_ids):
             raise ValueError("has a request for approval whose id was used before")
         if self._open():
             raise ValueError("is a round before the calls of the last one have ended")
         self.rounds.append(entry.round)
         self._calls.update((call.id, call) for call in entry.round.tool_calls)
-        self.asked.update(asked)
+        self.asked.update(approval_ids)
         self.summary, self.incomplete, self.trimmed = entry.summary, entry.incomplete, entry.trimmed
         self.end = None
         if entry.usage is not None:
@@ -266,7 +268,7 @@ def decode_entries(data: bytes) -> Iterator[LoopEntry]:
 
 
 def _shortened(entry: RoundMade, last: RoundMade) -> _RoundLine:
-    new, kept = _difference(last.round.prompt, entry.round.prompt)
+    new, ranges = _difference(last.round.prompt, entry.round.prompt)
     same = entry.summary is not None and entry.summary == last.summary
     return _RoundLine(
         replace(entry.round, prompt=new),
@@ -274,7 +276,7 @@ def _shortened(entry: RoundMade, last: RoundMade) -> _RoundLine:
         None if same else entry.summary,
         entry.incomplete,
         entry.trimmed,
-        kept,
+        ranges,
         same,
     )
 
@@ -288,21 +290,21 @@ def _difference(
     for place, message in enumerate(before):
         places.setdefault(_encode(message), []).append(place)
     new: list[ChatMessage] = []
-    kept: list[Kept] = []
+    ranges: list[Kept] = []
     following = 0
     for message in prompt:
-        found = places.get(_encode(message), [])
-        index = bisect_left(found, following)
-        if index == len(found):
+        candidates = places.get(_encode(message), [])
+        index = bisect_left(candidates, following)
+        if index == len(candidates):
             new.append(message)
             continue
-        place = found[index]
-        if kept and kept[-1][0] == len(new) and kept[-1][2] == place:
-            kept[-1] = (len(new), kept[-1][1], place + 1)
+        place = candidates[index]
+        if ranges and ranges[-1][0] == len(new) and ranges[-1][2] == place:
+            ranges[-1] = (len(new), ranges[-1][1], place + 1)
         else:
-            kept.append((len(new), place, place + 1))
+            ranges.append((len(new), place, place + 1))
         following = place + 1
-    return new, kept
+    return new, ranges
 
 
 def _whole(line: _RoundLine, last: RoundMade | None) -> RoundMade:
@@ -317,5 +319,5 @@ def _whole(line: _RoundLine, last: RoundMade | None) -> RoundMade:
     if line.same_summary and last is None:
         raise ValueError("it refers to the summary of a round before, and there is none")
     summary = last.summary if line.same_summary and last is not None else line.summary
-    made = replace(line.round, prompt=[*prompt, *new[done:]])
-    return RoundMade(made, line.usage, summary, line.incomplete, line.trimmed)
+    full_round = replace(line.round, prompt=[*prompt, *new[done:]])
+    return RoundMade(full_round, line.usage, summary, line.incomplete, line.trimmed)

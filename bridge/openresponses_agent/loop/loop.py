@@ -145,7 +145,7 @@ class LoopResult(NamedTuple):
         `usage` if they are set."""
         error = self.error and {"code": self.error.code, "message": self.error.message}
         more = {"message": self.message, "error": error, "usage": self.usage}
-        made: dict[str, Any] = msgspec.to_builtins(
+        result: dict[str, Any] = msgspec.to_builtins(
             {
                 "toolCallRounds": self.tool_call_rounds,
                 "toolCallResults": self.tool_call_results,
@@ -154,7 +154,7 @@ class LoopResult(NamedTuple):
                 **{name: value for name, value in more.items() if value},
             }
         )
-        return made
+        return result
 
 
 _NOTHING: Final = "the model's answer was empty"
@@ -417,7 +417,7 @@ class ToolCallingLoop:
             summing = _sum(summing, more)
             answer, usage = yield from self._asking.answer(prompt, index)
         usage = _sum(usage, summing)
-        made = ToolCallRound(
+        new_round = ToolCallRound(
             id=f"round_{len(self.state.history) + 1}_{index + 1}",
             prompt=prompt.messages,
             response=answer.text,
@@ -432,24 +432,24 @@ class ToolCallingLoop:
             citations=list(answer.citations),
             max_tool_calls=answer.max_tool_calls,
         )
-        self._made.add(made.id)
-        self._record(RoundMade(made, usage, prompt.summary, answer.incomplete, answer.trimmed))
-        return made
+        self._made.add(new_round.id)
+        self._record(RoundMade(new_round, usage, prompt.summary, answer.incomplete, answer.trimmed))
+        return new_round
 
     def _usable(self, items: Sequence[dict[str, Any]], index: int) -> list[dict[str, Any]]:
         """Return the items without the requests for approval that can't be answered: those whose id is
         missing or was used before, since a decision is for one call."""
-        kept: list[dict[str, Any]] = []
+        usable: list[dict[str, Any]] = []
         seen = set(self.state.asked)
         for item in items:
-            asked = approval_of(item)
-            if asks_approval(UnknownItem(item)) and (asked is None or asked.id in seen):
+            request = approval_of(item)
+            if asks_approval(UnknownItem(item)) and (request is None or request.id in seen):
                 self.diagnostics.warning(f"rounds[{index}]", "a request for approval has no id of its own")
                 continue
-            if asked is not None:
-                seen.add(asked.id)
-            kept.append(item)
-        return kept
+            if request is not None:
+                seen.add(request.id)
+            usable.append(item)
+        return usable
 
     def _prompt(
         self, context: PromptContext, index: int
@@ -478,8 +478,8 @@ class ToolCallingLoop:
     ) -> Generator[Action, Any, tuple[str, Usage | None]]:
         """Return the model's summary; "" if there is none, and then the renderer makes one."""
         try:
-            asked = self._renderer.summary_prompt(request)
-            answer, usage = yield from self._asking.answer(asked, index, shown=False)
+            prompt = self._renderer.summary_prompt(request)
+            answer, usage = yield from self._asking.answer(prompt, index, shown=False)
         except LoopFinished as end:
             self.diagnostics.warning(f"rounds[{index}].summary", f"not by the model: {end.message}")
             return "", None
@@ -508,19 +508,19 @@ class ToolCallingLoop:
         """Ask the user to decide on the requests for approval of a round. Approvals of this process are sent
         with the next request. A request that was made before a crash is declined: its server may no longer
         know it, and the model can call the tool again."""
-        for asked in self.state.undecided():
+        for request in self.state.undecided():
             if made.id not in self._made:
-                self._record(CallEnded(asked.id, _NOT_ASKED, INTERRUPTED))
+                self._record(CallEnded(request.id, _NOT_ASKED, INTERRUPTED))
                 continue
             self.token.check()
-            self._record(CallsBegun([asked.id]))
-            allowed = yield AskApproval(asked)
+            self._record(CallsBegun([request.id]))
+            allowed = yield AskApproval(request)
             self.token.check()
             if allowed is True:
-                self._granted.add(asked.id)
-                self._record(CallEnded(asked.id, _APPROVED))
+                self._granted.add(request.id)
+                self._record(CallEnded(request.id, _APPROVED))
             else:
-                self._record(CallEnded(asked.id, _DECLINED, ToolDeclinedError.DECLINED))
+                self._record(CallEnded(request.id, _DECLINED, ToolDeclinedError.DECLINED))
 
     def _room(self) -> TokenizationOptions | None:
         """Return the tokens that are left for results, divided equally among the pending calls."""
@@ -540,8 +540,8 @@ class ToolCallingLoop:
         """Return how often this tool has failed since its last success, in the rounds of this question."""
         earlier = [
             each
-            for made in self.tool_call_rounds
-            for each in made.tool_calls
+            for call_round in self.tool_call_rounds
+            for each in call_round.tool_calls
             if each.name == call.name and each.id in self.tool_call_results and each.id != call.id
         ]
         failed = 0
@@ -567,12 +567,12 @@ class ToolCallingLoop:
         rounds again."""
         if self._limit_behavior is ToolCallLimitBehavior.STOP:
             return False
-        made = len(self.tool_call_rounds)
-        answer = yield AskUser(f"{made} rounds of tool calls were made. Continue with more tool calls?")
+        count = len(self.tool_call_rounds)
+        answer = yield AskUser(f"{count} rounds of tool calls were made. Continue with more tool calls?")
         self.token.check()
         if answer is not True:
             return False
-        self._record(LimitRaised(made + self._tool_call_limit))
+        self._record(LimitRaised(count + self._tool_call_limit))
         return True
 
     def _record(self, entry: LoopEntry) -> None:

@@ -205,21 +205,26 @@ class LoopView:
         elements.append(ToolResultElement(name=name, call_id=call_id))
         return elements[-1]
 
-    def _round(self, made: ToolCallRound) -> None:
+    def _round(self, tool_round: ToolCallRound) -> None:
         """Replace what the deltas of a round have shown by the recorded round."""
         current = self._current()
-        current.text = made.response
-        current.thinking = "" if made.thinking is None else made.thinking.thinking
-        current.citations, current.max_tool_calls = made.citations, made.max_tool_calls
+        current.text = tool_round.response
+        current.thinking = "" if tool_round.thinking is None else tool_round.thinking.thinking
+        current.citations, current.max_tool_calls = tool_round.citations, tool_round.max_tool_calls
         seconds = {each.call_id: each.seconds for each in current.elements if each.runner is not None}
-        hosted = [element for item in map(UnknownItem, made.items) if (element := _element_of(item, True))]
+        hosted = [
+            element for item in map(UnknownItem, tool_round.items) if (element := _element_of(item, True))
+        ]
         for element in hosted:
             element.seconds = seconds.get(element.call_id)
         self._begun.clear()
         current.elements = [
             *hosted,
-            *(_pending(asked, asked.request_id, asked.server_label) for asked in made.approvals),
-            *(_pending(call, call.call_id) for call in made.tool_calls),
+            *(
+                _pending(request, request.request_id, request.server_label)
+                for request in tool_round.approvals
+            ),
+            *(_pending(call, call.call_id) for call in tool_round.tool_calls),
         ]
         self._elements.update((element.id, element) for element in current.elements if element.id)
         self._open = None
@@ -254,13 +259,13 @@ def _element_of(item: UnknownItem, is_done: bool) -> ToolResultElement | None:
     )
 
 
-def _pending(asked: ToolCall | ApprovalRequest, call_id: str, runner: str | None = None) -> ToolResultElement:
+def _pending(call: ToolCall | ApprovalRequest, call_id: str, runner: str | None = None) -> ToolResultElement:
     return ToolResultElement(
-        name=asked.name,
+        name=call.name,
         call_id=call_id,
-        id=asked.id,
+        id=call.id,
         status=ToolStatus.PENDING,
-        input=_parsed(asked.arguments),
+        input=_parsed(call.arguments),
         runner=runner,
     )
 

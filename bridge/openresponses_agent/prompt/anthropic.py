@@ -113,9 +113,9 @@ class _AnthropicWriter:
         self._turns.add("assistant", blocks)
 
     def _result(self, message: ChatMessage) -> None:
-        given = message.tool_call_id or ""
-        known = self._tool_ids.get(given)
-        block: Block = {"type": "tool_result", "tool_use_id": known.popleft() if known else given}
+        call_id = message.tool_call_id or ""
+        known = self._tool_ids.get(call_id)
+        block: Block = {"type": "tool_result", "tool_use_id": known.popleft() if known else call_id}
         parts = parts_of(message.content)
         marks = [part for part in parts if isinstance(part, CacheBreakpointPart)]
         blocks = self._blocks([part for part in parts if not isinstance(part, CacheBreakpointPart)])
@@ -131,21 +131,21 @@ class _AnthropicWriter:
 
     def _blocks(self, content: Content) -> list[Block]:
         """Return the blocks without blank texts, which the API refuses."""
-        made: list[Block] = []
+        blocks: list[Block] = []
         for part in parts_of(content):
             if isinstance(part, CacheBreakpointPart):
-                self._mark(made, part)
+                self._mark(blocks, part)
             elif (block := self._block(part)) is not None:
-                made.append(block)
-        return made
+                blocks.append(block)
+        return blocks
 
-    def _mark(self, made: list[Block], part: CacheBreakpointPart) -> None:
-        if not made or made[-1]["type"].endswith("thinking"):
+    def _mark(self, blocks: list[Block], part: CacheBreakpointPart) -> None:
+        if not blocks or blocks[-1]["type"].endswith("thinking"):
             self._diagnostics.ignored("cache_breakpoint", "nothing before it can have it")
             return
-        if "cache_control" not in made[-1]:
-            self._marked.append(made[-1])
-        made[-1]["cache_control"] = mark_of(part)
+        if "cache_control" not in blocks[-1]:
+            self._marked.append(blocks[-1])
+        blocks[-1]["cache_control"] = mark_of(part)
 
     def _block(self, part: TextPart | ImagePart | OpaquePart | ThinkingPart) -> Block | None:
         if isinstance(part, TextPart):
@@ -247,9 +247,9 @@ class _AnthropicReader:
             self.made.append(ChatMessage(role=role, content=content_of(parts), tool_calls=calls or None))
 
     def _content(self, fields: Fields, name: str) -> Content:
-        given = fields.either(name, str, list)
-        if not isinstance(given, list):
-            return given or ""
+        content = fields.either(name, str, list)
+        if not isinstance(content, list):
+            return content or ""
         return content_of(
             part for block in fields.each(name) for part in (_part(block), *breakpoint_of(block))
         )

@@ -75,28 +75,28 @@ class PromptUnits(NamedTuple):
 def collapse_system_messages(messages: Iterable[ChatMessage], separator: str = "\n\n") -> list[ChatMessage]:
     """Merge consecutive system messages. Adjacent texts are joined with the separator, so that a message
     without breakpoints has one text."""
-    made: list[ChatMessage] = []
+    collapsed: list[ChatMessage] = []
     for message in messages:
-        if message.role != "system" or not made or made[-1].role != "system":
-            made.append(message)
+        if message.role != "system" or not collapsed or collapsed[-1].role != "system":
+            collapsed.append(message)
             continue
-        parts = parts_of(made[-1].content)
+        parts = parts_of(collapsed[-1].content)
         for part in parts_of(message.content):
             if isinstance(part, TextPart) and parts and isinstance(parts[-1], TextPart):
                 parts[-1] = TextPart(parts[-1].text + separator + part.text)
             else:
                 parts.append(part)
-        made[-1] = ChatMessage(role="system", content=content_of(parts))
-    return made
+        collapsed[-1] = ChatMessage(role="system", content=content_of(parts))
+    return collapsed
 
 
 def system_messages(context: PromptContext, separator: str) -> list[ChatMessage]:
     """Return the system text, then the global context, as one message; [] if both are empty."""
     parts: list[SystemPart] = [*context.system, context.global_context.text()]
-    given = map(_instruction, parts)
+    instructions = map(_instruction, parts)
     messages = [
         ChatMessage(role="system", content=[part])
-        for part in given
+        for part in instructions
         if not isinstance(part, TextPart) or part.text.strip()
     ]
     collapsed = collapse_system_messages(messages, separator)
@@ -130,12 +130,12 @@ class Assembler:
             self._question(turn.query, turn.attachments, turn.references)
             self._rounds(turn.rounds, turn.results, thinking=self._history_thinking)
             if turn.response.strip():
-                said = ChatMessage(role="assistant", content=repair_surrogates(turn.response))
-                self._units.append(Unit([said], question=False))
+                answer = ChatMessage(role="assistant", content=repair_surrogates(turn.response))
+                self._units.append(Unit([answer], question=False))
         current = len(self._units)
-        asked = self._question(context.query, context.attachments, context.references)
+        has_question = self._question(context.query, context.attachments, context.references)
         self._rounds(context.tool_call_rounds, context.tool_call_results, thinking=True)
-        return PromptUnits(self._units, current if asked else None, len(self._units) > current)
+        return PromptUnits(self._units, current if has_question else None, len(self._units) > current)
 
     def _question(
         self, query: str, attachments: Sequence[Attachment], references: Sequence[Reference]
@@ -156,12 +156,12 @@ class Assembler:
 
     def _attached(self, attachment: Attachment) -> list[ContentPart]:
         name = one_line(repair_surrogates(attachment.name))
-        made: list[ContentPart] = []
+        parts: list[ContentPart] = []
         if attachment.text:
-            made.append(TextPart(_shown(name, attachment)))
+            parts.append(TextPart(_shown(name, attachment)))
         if attachment.image is not None:
-            made.append(self._image(ImagePart(attachment.image), name))
-        return made
+            parts.append(self._image(ImagePart(attachment.image), name))
+        return parts
 
     def _image(self, image: ImagePart, name: str) -> ContentPart:
         if self._supports_images:
@@ -177,46 +177,47 @@ class Assembler:
 
     def _round(self, each: ToolCallRound, results: ToolCallResults, thinking: bool) -> list[ChatMessage]:
         called = [(self._unique(call), call) for call in each.tool_calls]
-        said = repair_surrogates(each.response)
-        if not called and not said.strip() and not each.items:
+        text = repair_surrogates(each.response)
+        if not called and not text.strip() and not each.items:
             return []  # nothing that may be sent back to a model
         parts: list[ContentPart] = []
         if thinking and each.thinking is not None:
             parts += each.thinking.blocks
         parts += [OpaquePart(repair_surrogates_json(item), scope="item") for item in each.items]
-        if said.strip():
-            parts.append(TextPart(said))
+        if text.strip():
+            parts.append(TextPart(text))
         calls = [
             ChatMessageToolCall.of(call_id, repair_surrogates(call.name), repair_surrogates(call.arguments))
             for call_id, call in called
         ]
         answer = ChatMessage(role="assistant", content=content_of(parts), tool_calls=calls or None)
-        made = [answer, *(self._result(call_id, call, results) for call_id, call in called)]
+        messages = [answer, *(self._result(call_id, call, results) for call_id, call in called)]
         decided: list[ContentPart] = [
-            OpaquePart(self._decision(asked, results.get(asked.id)), scope="item") for asked in each.approvals
+            OpaquePart(self._decision(request, results.get(request.id)), scope="item")
+            for request in each.approvals
         ]
-        return [*made, ChatMessage(role="user", content=decided)] if decided else made
+        return [*messages, ChatMessage(role="user", content=decided)] if decided else messages
 
     def _decision(
-        self, asked: ApprovalRequest, result: LanguageModelToolResult | None
+        self, request: ApprovalRequest, result: LanguageModelToolResult | None
     ) -> dict[str, str | bool]:
         """Return the item that answers a request for approval. An approval of an earlier process is sent as
         declined, since it is unknown whether the call ran, unless the conversation has the call."""
-        made: dict[str, str | bool] = {
+        item: dict[str, str | bool] = {
             "type": "mcp_approval_response",
-            "approval_request_id": asked.request_id,
+            "approval_request_id": request.request_id,
         }
         if result is not None and result.is_error:
-            return {**made, "approve": False, "reason": repair_surrogates(result.text)}
-        if asked.request_id in self._ran or (result is not None and asked.id in self._granted):
-            return {**made, "approve": True}
-        return {**made, "approve": False, "reason": _INTERRUPTED}
+            return {**item, "approve": False, "reason": repair_surrogates(result.text)}
+        if request.request_id in self._ran or (result is not None and request.id in self._granted):
+            return {**item, "approve": True}
+        return {**item, "approve": False, "reason": _INTERRUPTED}
 
     def _unique(self, call: ToolCall) -> str:
-        wanted = candidate = repair_surrogates(call.call_id or call.id) or "call"
+        base = candidate = repair_surrogates(call.call_id or call.id) or "call"
         while candidate in self._call_ids:
-            self._call_ids[wanted] += 1
-            candidate = f"{wanted}_{self._call_ids[wanted]}"
+            self._call_ids[base] += 1
+            candidate = f"{base}_{self._call_ids[base]}"
         self._call_ids[candidate] = 1
         return candidate
 

@@ -81,9 +81,9 @@ class _ChatReader:
         function = message.maybe_inner("function_call")
         if function is not None:
             self._count += 1
-            made = _function(function)
-            self._legacy.setdefault(made.name, []).append(f"call_{self._count}")
-            calls.append(ChatMessageToolCall(id=f"call_{self._count}", function=made))
+            function_call = _function(function)
+            self._legacy.setdefault(function_call.name, []).append(f"call_{self._count}")
+            calls.append(ChatMessageToolCall(id=f"call_{self._count}", function=function_call))
         return ChatMessage(role="assistant", content=content_of(parts), tool_calls=calls or None)
 
     def _tool(self, message: Fields) -> ChatMessage:
@@ -111,9 +111,9 @@ def _function(function: Fields) -> ChatMessageFunction:
 
 
 def _content(message: Fields) -> Content:
-    given = message.either("content", str, list)
-    if not isinstance(given, list):
-        return given or ""
+    content = message.either("content", str, list)
+    if not isinstance(content, list):
+        return content or ""
     parts: list[ContentPart] = []
     for part in message.each("content"):
         parts.append(_PARTS.get(part.need("type", str), _opaque)(part))
@@ -141,9 +141,9 @@ def _refusal(part: Fields) -> ContentPart:
 
 
 def _image(part: Fields) -> ContentPart:
-    given = part.either("image_url", dict, str)
-    if isinstance(given, str):  # some clients send the address instead of OpenAI's object
-        return ImagePart(source_of(given))
+    image_url = part.either("image_url", dict, str)
+    if isinstance(image_url, str):  # some clients send the address instead of OpenAI's object
+        return ImagePart(source_of(image_url))
     image = part.inner("image_url")
     detail: Any = image.one_of("detail", ("low", "high", "auto", "original"))
     return ImagePart(source_of(image.need("url", str)), detail)
@@ -210,20 +210,20 @@ class _ChatWriter:
         return self._made
 
     def _plain(self, message: ChatMessage) -> None:
-        made = {"role": message.role, "content": self._content(message.content)}
-        self._made.append(made | ({"name": message.name} if message.name else {}))
+        entry = {"role": message.role, "content": self._content(message.content)}
+        self._made.append(entry | ({"name": message.name} if message.name else {}))
 
     def _assistant(self, message: ChatMessage) -> None:
-        made: dict[str, Any] = {"role": "assistant", "content": self._content(message.content)}
+        entry: dict[str, Any] = {"role": "assistant", "content": self._content(message.content)}
         thinking = [part for part in parts_of(message.content) if isinstance(part, ThinkingPart)]
         thought = "\n\n".join(part.thinking for part in thinking if part.thinking)
         if self._reasoning_field is not None and thought:
-            made[self._reasoning_field] = thought
+            entry[self._reasoning_field] = thought
         elif thinking:
             self._diagnostics.loss("thinking", "can't be expressed")
         if message.tool_calls:
-            made["content"] = made["content"] or None
-            made["tool_calls"] = [
+            entry["content"] = entry["content"] or None
+            entry["tool_calls"] = [
                 {
                     "id": call.id,
                     "type": "function",
@@ -231,7 +231,7 @@ class _ChatWriter:
                 }
                 for call in message.tool_calls
             ]
-        self._made.append(made)
+        self._made.append(entry)
 
     def _result(self, message: ChatMessage) -> None:
         content = self._content(message.content)
@@ -241,8 +241,8 @@ class _ChatWriter:
             self._attached += [part for part in content if part["type"] != "text"]
             content = text_of(message.content) or _ELSEWHERE
             self._diagnostics.loss("tool.content", "images moved to a user message")
-        made = {"role": "tool", "content": content, "tool_call_id": message.tool_call_id}
-        self._made.append(made | ({"name": message.name} if message.name else {}))
+        entry = {"role": "tool", "content": content, "tool_call_id": message.tool_call_id}
+        self._made.append(entry | ({"name": message.name} if message.name else {}))
 
     def _attach(self) -> None:
         if self._attached:
@@ -252,19 +252,19 @@ class _ChatWriter:
     def _content(self, content: Content) -> str | list[ChatPart]:
         if isinstance(content, str):
             return content
-        made: list[ChatPart] = []
+        parts: list[ChatPart] = []
         for part in content:
             if isinstance(part, CacheBreakpointPart):
-                self._mark(made, part)
+                self._mark(parts, part)
             elif (chat := self._part(part)) is not None:
-                made.append(chat)
-        if all(part.keys() == {"type", "text"} for part in made):
-            return "\n\n".join(part["text"] for part in made)
-        return made
+                parts.append(chat)
+        if all(part.keys() == {"type", "text"} for part in parts):
+            return "\n\n".join(part["text"] for part in parts)
+        return parts
 
-    def _mark(self, made: list[ChatPart], part: CacheBreakpointPart) -> None:
-        if self._cache_control and made:
-            made[-1] = {**made[-1], "cache_control": mark_of(part)}
+    def _mark(self, parts: list[ChatPart], part: CacheBreakpointPart) -> None:
+        if self._cache_control and parts:
+            parts[-1] = {**parts[-1], "cache_control": mark_of(part)}
         else:
             self._diagnostics.ignored("cache_breakpoint", "not sent")
 

@@ -92,13 +92,13 @@ class ToolCallRound(Struct, frozen=True, omit_defaults=True, kw_only=True, renam
     @property
     def approvals(self) -> list[ApprovalRequest]:
         """The requests for approval among the items."""
-        return [asked for item in self.items if (asked := approval_of(item)) is not None]
+        return [request for item in self.items if (request := approval_of(item)) is not None]
 
 
 def approval_of(item: dict[str, Any]) -> ApprovalRequest | None:
     """Return the request for approval in an item; None for other items, and for one without its fields."""
-    asked = UnknownItem(item)
-    shown = view(asked) if asks_approval(asked) else None
+    unknown_item = UnknownItem(item)
+    shown = view(unknown_item) if asks_approval(unknown_item) else None
     if not isinstance(shown, McpApprovalRequest) or not shown.id:
         return None
     return ApprovalRequest(
@@ -147,8 +147,8 @@ class GlobalContext(Struct, frozen=True, kw_only=True, omit_defaults=True):
             "Git branch": branch,
             "Modified files": _listed(self.modified_files),
         }
-        said = (f"{one_line(name)}: {one_line(value)}" for name, value in lines.items() if value)
-        return "\n".join([*said, *self.notes])
+        facts = (f"{one_line(name)}: {one_line(value)}" for name, value in lines.items() if value)
+        return "\n".join([*facts, *self.notes])
 
 
 class Attachment(Struct, frozen=True, kw_only=True, omit_defaults=True):

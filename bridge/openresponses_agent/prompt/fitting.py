@@ -139,9 +139,9 @@ def _covered(conversation: PromptUnits, summary: ConversationSummary | None) -> 
 def _plan(
     conversation: PromptUnits, summary: ConversationSummary | None, units: dict[int, Unit], covers: int
 ) -> Plan:
-    kept = [index for index in sorted(units) if index >= covers or index == conversation.current]
-    asked = None if conversation.current is None else kept.index(conversation.current)
-    return Plan([units[index] for index in kept], asked, summary, None)
+    indexes = [index for index in sorted(units) if index >= covers or index == conversation.current]
+    current = None if conversation.current is None else indexes.index(conversation.current)
+    return Plan([units[index] for index in indexes], current, summary, None)
 
 
 def summary_messages(summary: ConversationSummary | None) -> list[ChatMessage]:

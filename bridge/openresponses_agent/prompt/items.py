@@ -55,7 +55,7 @@ def _items(message: ChatMessage, sealer: Sealer | None, diagnostics: Diagnostics
         status: Any = "incomplete" if message.is_error else UNSET  # the mark of a failure in the dialects
         yield ii.FunctionCallOutputParam(message.tool_call_id or "", output, status=status)
         return
-    said: list[ContentPart] = []
+    pending: list[ContentPart] = []
     text = ct.OutputTextParam if message.role == "assistant" else ct.InputTextContent
     for part in parts_of(message.content):
         if isinstance(part, ThinkingPart):
@@ -63,12 +63,12 @@ def _items(message: ChatMessage, sealer: Sealer | None, diagnostics: Diagnostics
         elif isinstance(part, OpaquePart) and part.scope == "item" and isinstance(part.value, dict):
             item = UnknownItem(part.value)
         else:
-            said.append(part)
+            pending.append(part)
             continue
-        yield from _message(message.role, said, text, diagnostics)
-        said = []
+        yield from _message(message.role, pending, text, diagnostics)
+        pending = []
         yield item
-    yield from _message(message.role, said, text, diagnostics)
+    yield from _message(message.role, pending, text, diagnostics)
     for call in message.tool_calls or ():
         yield ii.FunctionCallParam(call.id, call.function.name, call.function.arguments)
 
@@ -84,19 +84,19 @@ def _message(
 def _content(content: Content, text: type[Any], diagnostics: Diagnostics) -> str | list[Any]:
     if isinstance(content, str):
         return content
-    made: list[Any] = []
+    parts: list[Any] = []
     for part in content:
         if isinstance(part, TextPart):
-            made.append(text(part.text))
+            parts.append(text(part.text))
         elif isinstance(part, ImagePart):
-            made.append(ct.InputImageParam(url_of(part.source), part.detail or "auto"))
+            parts.append(ct.InputImageParam(url_of(part.source), part.detail or "auto"))
         elif isinstance(part, OpaquePart) and part.scope in _SCOPES and isinstance(part.value, dict):
-            made.append(UnknownPart(part.value))
+            parts.append(UnknownPart(part.value))
         elif isinstance(part, CacheBreakpointPart):
             diagnostics.ignored("cache_breakpoint", "can't be expressed")
         else:
             diagnostics.loss(f"content.{part.type}", "can't be expressed")
-    return made
+    return parts
 
 
 def input_items_to_raw_messages(

@@ -150,12 +150,12 @@ def parts_of(content: Content) -> list[ContentPart]:
 
 def content_of(parts: Iterable[ContentPart]) -> Content:
     """Return parts as content: a string if there is only text."""
-    found = list(parts)
-    if not found:
+    content = list(parts)
+    if not content:
         return ""
-    if len(found) == 1 and isinstance(found[0], TextPart):
-        return found[0].text
-    return found
+    if len(content) == 1 and isinstance(content[0], TextPart):
+        return content[0].text
+    return content
 
 
 def text_of(content: Content) -> str:

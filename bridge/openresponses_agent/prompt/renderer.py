@@ -149,9 +149,9 @@ class PromptRenderer:
 
     def within(self, max_prompt_tokens: int) -> PromptRenderer:
         """Return this renderer with another budget, in tokens of the prompt."""
-        made = copy(self)
-        made._most = max(max_prompt_tokens, 1)
-        return made
+        renderer = copy(self)
+        renderer._most = max(max_prompt_tokens, 1)
+        return renderer
 
     def result_room(self, context: PromptContext) -> TokenizationOptions | None:
         """Return the room for the missing results of the last round: what the prompt leaves, or `keep_share`
@@ -208,8 +208,8 @@ class PromptRenderer:
         spoken = _spoken(drawn.plan, summary)
         if not self._cache_breakpoints:
             return [*drawn.head, *spoken]
-        asked = drawn.plan.asked or 0
-        before = len(summary_messages(summary)) + sum(len(unit.messages) for unit in drawn.plan.units[:asked])
+        start = drawn.plan.asked or 0
+        before = len(summary_messages(summary)) + sum(len(unit.messages) for unit in drawn.plan.units[:start])
         for index in {before - 1, len(spoken) - 1} - {-1}:
             spoken[index] = _marked(spoken[index])
         return [*map(_marked, drawn.head), *spoken]

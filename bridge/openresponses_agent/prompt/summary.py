@@ -162,7 +162,7 @@ def _cut(
     level: int,
     counter: PromptCounter,
 ) -> list[ChatMessage]:
-    made = []
+    shortened = []
     for row, message in enumerate(messages):
         content = [
             TextPart(cut_text(part.text, level, counter))
@@ -170,8 +170,8 @@ def _cut(
             else part
             for column, part in enumerate(parts[row])
         ]
-        made.append(replace(message, content=content_of(content)))
-    return made
+        shortened.append(replace(message, content=content_of(content)))
+    return shortened
 
 
 Trigger = Callable[[int, int], bool]
@@ -232,9 +232,9 @@ def condense(request: SummaryRequest) -> str:
         if each.role == "tool"
     }
     for message in request.messages:
-        said = _short(_said(message), min(share, _SAID))
-        if message.role != "tool" and said:
-            lines.append(f"{_SPEAKERS[message.role]}: {said}")
+        text = _short(_said(message), min(share, _SAID))
+        if message.role != "tool" and text:
+            lines.append(f"{_SPEAKERS[message.role]}: {text}")
         for call in message.tool_calls or ():
             arguments = _short(call.function.arguments, min(share, _BROUGHT))
             lines.append(f"Tool {call.function.name} {arguments} returned: {results.get(call.id, '')}")
@@ -288,8 +288,8 @@ _SPEAKERS: Final = {"system": "System", "user": "User", "assistant": "Assistant"
 def _said(message: ChatMessage) -> str:
     parts = parts_of(message.content)
     images = sum(isinstance(part, ImagePart) for part in parts)
-    made = [_work(part.value) for part in parts if isinstance(part, OpaquePart) and part.scope == "item"]
-    return " ".join(filter(None, [*made, text_of(message.content), f"[{images} images]" if images else ""]))
+    work = [_work(part.value) for part in parts if isinstance(part, OpaquePart) and part.scope == "item"]
+    return " ".join(filter(None, [*work, text_of(message.content), f"[{images} images]" if images else ""]))
 
 
 def _work(item: dict[str, Any]) -> str:
@@ -297,8 +297,8 @@ def _work(item: dict[str, Any]) -> str:
     work = work_of(UnknownItem(item))
     if work is None or work.input is None:
         return ""
-    given = work.input if isinstance(work.input, str) else encode(work.input).decode()
-    return f"Tool {work.name} {given} returned: {work.error or work.result or ''}\n"
+    arguments = work.input if isinstance(work.input, str) else encode(work.input).decode()
+    return f"Tool {work.name} {arguments} returned: {work.error or work.result or ''}\n"
 
 
 def _line(message: ChatMessage) -> str:

@@ -88,24 +88,24 @@ def typed_handler(function: Callable[..., Any]) -> TypedHandler:
 
 
 def _handler(function: Callable[..., Any], struct: type[Any], contexts: list[str]) -> Callable[..., Any]:
-    def values(given: dict[str, Any], context: Any) -> dict[str, Any]:
+    def values(arguments: dict[str, Any], context: Any) -> dict[str, Any]:
         try:
-            converted = msgspec.convert(given, struct, strict=False)  # 1.0 is an integer in JSON Schema
+            converted = msgspec.convert(arguments, struct, strict=False)  # 1.0 is an integer in JSON Schema
         except msgspec.ValidationError as error:  # a schema can't say everything, such as a valid date
             wrong = ToolInputError("", "#", "type", {}, f"can't be converted: {error}")
-            raise ToolValidationError(function.__name__, [wrong], given) from None
+            raise ToolValidationError(function.__name__, [wrong], arguments) from None
         named = {name: getattr(converted, name) for name in struct.__struct_fields__}
         return named | dict.fromkeys(contexts, context)
 
     if inspect.iscoroutinefunction(function):
 
-        async def call_later(given: dict[str, Any], context: Any) -> Any:
-            return await function(**values(given, context))
+        async def call_later(arguments: dict[str, Any], context: Any) -> Any:
+            return await function(**values(arguments, context))
 
         return call_later
 
-    def call(given: dict[str, Any], context: Any) -> Any:
-        return function(**values(given, context))
+    def call(arguments: dict[str, Any], context: Any) -> Any:
+        return function(**values(arguments, context))
 
     return call
 
@@ -268,13 +268,13 @@ class ToolRegistry:
         """
 
         def register(typed: F) -> F:
-            made = typed_handler(typed)
+            typed_tool = typed_handler(typed)
             self.register(
                 Tool(
                     name or typed.__name__,
-                    description if description is not None else made.description,
-                    made.schema,
-                    made.handler,
+                    description if description is not None else typed_tool.description,
+                    typed_tool.schema,
+                    typed_tool.handler,
                     frozenset(tags),
                     **options,
                 )

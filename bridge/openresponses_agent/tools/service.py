@@ -158,15 +158,15 @@ class ToolsService:
     ) -> LanguageModelToolResult:
         token.check()
         context = self._context(tool, options, token)
-        given = await self._input(tool, arguments, context, notes)
-        question = await self._hooked(tool.confirm, given) if tool.confirm else None
+        tool_input = await self._input(tool, arguments, context, notes)
+        question = await self._hooked(tool.confirm, tool_input) if tool.confirm else None
         if question is not None:
             await context.confirm(question)
         token.check()
-        options = replace(options, input=given)
+        options = replace(options, input=tool_input)
         self._will.fire(WillInvokeTool(tool.name, options))
         try:
-            result = await self._called(tool, given, context)
+            result = await self._called(tool, tool_input, context)
         except BaseException as error:
             self._did.fire(DidInvokeTool(tool.name, options, None, error))
             raise

@@ -88,8 +88,8 @@ def described(error: Any) -> ToolInputError:
 
 def _alternatives(context: Any) -> str:
     """Return the first error of each alternative of `anyOf` or `oneOf`."""
-    wanted = dict.fromkeys(described(errors[0]).message for errors in context or () if errors)
-    return f" ({_cut('; or '.join(wanted))})" if wanted else ""
+    messages = dict.fromkeys(described(errors[0]).message for errors in context or () if errors)
+    return f" ({_cut('; or '.join(messages))})" if messages else ""
 
 
 def _shown(value: Any, keyword: str) -> str:
@@ -194,8 +194,10 @@ def validate_tool_input(
     used; LocalError when an extra is missing.
     """
     judge = schema if isinstance(schema, ToolSchema) else ToolSchema(tool_name, schema)
-    made = notes if notes is not None else []
-    value = arguments if isinstance(arguments, dict) else parsed_arguments(tool_name, arguments, repair, made)
+    changes = notes if notes is not None else []
+    value = (
+        arguments if isinstance(arguments, dict) else parsed_arguments(tool_name, arguments, repair, changes)
+    )
     errors = _judged(judge, value)
     if not errors:
         return value
@@ -203,7 +205,7 @@ def validate_tool_input(
         raise ToolValidationError(tool_name, errors, None)
     read = coerced_input(value, judge.schema)
     if read.notes and not _judged(judge, read.value):
-        made += read.notes
+        changes += read.notes
         return read.value  # type: ignore[no-any-return]
     raise ToolValidationError(tool_name, errors, value)
 

@@ -85,9 +85,9 @@ class AnswerOptions(TypedDict, total=False):
     clock: Callable[[], float] | None
 
 
-def _is_headers(given: object) -> bool:
-    return isinstance(given, Mapping) and all(
-        isinstance(name, str) and isinstance(value, str) for name, value in given.items()
+def _is_headers(headers: object) -> bool:
+    return isinstance(headers, Mapping) and all(
+        isinstance(name, str) and isinstance(value, str) for name, value in headers.items()
     )
 
 
@@ -114,8 +114,8 @@ def check_options(options: AnswerOptions) -> None:
         raise LocalError("bridge.backend.unknown_dialect", what)
     others: Mapping[str, Any] = options
     for name, (fits, kind) in _OPTIONS.items():
-        if name in others and not fits(given := others[name]):
-            raise LocalError("bridge.backend.invalid_option", f"{name} must be {kind}, not {given!r:.100}")
+        if name in others and not fits(value := others[name]):
+            raise LocalError("bridge.backend.invalid_option", f"{name} must be {kind}, not {value!r:.100}")
 
 
 def head_of(surface: Surface, target: str, headers: Mapping[str, str]) -> RequestHead:
@@ -123,11 +123,11 @@ def head_of(surface: Surface, target: str, headers: Mapping[str, str]) -> Reques
     the API's path is ignored; a target without such a path says nothing. Raises HttpError 404 for a path of
     the API that does not ask for an answer."""
     path, _, query = target.partition("?")
-    found, fields = next(_places(surface, unquote(path)), (None, {}))
-    if found is not None and found.asks is not Asks.ANSWER:
-        raise HttpError(404, f"This backend only gives answers, not {found.asks}.")
+    route, fields = next(_places(surface, unquote(path)), (None, {}))
+    if route is not None and route.asks is not Asks.ANSWER:
+        raise HttpError(404, f"This backend only gives answers, not {route.asks}.")
     return RequestHead(
-        stream=None if found is None else found.stream,
+        stream=None if route is None else route.stream,
         fields=fields,
         query=dict(parse_qsl(query)),
         headers=headers,
@@ -189,11 +189,11 @@ class Answer:
         self._dialect = dialect
         self._surface = surface = surfaces()[dialect]
         self._identities = ToolIdentityMap()
-        given = {name.lower(): value for name, value in (request_headers or {}).items()}
-        head = head_of(surface, target, given)
-        asked = surface.read(_json(body), head)
-        self._lost = asked.losses or Diagnostics()
-        request = _request_of(asked, self._identities, stateful=stateful)
+        headers = {name.lower(): value for name, value in (request_headers or {}).items()}
+        head = head_of(surface, target, headers)
+        client_request = surface.read(_json(body), head)
+        self._lost = client_request.losses or Diagnostics()
+        request = _request_of(client_request, self._identities, stateful=stateful)
         self.request: CreateResponse = request
         self.streamed: bool = bool(request.stream)
         self._left = max_output
@@ -207,13 +207,13 @@ class Answer:
             ids=ids,
             clock=clock,
             tool_identities=self._identities,
-            wire=choose_wire(request, given),
+            wire=choose_wire(request, headers),
         )
         self._emitter = OutputEmitter(machine)
-        self._form = asked.form(
+        self._form = client_request.form(
             FormContext(so_far=lambda: machine.snapshot, sealer=head.sealer, identities=self._identities)
         )
-        self._beats = self._form.is_protocol and is_codex(given)
+        self._beats = self._form.is_protocol and is_codex(headers)
         _answers[id(request)] = self
 
     @property
@@ -364,9 +364,9 @@ def refusal(error: BridgeError, dialect: str = "responses") -> tuple[AnswerHead,
     """Return the HTTP error for a request, in the format of its API."""
     status = error.http_status if 400 <= error.http_status <= 599 else 500
     headers = error.headers if isinstance(error, HttpError) else {}
-    given = {name.lower(): value for name, value in headers.items()}
+    own_headers = {name.lower(): value for name, value in headers.items()}
     surface = surfaces()[dialect]
-    return AnswerHead(status, {**given, **surface.error_headers(error), **_JSON}), surface.error(error)
+    return AnswerHead(status, {**own_headers, **surface.error_headers(error), **_JSON}), surface.error(error)
 
 
 def chat_request(request: CreateResponse) -> dict[str, Any]:
@@ -411,13 +411,13 @@ def _json(body: Any) -> bytes:
         raise LocalError("bridge.backend.invalid_body", f"the body of a request: {error}") from error
 
 
-def _request_of(asked: Asked, identities: ToolIdentityMap, *, stateful: bool) -> CreateResponse:
+def _request_of(client_request: Asked, identities: ToolIdentityMap, *, stateful: bool) -> CreateResponse:
     """Return the request to answer. Adds the names of its tools to `identities`. Raises InvalidRequestError
     for more than one choice and, unless the backend is stateful, for what needs stored responses."""
-    if asked.choices > 1:
+    if client_request.choices > 1:
         what = "n: this backend gives one choice"
         raise InvalidRequestError(InvalidRequestError.UNSUPPORTED, what, param="n")
-    request = asked.request
+    request = client_request.request
     entries = entries_of(request, ())
     present_tools(active_tools(request, entries), identities, Diagnostics())
     if stateful:

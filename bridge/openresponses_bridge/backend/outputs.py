@@ -42,15 +42,15 @@ class ToolCall(Struct, frozen=True):
     def written(self) -> ToolCall:
         """Return the call with its arguments as text. Raises LocalError for values that JSON can't represent,
         NaN and the infinities among them, also in a text."""
-        given: Any = self.arguments  # the types in a backend may be unchecked
-        if not isinstance(given, Mapping):
-            if isinstance(given, str) and ("NaN" in given or "Infinity" in given):
-                _check_text(given)
+        arguments: Any = self.arguments  # the types in a backend may be unchecked
+        if not isinstance(arguments, Mapping):
+            if isinstance(arguments, str) and ("NaN" in arguments or "Infinity" in arguments):
+                _check_text(arguments)
             return self
         try:
-            written = encode(dict(given)).decode("utf-8")
+            written = encode(dict(arguments)).decode("utf-8")
             if "null" in written:  # which a number may have become that is not finite
-                _check_finite(msgspec.to_builtins(dict(given), enc_hook=enc_hook), "arguments")
+                _check_finite(msgspec.to_builtins(dict(arguments), enc_hook=enc_hook), "arguments")
             return replace(self, arguments=written)
         except UNENCODABLE as error:
             raise _wrong("ToolCall", f"arguments: {error}") from error
@@ -251,8 +251,8 @@ def check_function(generate: object) -> None:
     if iscoroutine(generate):
         generate.close()  # it is never awaited: this avoids the warning
     if not callable(generate):
-        found = type(generate).__name__
-        what = f"expected a function that is called with each request, not {found}"
+        type_name = type(generate).__name__
+        what = f"expected a function that is called with each request, not {type_name}"
         if isinstance(generate, AsyncIterable | Iterable) and not isinstance(generate, str | bytes | Mapping):
             what += ": give the function itself, without calling it"
         raise LocalError("bridge.backend.not_a_function", what)
@@ -293,6 +293,6 @@ async def async_close(outputs: object) -> None:
         _log.exception(_NOT_CLOSED)
 
 
-def _not_iterable(found: object, expected: str, kind: str = "") -> LocalError:
-    what = f"a backend gave {kind or type(found).__name__}, expected {expected}"
+def _not_iterable(value: object, expected: str, kind: str = "") -> LocalError:
+    what = f"a backend gave {kind or type(value).__name__}, expected {expected}"
     return LocalError("bridge.backend.not_iterable", what)

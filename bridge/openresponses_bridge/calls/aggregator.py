@@ -174,22 +174,24 @@ class ToolCallAggregator:
         after the arguments were done. Arguments that come with an announcement wait until they are streamed
         or the call is done. Streamed pieces are kept, even if the whole arguments differ afterwards.
         """
-        said = read_notification(notification)
-        if said is None or said.item_id in self._drained or said.call_id in self._drained:
+        update = read_notification(notification)
+        if update is None or update.item_id in self._drained or update.call_id in self._drained:
             return None
-        if said.kind is NotificationKind.ADDED:
-            return ToolCallDelta(self._announced(said))
-        if said.kind is NotificationKind.DONE:
-            call = self._announced(said)
-            change = self._reconcile(call, said.text)
+        if update.kind is NotificationKind.ADDED:
+            return ToolCallDelta(self._announced(update))
+        if update.kind is NotificationKind.DONE:
+            call = self._announced(update)
+            change = self._reconcile(call, update.text)
             self._complete(call)
             return change
-        known = self.find(said.output_index, said.item_id, said.call_id)
-        if said.kind is NotificationKind.ARGUMENTS_DONE:
-            return None if known is None else self._reconcile(known, said.text)
-        if not said.text or (known is not None and known.arguments_done):
+        known = self.find(update.output_index, update.item_id, update.call_id)
+        if update.kind is NotificationKind.ARGUMENTS_DONE:
+            return None if known is None else self._reconcile(known, update.text)
+        if not update.text or (known is not None and known.arguments_done):
             return None
-        return ToolCallDelta(self.append(said.text, said.output_index, said.item_id, said.call_id), said.text)
+        return ToolCallDelta(
+            self.append(update.text, update.output_index, update.item_id, update.call_id), update.text
+        )
 
     def find(
         self, output_index: int | None = None, item_id: str = "", call_id: str = ""
@@ -291,9 +293,15 @@ class ToolCallAggregator:
         self._by_id.clear()
         self._by_output.clear()
 
-    def _announced(self, said: ToolCallNotification) -> AggregatedCall:
-        call = self.begin(said.output_index, said.item_id, said.call_id, said.name, custom=said.custom)
-        call.namespace = said.namespace or call.namespace
+    def _announced(self, notification: ToolCallNotification) -> AggregatedCall:
+        call = self.begin(
+            notification.output_index,
+            notification.item_id,
+            notification.call_id,
+            notification.name,
+            custom=notification.custom,
+        )
+        call.namespace = notification.namespace or call.namespace
         return call
 
     def _reconcile(self, call: AggregatedCall, whole: str) -> ToolCallDelta:

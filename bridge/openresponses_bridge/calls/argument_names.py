@@ -16,8 +16,8 @@ def name_of_arguments(call: Mapping[str, Any], own: str, diagnostics: Diagnostic
     field is empty and one with another API's name has an object or a text, which is a repair."""
     if call.get(own) in _NOTHING:
         for name in ARGUMENT_NAMES:
-            found = call.get(name)
-            if isinstance(found, dict | str) and found not in _NOTHING:
+            arguments = call.get(name)
+            if isinstance(arguments, dict | str) and arguments not in _NOTHING:
                 diagnostics.repair(f"tool_call.{own}", f"came as {name}")
                 return name
     return own

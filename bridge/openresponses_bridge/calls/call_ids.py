@@ -30,24 +30,24 @@ class CallIdForm:
         if len(call_id) == self._length and self._characters.issuperset(call_id):
             return call_id
         rest = int.from_bytes(sha256(call_id.encode("utf-8", "surrogatepass")).digest())
-        made = ""
+        new_id = ""
         for _ in range(self._length):
             rest, index = divmod(rest, len(self._alphabet))
-            made += self._alphabet[index]
-        return made
+            new_id += self._alphabet[index]
+        return new_id
 
 
 def _expanded(characters: str) -> str:
     """Return the characters of a class such as `a-zA-Z0-9_`."""
-    found, at = "", 0
+    result, at = "", 0
     while at < len(characters):
         if characters[at + 1 : at + 2] == "-" and at + 2 < len(characters):
-            found += "".join(map(chr, range(ord(characters[at]), ord(characters[at + 2]) + 1)))
+            result += "".join(map(chr, range(ord(characters[at]), ord(characters[at + 2]) + 1)))
             at += 3
         else:
-            found += characters[at]
+            result += characters[at]
             at += 1
-    return found
+    return result
 
 
 @lru_cache(maxsize=64)

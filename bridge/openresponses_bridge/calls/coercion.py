@@ -42,8 +42,8 @@ def coerced_input(value: Any, schema: Any) -> Coerced:
     """Return the input of a tool, an object, with its texts read as the schema requires. Neither argument is
     changed."""
     walk = _Walk(schema)
-    made = walk.value(walk.read(value, ["object"]) if isinstance(value, str) else value, schema, 0)
-    return Coerced(value) if made is value else Coerced(made, tuple(walk.notes))
+    coerced = walk.value(walk.read(value, ["object"]) if isinstance(value, str) else value, schema, 0)
+    return Coerced(value) if coerced is value else Coerced(coerced, tuple(walk.notes))
 
 
 class _Walk:
@@ -100,9 +100,9 @@ class _Walk:
             return self.value(value, admitting[0], depth)
         if not admitting and isinstance(value, str):
             for each in branches:
-                made = self.value(value, each, depth)
-                if made is not value and self._admits(each, made):
-                    return made
+                coerced = self.value(value, each, depth)
+                if coerced is not value and self._admits(each, coerced):
+                    return coerced
         return value
 
     def _admits(self, schema: Any, value: Any) -> bool:
@@ -126,8 +126,8 @@ class _Walk:
         others = None if "patternProperties" in schema else schema.get("additionalProperties")
         if (not named and not isinstance(others, dict)) or self._visits + len(value) > _MOST_VISITS:
             return value
-        made = {name: self.value(each, named.get(name, others), depth) for name, each in value.items()}
-        return value if all(made[name] is each for name, each in value.items()) else made
+        coerced = {name: self.value(each, named.get(name, others), depth) for name, each in value.items()}
+        return value if all(coerced[name] is each for name, each in value.items()) else coerced
 
     def _array(self, value: list[Any], schema: dict[str, Any], depth: int) -> list[Any]:
         items = schema.get("items")
@@ -136,8 +136,8 @@ class _Walk:
         if (not first and not isinstance(others, dict)) or self._visits + len(value) > _MOST_VISITS:
             return value
         schemas = [*first[: len(value)], *[others] * (len(value) - len(first))]
-        made = [self.value(each, schemas[at], depth) for at, each in enumerate(value)]
-        return value if all(one is other for one, other in zip(made, value, strict=True)) else made
+        coerced = [self.value(each, schemas[at], depth) for at, each in enumerate(value)]
+        return value if all(one is other for one, other in zip(coerced, value, strict=True)) else coerced
 
     def _resolved(self, schema: dict[str, Any]) -> Iterable[dict[str, Any]]:
         """Yield the schema, and those to which it refers within its document, one after the other."""
@@ -149,34 +149,34 @@ class _Walk:
             self._visits += 1
             if target not in self._found:
                 self._found[target] = self._at(target[1:]) if len(target) <= _LONGEST_REFERENCE else None
-            found = self._found[target]
-            if not isinstance(found, dict):
+            definition = self._found[target]
+            if not isinstance(definition, dict):
                 return
-            schema = found
+            schema = definition
 
     def _at(self, pointer: str) -> Any:
-        found = self._root
+        node = self._root
         for step in unquote(pointer).split("/")[1:]:
             step = step.replace("~1", "/").replace("~0", "~")
-            if isinstance(found, list):
-                found = found[int(step)] if step.isdecimal() and int(step) < len(found) else None
+            if isinstance(node, list):
+                node = node[int(step)] if step.isdecimal() and int(step) < len(node) else None
             else:
-                found = found.get(step) if isinstance(found, dict) else None
-        return found
+                node = node.get(step) if isinstance(node, dict) else None
+        return node
 
 
 def _list(schema: dict[str, Any], keyword: str) -> list[Any]:
-    found = schema.get(keyword)
-    return found if isinstance(found, list) else []
+    value = schema.get(keyword)
+    return value if isinstance(value, list) else []
 
 
 def _types(schema: dict[str, Any]) -> list[str]:
-    found = schema.get("type")
-    if isinstance(found, str):
-        return [found]
-    if not isinstance(found, list) or len(found) > _MOST_TYPES:
+    value = schema.get("type")
+    if isinstance(value, str):
+        return [value]
+    if not isinstance(value, list) or len(value) > _MOST_TYPES:
         return []
-    return [each for each in found if isinstance(each, str)]
+    return [each for each in value if isinstance(each, str)]
 
 
 def _fits(value: Any, types: list[str]) -> bool:
@@ -205,16 +205,16 @@ _HOLDERS: Final = frozenset(_BEGINNINGS.values())
 _WORDS: Final[dict[str, dict[str, Any]]] = {"boolean": {"true": True, "false": False}, "null": {"": None}}
 
 
-def _scalar(text: str, wanted: str) -> Any:
+def _scalar(text: str, type_name: str) -> Any:
     """Return the text as a value of this type; `_NOTHING` if it is not one."""
     plain = text.strip() if len(text) <= _LONGEST_SCALAR else None
-    if plain is not None and wanted in _WORDS:
-        return _WORDS[wanted].get(plain, _NOTHING)
-    if plain is None or wanted not in ("integer", "number") or not _NUMBER.fullmatch(plain):
+    if plain is not None and type_name in _WORDS:
+        return _WORDS[type_name].get(plain, _NOTHING)
+    if plain is None or type_name not in ("integer", "number") or not _NUMBER.fullmatch(plain):
         return _NOTHING
     if plain.removeprefix("-").isdecimal():
         return int(plain)
     value = float(plain)
-    if wanted == "integer":
+    if type_name == "integer":
         return int(value) if value.is_integer() and abs(value) <= _LARGEST else _NOTHING
     return value if abs(value) != float("inf") else _NOTHING

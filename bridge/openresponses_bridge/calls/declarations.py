@@ -230,11 +230,11 @@ def _of_object(parameters: dict[str, Any]) -> dict[str, Any]:
 
 def _grammar(format: dict[str, Any]) -> str:
     """Return a description of the format that a custom tool requires, in either of OpenAI's spellings."""
-    given = format.get("grammar", format)
-    definition = given.get("definition") if isinstance(given, dict) else None
+    grammar = format.get("grammar", format)
+    definition = grammar.get("definition") if isinstance(grammar, dict) else None
     if not definition:
         return ""
-    syntax = given.get("syntax") or "given"
+    syntax = grammar.get("syntax") or "given"
     return f"`{INPUT_KEY}` is plain text, never JSON, and must match this {syntax} grammar:\n{definition}"
 
 

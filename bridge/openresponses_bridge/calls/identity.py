@@ -65,10 +65,10 @@ class _Meanings(dict[str, ToolIdentity | None]):
     def __missing__(self, called: str) -> ToolIdentity | None:
         if len(called) > _LONGEST_CALLED:
             return None
-        found = {
+        identities = {
             meant.upstream_name: meant for name in _bare(called) if (meant := self.get(name)) is not None
         }
-        return next(iter(found.values())) if len(found) == 1 else None
+        return next(iter(identities.values())) if len(identities) == 1 else None
 
 
 def _bare(called: str) -> Iterator[str]:

@@ -54,8 +54,8 @@ class JsonStringReader:
         return position
 
     def _read_escape(self, text: str, position: int, out: list[str]) -> int:
-        held = len(self._escape)
-        window = self._escape + text[position : position + _LONGEST_ESCAPE - held]
+        buffered = len(self._escape)
+        window = self._escape + text[position : position + _LONGEST_ESCAPE - buffered]
         self._escape = ""
         match = _ESCAPE.match(window)
         if match is None:
@@ -70,7 +70,7 @@ class JsonStringReader:
         else:
             self.repaired |= written not in _MEANING
             out.append(_MEANING.get(written, written))
-        return position + len(written) - held
+        return position + len(written) - buffered
 
 
 INPUT_KEY: Final = "input"

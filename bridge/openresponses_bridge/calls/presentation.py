@@ -157,8 +157,8 @@ def pair(views: Sequence[View], param: Callable[[int], str]) -> dict[int, int | 
     and so never run, may have no output: the index is None. `param` names the field at an index. Raises
     InvalidRequestError (`unpaired_tool_call`) with that name.
     """
-    answers, made = _answers(views, param)
-    for index, call in made:
+    answers, calls = _answers(views, param)
+    for index, call in calls:
         if index not in answers:
             if not call.cut:
                 raise _unpaired(f"no tool output answers the call {call.call_id!r}", param(index))
@@ -169,8 +169,8 @@ def pair(views: Sequence[View], param: Callable[[int], str]) -> dict[int, int | 
 def unanswered(views: Sequence[View], param: Callable[[int], str]) -> list[int]:
     """Return the indexes of the calls that `pair` refuses for having no output. Raises InvalidRequestError
     for an output without its call."""
-    answers, made = _answers(views, param)
-    return [index for index, call in made if index not in answers and not call.cut]
+    answers, calls = _answers(views, param)
+    return [index for index, call in calls if index not in answers and not call.cut]
 
 
 def _answers(
@@ -179,10 +179,10 @@ def _answers(
     """Return (index of a call → index of its output, all calls with their indexes)."""
     answers: dict[int, int | None] = {}
     waiting: dict[str, deque[int]] = {}
-    made: list[tuple[int, CallView]] = []
+    all_calls: list[tuple[int, CallView]] = []
     for index, view in enumerate(views):
         if isinstance(view, CallView):
-            made.append((index, view))
+            all_calls.append((index, view))
             for key in {view.call_id, view.item_id} - {""}:
                 waiting.setdefault(key, deque()).append(index)
         elif isinstance(view, OutputView):
@@ -192,7 +192,7 @@ def _answers(
             if not calls:
                 raise _unpaired(f"no tool call before it has the call_id {view.call_id!r}", param(index))
             answers[calls.popleft()] = index
-    return answers, made
+    return answers, all_calls
 
 
 def _unpaired(message: str, param: str) -> InvalidRequestError:

@@ -143,8 +143,8 @@ class StreamedArguments:
 
     def release(self) -> str:
         """Return the waiting text, to be passed on."""
-        held, self._held = self._held, ""
-        return held
+        pending, self._held = self._held, ""
+        return pending
 
     def go_on(self) -> None:
         """Pass on whatever comes next: it continues earlier text, which is not kept any more."""
@@ -171,19 +171,19 @@ class StreamedArguments:
         if self._ended:
             return ""
         self._ended = True
-        held = self.release()
-        if held and sent.tell():  # the last object is within the ones before it, or all of them again
+        pending = self.release()
+        if pending and sent.tell():  # the last object is within the ones before it, or all of them again
             whole = sent.getvalue()
-            is_within = json_state(whole + held) is JsonState.COMPLETE
-            return held if is_within else self._rest(held, whole) or ""
+            is_within = json_state(whole + pending) is JsonState.COMPLETE
+            return pending if is_within else self._rest(pending, whole) or ""
         if self._again is not None:
             self._compare("".join(self._again), sent.getvalue())
         if self._behind:
             return self._behind  # never whole: the model's own words
-        if (empty := _EMPTY.search(held)) is not None and held.strip() != empty[0]:
+        if (empty := _EMPTY.search(pending)) is not None and pending.strip() != empty[0]:
             self._repair(_DROPPED)
             return empty[0]
-        return held
+        return pending
 
     def _begin(self, text: str) -> str:
         """Begin to pass text on, before which nothing was passed on."""
@@ -250,11 +250,11 @@ class StreamedArguments:
         text, self._behind = self._behind + fragment, ""
         return self._end_behind(text)
 
-    def _go_on(self, held: str, fragment: str, sent: StringIO) -> str:
+    def _go_on(self, buffered: str, fragment: str, sent: StringIO) -> str:
         """Return what can be passed on after an object that may be a value or all arguments again."""
-        if fragment.startswith(held):
+        if fragment.startswith(buffered):
             return self._begin_again(fragment, sent)
-        return held + fragment
+        return buffered + fragment
 
     def _look(self, sent: StringIO) -> Nesting:
         if self._read != sent.tell():

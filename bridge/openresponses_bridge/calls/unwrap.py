@@ -95,11 +95,11 @@ class WrapperStripper:
 
     def close(self) -> str:
         """End the text. Returns what was held and is not a closing line."""
-        held = "".join(self._held)
+        pending = "".join(self._held)
         self._held.clear()
         if self._state is _State.OPEN:
-            return self._without_first_line_end(held)
-        return "" if self._state is _State.CLOSED else held
+            return self._without_first_line_end(pending)
+        return "" if self._state is _State.CLOSED else pending
 
     def _open(self, text: str) -> str:
         match = self._wrapper.opening.match(text, 0, _LONGEST_OPENING)

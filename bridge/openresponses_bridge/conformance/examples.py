@@ -325,5 +325,5 @@ class Explanation(Struct, frozen=True):
 def explanation(rule: str) -> Explanation:
     """Return the explanation of a rule. Raises KeyError for an unknown id."""
     described, example = RULES[rule], EXAMPLES[rule]
-    found = [str(violation) for violation in example.found() if violation.rule == rule]
-    return Explanation(rule, described.description, described.source, example.says, found)
+    violations = [str(violation) for violation in example.found() if violation.rule == rule]
+    return Explanation(rule, described.description, described.source, example.says, violations)

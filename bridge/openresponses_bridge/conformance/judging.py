@@ -55,12 +55,12 @@ def validate_response(value: Mapping[str, Any], wire: WireName = AUTO) -> list[V
     if context.wire == AUTO:
         decided = (only for item in items if (only := wire_of_item(item)) is not None)
         context.wire = wire_of(context) or next(decided, "any")
-    found = _findings(_OF_RESPONSE, context, "$.response", "$")
+    violations = _findings(_OF_RESPONSE, context, "$.response", "$")
     for index, item in enumerate(items):
-        found += _judge_item(stream, context.wire, index, item, ended=status in _ENDED)
+        violations += _judge_item(stream, context.wire, index, item, ended=status in _ENDED)
     if kind == "response.completed":
-        found += _findings(_OF_COMPLETED, context, "$.response", "$")
-    return found
+        violations += _findings(_OF_COMPLETED, context, "$.response", "$")
+    return violations
 
 
 def validate_envelope(value: Mapping[str, Any]) -> list[Violation]:
@@ -86,7 +86,7 @@ def _judge_item(
         stream, wire, {"type": "response.output_item.done", "output_index": index, "item": item}
     )
     rules = _OF_ITEM + _OF_DONE_ITEM if ended else _OF_ITEM
-    found = _findings(rules, context, "$.item", f"$.output[{index}]")
+    violations = _findings(rules, context, "$.item", f"$.output[{index}]")
     track = ItemTrack(index, item)
     stream.begin(track)
     if track.id is not None:
@@ -95,7 +95,7 @@ def _judge_item(
         stream.call_ids.add(call_id)
     if item.get("status") == "incomplete" and stream.cut is None:
         stream.cut = track
-    return found
+    return violations
 
 
 def _findings(rules: Iterable[str], context: EventContext, inside: str, place: str) -> list[Violation]:
@@ -169,8 +169,8 @@ class _CaptureReader:
         if self._decoder is not None:
             self._frames(self._decoder.close())
         self._validator.close()
-        found = self._response if isinstance(self._response, dict) else {}
-        return self._validator.violations, found
+        response = self._response if isinstance(self._response, dict) else {}
+        return self._validator.violations, response
 
     def _frames(self, frames: Iterable[Frame]) -> None:
         for frame in frames:

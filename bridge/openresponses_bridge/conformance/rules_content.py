@@ -100,18 +100,18 @@ def part_kind_of_item(context: EventContext) -> Findings:
 def part_kind_of_event(context: EventContext) -> Findings:
     """Each kind of part grows by its own events."""
     kind = PART_OF_EVENT.get(context.stem)
-    held = None if context.block is None else context.block.kind
-    if held is not None and held != kind:
-        yield RuleFinding(f"the part at this index is {held}")
+    block_kind = None if context.block is None else context.block.kind
+    if block_kind is not None and block_kind != kind:
+        yield RuleFinding(f"the part at this index is {block_kind}")
 
 
 @rule("law E4", _CLOSED)
 def part_kind_stable(context: EventContext) -> Findings:
     """A part is done with the type with which it was added."""
     kind = (context.object("part") or {}).get("type")
-    held = None if context.block is None else context.block.kind
-    if isinstance(kind, str) and held is not None and kind != held:
-        yield RuleFinding(f"{kind}, but the part was added as {held}", "$.part.type")
+    block_kind = None if context.block is None else context.block.kind
+    if isinstance(kind, str) and block_kind is not None and kind != block_kind:
+        yield RuleFinding(f"{kind}, but the part was added as {block_kind}", "$.part.type")
 
 
 @rule("strict judge; law E1", _DONE)

@@ -148,10 +148,10 @@ _PARTS = {
 def usage_sum(context: EventContext) -> Findings:
     """total_tokens is the sum of input_tokens and output_tokens."""
     usage = _usage(context)
-    given, received, total = (_count(usage, name) for name in _COUNTS)
-    if given is not None and received is not None and total is not None and given + received != total:
+    sent, received, total = (_count(usage, name) for name in _COUNTS)
+    if sent is not None and received is not None and total is not None and sent + received != total:
         yield RuleFinding(
-            f"{total}, but {given} and {received} make {given + received}", f"{_PATH}.total_tokens"
+            f"{total}, but {sent} and {received} make {sent + received}", f"{_PATH}.total_tokens"
         )
 
 

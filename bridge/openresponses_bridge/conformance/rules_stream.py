@@ -34,9 +34,9 @@ def event_json(context: EventContext) -> Findings:
 @rule("specification, OpenAPI schemas of the 24 events; law E3", EVERY)
 def schema(context: EventContext) -> Findings:
     """Every event follows its schema."""
-    found = dict(deviations(context.wire, context.raw))
-    found.update(context.deviations)
-    for path, what in found.items():
+    problems = dict(deviations(context.wire, context.raw))
+    problems.update(context.deviations)
+    for path, what in problems.items():
         yield RuleFinding(what, path)
 
 

@@ -76,8 +76,8 @@ class ServerAnswer(Struct, kw_only=True):
     @property
     def error(self) -> dict[str, Any]:
         """The `error` object of a refusal; empty if there is none."""
-        found = self.json.get("error") if isinstance(self.json, dict) else None
-        return found if isinstance(found, dict) else {}
+        value = self.json.get("error") if isinstance(self.json, dict) else None
+        return value if isinstance(value, dict) else {}
 
     @property
     def frames(self) -> list[Frame]:
@@ -100,10 +100,10 @@ class ServerAnswer(Struct, kw_only=True):
         """The response of the terminal event, or the whole body; empty if there is none."""
         if self.messages or self.media_type == "text/event-stream":
             ends = [event.get("response") for event in self.events if event.get("type") in TERMINALS]
-            found = ends[-1] if ends else None
+            payload = ends[-1] if ends else None
         else:
-            found = self.json
-        return found if isinstance(found, dict) else {}
+            payload = self.json
+        return payload if isinstance(payload, dict) else {}
 
     def violations(self, wire: WireName) -> list[Violation]:
         """Return the validator's violations in the stream."""
@@ -285,8 +285,8 @@ def need_support(answer: ServerAnswer, what: str) -> None:
 def items(response: dict[str, Any], kind: str) -> list[dict[str, Any]]:
     """Return the output's items of this type."""
     output = response.get("output")
-    found = output if isinstance(output, list) else []
-    return [item for item in found if isinstance(item, dict) and item.get("type") == kind]
+    entries = output if isinstance(output, list) else []
+    return [item for item in entries if isinstance(item, dict) and item.get("type") == kind]
 
 
 def text_of(response: dict[str, Any]) -> str:
@@ -298,17 +298,17 @@ def text_of(response: dict[str, Any]) -> str:
 def object_in(text: str) -> dict[str, Any] | None:
     """Return the JSON object in a text; None if the text is anything else."""
     try:
-        found = decode_json(text)
+        value = decode_json(text)
     except WireError:
         return None
-    return found if isinstance(found, dict) else None
+    return value if isinstance(value, dict) else None
 
 
-def _unexpected(answer: ServerAnswer, *wanted: int) -> str:
-    said = answer.error.get("message") or answer.body[:120].decode("utf-8", "replace")
-    return f"status {answer.status} instead of {' or '.join(map(str, wanted))}: {said!s:.160}"
+def _unexpected(answer: ServerAnswer, *statuses: int) -> str:
+    message = answer.error.get("message") or answer.body[:120].decode("utf-8", "replace")
+    return f"status {answer.status} instead of {' or '.join(map(str, statuses))}: {message!s:.160}"
 
 
-def _listed(what: str, found: list[str]) -> str:
-    more = f" (and {len(found) - _SHOWN} more)" if len(found) > _SHOWN else ""
-    return f"{what}: {'; '.join(found[:_SHOWN])}{more}"
+def _listed(what: str, entries: list[str]) -> str:
+    more = f" (and {len(entries) - _SHOWN} more)" if len(entries) > _SHOWN else ""
+    return f"{what}: {'; '.join(entries[:_SHOWN])}{more}"

@@ -37,13 +37,13 @@ def chosen(level: Level = "full", only: Collection[str] = (), skip: Collection[s
     areas = dict.fromkeys(each.area for each in SCENARIOS.values())
     if unknown := [name for name in (*only, *skip) if name not in areas and name not in SCENARIOS]:
         raise ValueError(f"no scenario is called {', '.join(unknown)}; areas: {', '.join(areas)}")
-    found = [
+    scenarios = [
         each
         for each in SCENARIOS.values()
         if LEVELS.index(each.level) <= LEVELS.index(level)
         and (not only or each.area in only or each.id in only)
         and not (each.area in skip or each.id in skip)
     ]
-    if not found:
+    if not scenarios:
         raise ValueError("these options leave no scenario")
-    return found
+    return scenarios

@@ -78,7 +78,7 @@ def transport_models(target: ServerUnderTest) -> Play:
 def schema_input_forms(target: ServerUnderTest) -> Play:
     """Input may be a string, messages with strings, or messages with parts, with every role and phase."""
     part = {"type": "input_text", "text": "Say hello."}
-    said = {"type": "message", "role": "assistant", "phase": "final_answer", "content": "Hello."}
+    answer = {"type": "message", "role": "assistant", "phase": "final_answer", "content": "Hello."}
     forms: list[Any] = [
         "Say hello.",
         [{"type": "message", "role": "user", "content": "Say hello."}],
@@ -87,7 +87,7 @@ def schema_input_forms(target: ServerUnderTest) -> Play:
             {"type": "message", "role": "system", "content": "Be brief."},
             {"type": "message", "role": "developer", "content": "Be kind."},
             {"type": "message", "role": "user", "content": "Say hello."},
-            said,
+            answer,
             {"type": "message", "role": "user", "content": "Again."},
         ],
     ]
@@ -110,14 +110,14 @@ def schema_image_input(target: ServerUnderTest) -> Play:
 @scenario("schema ResponseResource")
 def schema_echo(target: ServerUnderTest) -> Play:
     """The response repeats the request's instructions, metadata, limits and `store`."""
-    asked: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "instructions": "Answer briefly.",
         "metadata": {"purpose": "conformance"},
         "max_output_tokens": 4096,
         "store": False,
     }
-    response = expect_whole((yield target.create(**asked)), target)
-    for name, value in asked.items():
+    response = expect_whole((yield target.create(**fields)), target)
+    for name, value in fields.items():
         expect(response.get(name) == value, f"{name} is {response.get(name)!r:.80}, asked was {value!r}")
 
 
@@ -183,11 +183,11 @@ def order_incomplete(target: ServerUnderTest) -> Play:
 @scenario("Items")
 def order_incomplete_whole(target: ServerUnderTest) -> Play:
     """An answer that is cut off has the status incomplete even if it is not streamed."""
-    asked = {"input": LONG_STORY, "max_output_tokens": 16}
-    streamed = expect_stream((yield target.create(stream=True, **asked)), target, "completed", "incomplete")
+    fields = {"input": LONG_STORY, "max_output_tokens": 16}
+    streamed = expect_stream((yield target.create(stream=True, **fields)), target, "completed", "incomplete")
     if streamed["status"] == "completed":
         raise NotOffered("max_output_tokens did not cut the answer")
-    _expect_cut(expect_whole((yield target.create(**asked)), target, "incomplete"))
+    _expect_cut(expect_whole((yield target.create(**fields)), target, "incomplete"))
 
 
 def _expect_cut(response: dict[str, Any]) -> None:

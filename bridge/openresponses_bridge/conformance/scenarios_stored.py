@@ -66,8 +66,8 @@ def stored_as_streamed(target: ServerUnderTest) -> Play:
 @scenario("OpenAI's API reference", "full")
 def stored_not_stored(target: ServerUnderTest) -> Play:
     """A response with `store` false can't be retrieved."""
-    kept = expect_whole((yield target.create(store=True)), target)
-    _need_stored((yield _stored(kept["id"])), kept, "retrieving")
+    stored = expect_whole((yield target.create(store=True)), target)
+    _need_stored((yield _stored(stored["id"])), stored, "retrieving")
     response = expect_whole((yield target.create(store=False)), target)
     expect_refusal((yield _stored(response["id"])), 404)
 
@@ -75,8 +75,8 @@ def stored_not_stored(target: ServerUnderTest) -> Play:
 @scenario("OpenAI's API reference", "full")
 def stored_unknown(target: ServerUnderTest) -> Play:
     """An unknown response is refused with 404."""
-    kept = expect_whole((yield target.create(store=True)), target)
-    _need_stored((yield _stored(kept["id"])), kept, "retrieving")
+    stored = expect_whole((yield target.create(store=True)), target)
+    _need_stored((yield _stored(stored["id"])), stored, "retrieving")
     expect_refusal((yield _stored(_UNKNOWN)), 404)
     expect_refusal((yield _stored(_UNKNOWN, "/input_items")), 404)
 
@@ -104,19 +104,19 @@ def stored_input_items(target: ServerUnderTest) -> Play:
 @scenario("OpenAI's API reference", "full")
 def stored_input_items_order(target: ServerUnderTest) -> Play:
     """Input items are listed newest first, or in the requested order, in pages."""
-    said = ["Say one.", "Say two.", "Say three."]
-    messages = [{"type": "message", "role": "user", "content": each} for each in said]
+    texts = ["Say one.", "Say two.", "Say three."]
+    messages = [{"type": "message", "role": "user", "content": each} for each in texts]
     response = expect_whole((yield target.create(store=True, input=messages)), target)
     pages = {}
     for order in ("", "?order=desc", "?order=asc"):
         pages[order] = _page((yield _stored(response["id"], f"/input_items{order}")), response)
-    expect(_texts(pages["?order=asc"]) == said, "order=asc is not the order in which they were sent")
-    expect(_texts(pages["?order=desc"]) == said[::-1], "order=desc is not the reverse of it")
-    expect(_texts(pages[""]) == said[::-1], "without `order` the newest does not come first")
+    expect(_texts(pages["?order=asc"]) == texts, "order=asc is not the order in which they were sent")
+    expect(_texts(pages["?order=desc"]) == texts[::-1], "order=desc is not the reverse of it")
+    expect(_texts(pages[""]) == texts[::-1], "without `order` the newest does not come first")
     first = pages["?order=asc"]["data"][0]["id"]
     tail = f"/input_items?order=asc&limit=1&after={first}"
     rest = _page((yield _stored(response["id"], tail)), response)
-    expect(_texts(rest) == said[1:2], "after the first item, one at a time, does not come the second")
+    expect(_texts(rest) == texts[1:2], "after the first item, one at a time, does not come the second")
     expect(rest.get("has_more") is True, f"has_more is {rest.get('has_more')!r} with one more to come")
 
 
@@ -201,8 +201,8 @@ def cancel_leaving(target: ServerUnderTest) -> Play:
 def resume_from_where_it_broke(target: ServerUnderTest) -> Play:
     """After a disconnect a client gets the events after the last one that it received, without gap or
     repetition."""
-    asked = target.request(input=LONG_STORY, stream=True, store=True)
-    before = yield HttpRequest(body=asked, leave_after=_LEAVE_AFTER)
+    body = target.request(input=LONG_STORY, stream=True, store=True)
+    before = yield HttpRequest(body=body, leave_after=_LEAVE_AFTER)
     seen = before.events
     expect(seen, "no event before the break")
     response_id = str((seen[0].get("response") or {}).get("id"))
@@ -305,9 +305,9 @@ _NAME = "My name is Alice."
 def turns_output_is_input(target: ServerUnderTest) -> Play:
     """A response's output items are valid input of the next request, unchanged."""
     first = {"type": "message", "role": "user", "content": _NAME}
-    said = expect_whole((yield target.create(input=[first], store=False)), target)
+    response = expect_whole((yield target.create(input=[first], store=False)), target)
     question = {"type": "message", "role": "user", "content": "What is my name?"}
-    answer = yield target.create(input=[first, *said["output"], question], store=False)
+    answer = yield target.create(input=[first, *response["output"], question], store=False)
     text = text_of(expect_whole(answer, target))
     expect("alice" in text.lower(), "the earlier turn is not known in the second")
 

@@ -40,14 +40,14 @@ def the_call(response: dict[str, Any], name: str = "get_weather") -> dict[str, A
     return call
 
 
-def _expect_echoed(response: dict[str, Any], *asked: dict[str, Any]) -> None:
+def _expect_echoed(response: dict[str, Any], *tools: dict[str, Any]) -> None:
     """Expect `tools` to be those of the request with all of their fields; a server may add to them."""
     echoed = response.get("tools") or []
-    expect(len(echoed) == len(asked), f"{len(echoed)} tools are echoed, not {len(asked)}")
-    for tool, found in zip(asked, echoed, strict=True):
+    expect(len(echoed) == len(tools), f"{len(echoed)} tools are echoed, not {len(tools)}")
+    for tool, echo in zip(tools, echoed, strict=True):
         for name in ("type", "name", "description"):
-            expect(found.get(name) == tool[name], f"{name} of a tool is {found.get(name)!r:.80}")
-        properties = (found.get("parameters") or {}).get("properties") or {}
+            expect(echo.get(name) == tool[name], f"{name} of a tool is {echo.get(name)!r:.80}")
+        properties = (echo.get("parameters") or {}).get("properties") or {}
         expect(properties.keys() >= tool["parameters"]["properties"].keys(), "a tool lost its parameters")
 
 
@@ -109,8 +109,8 @@ def tools_allowed(target: ServerUnderTest) -> Play:
 def tools_result(target: ServerUnderTest) -> Play:
     """The model answers when a call is sent back unchanged with its output."""
     question = {"type": "message", "role": "user", "content": QUESTION}
-    asked = target.create(input=[question], tools=[WEATHER], tool_choice="required", store=False)
-    answer = yield asked
+    request = target.create(input=[question], tools=[WEATHER], tool_choice="required", store=False)
+    answer = yield request
     need_support(answer, "tools")
     response = expect_whole(answer, target)
     call = the_call(response)

@@ -62,15 +62,15 @@ class ItemTrack:
     def differences(self, item: dict[str, Any]) -> list[tuple[str, str, str]]:
         """Return (subject, field, what) for each payload of `item` that differs from the streamed one. An
         absent payload counts as empty; one of a wrong type is left to the schema."""
-        found = []
+        mismatches = []
         for subject, field in PAYLOADS.get(self.type or "", {}).items():
             payload = item.get(field)
             if subject == "call":
                 if isinstance(payload, str) and payload != self.call.text:
-                    found.append((subject, field, "it is not what the deltas add up to"))
+                    mismatches.append((subject, field, "it is not what the deltas add up to"))
             elif isinstance(payload, list) or field not in item:
-                found += self._parts_differ(subject, field, payload or [])
-        return found
+                mismatches += self._parts_differ(subject, field, payload or [])
+        return mismatches
 
     def _parts_differ(self, subject: str, field: str, parts: list[Any]) -> list[tuple[str, str, str]]:
         streamed = [block for _, block in sorted(self.blocks[subject].items())]
@@ -108,10 +108,10 @@ class StreamTrack:
 
     def find(self, index: Any, item_id: Any) -> ItemTrack | None:
         """Return the item of an event: by output index, otherwise by id; None if there is none."""
-        found = self.items.get(index) if isinstance(index, int) else None
-        if found is None and isinstance(item_id, str):
-            found = self.by_id.get(item_id)
-        return found
+        track = self.items.get(index) if isinstance(index, int) else None
+        if track is None and isinstance(item_id, str):
+            track = self.by_id.get(item_id)
+        return track
 
 
 def text_of(part: dict[str, Any]) -> str:

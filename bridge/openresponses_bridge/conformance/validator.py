@@ -111,10 +111,10 @@ class StreamValidator:
         self._stream.framed = True
         if not is_done(frame):
             return self._read(frame.data, frame.event)
-        found = self._report((MARKER,), EventContext(self._stream, self.wire))
+        violations = self._report((MARKER,), EventContext(self._stream, self.wire))
         self._stream.marked = True
         self._open.clear()
-        return found
+        return violations
 
     def close(self) -> list[Violation]:
         """End the stream. Returns the violations in its end; a second call returns none."""
@@ -136,15 +136,15 @@ class StreamValidator:
         return self._judge(EventContext(self._stream, self.wire, raw, repairs, frame), type(event))
 
     def _judge(self, context: EventContext, struct: type[Any]) -> list[Violation]:
-        found = self._report(self._kinds(context), context)
+        violations = self._report(self._kinds(context), context)
         advance(context)
-        if found or struct not in _DELTAS or context.item is None or context.block is None:
+        if violations or struct not in _DELTAS or context.item is None or context.block is None:
             self._open.clear()
         elif context.item.id is not None:
             where = context.item.index
             index = context.block_index if struct in _INDEXED else where
             self._open[context.item.id] = _OpenText(struct, where, index, context.block.write)
-        return found
+        return violations
 
     def _kinds(self, context: EventContext) -> tuple[str, ...]:
         """Return the kinds of rules that apply to the event; after the terminal event only the general
@@ -186,17 +186,19 @@ class StreamValidator:
 
     def _unreadable(self, reason: str, frame: str | None) -> list[Violation]:
         stream = self._stream
-        found = self._report((UNREADABLE,), EventContext(stream, self.wire, frame=frame, unreadable=reason))
+        violations = self._report(
+            (UNREADABLE,), EventContext(stream, self.wire, frame=frame, unreadable=reason)
+        )
         stream.events += 1
         stream.number = None if stream.number is None else stream.number + 1
-        return found
+        return violations
 
     def _report(self, kinds: tuple[str, ...], context: EventContext) -> list[Violation]:
-        found = (
+        violations = (
             self._undecided_findings(kinds, context) if self.wire == AUTO else self._findings(kinds, context)
         )
-        self.violations += found
-        return found
+        self.violations += violations
+        return violations
 
     def _undecided_findings(self, kinds: tuple[str, ...], context: EventContext) -> list[Violation]:
         """Return the findings, while the wire is undecided: those that both wires share, or those of the wire
@@ -207,14 +209,14 @@ class StreamValidator:
             earlier = self._doubtful.pop(decided)
             self._doubtful.clear()
             return earlier + self._findings(kinds, context)
-        found = {}
+        findings = {}
         for context.wire in self._doubtful:
-            found[context.wire] = self._findings(kinds, context)
-        places = [{_place(each) for each in per_wire} for per_wire in found.values()]
+            findings[context.wire] = self._findings(kinds, context)
+        places = [{_place(each) for each in per_wire} for per_wire in findings.values()]
         shared = set.intersection(*places)
-        for wire, per_wire in found.items():
+        for wire, per_wire in findings.items():
             self._doubtful[wire] += [each for each in per_wire if _place(each) not in shared]
-        return [each for each in found[OPENRESPONSES] if _place(each) in shared]
+        return [each for each in findings[OPENRESPONSES] if _place(each) in shared]
 
     def _findings(self, kinds: tuple[str, ...], context: EventContext) -> list[Violation]:
         return [

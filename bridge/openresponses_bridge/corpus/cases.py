@@ -117,11 +117,11 @@ def chosen_ids(only: Collection[str] = (), wires: Collection[str] = WIRE_NAMES) 
 
 def schema() -> dict[str, Any]:
     """Return the JSON Schema of a case."""
-    made: dict[str, Any] = msgspec.json.schema(Case)
-    for each in made["$defs"].values():
+    document: dict[str, Any] = msgspec.json.schema(Case)
+    for each in document["$defs"].values():
         if "description" in each:
             each["description"] = cleandoc(each["description"])  # as Python 3.13 and later do
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **made}
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **document}
 
 
 def stream_of(steps: Iterable[Step], wire: str = "openresponses") -> list[Json]:
@@ -145,10 +145,10 @@ def stream_of(steps: Iterable[Step], wire: str = "openresponses") -> list[Json]:
 
 def joined(parts: Iterable[Part]) -> list[Json]:
     """Return parts as JSON objects; consecutive texts are joined, and so is the thinking of one block."""
-    kept: list[Json] = []
+    objects: list[Json] = []
     for part in parts:
         new: Json = json.loads(encode_part(part))
-        last = kept[-1] if kept else {}
+        last = objects[-1] if objects else {}
         if (
             isinstance(part, LanguageModelTextPart | LanguageModelThinkingPart)
             and isinstance(new["value"], str)
@@ -158,23 +158,23 @@ def joined(parts: Iterable[Part]) -> list[Json]:
         ):
             last["value"] += new["value"]
         else:
-            kept.append(new)
-    return kept
+            objects.append(new)
+    return objects
 
 
 @cache
 def _ids_of(wire: str) -> dict[str, None]:
     """Return the ids on a wire as the keys of a dict, which are ordered and quick to look up."""
-    found: dict[str, None] = {}
+    ids: dict[str, None] = {}
     for script in SCRIPTS:
-        found[f"{wire}/{script}"] = None
+        ids[f"{wire}/{script}"] = None
         for variant in VARIANTS.values():
             if script in variant.scripts:
-                found[f"{wire}/{script}/{variant.name}"] = None
+                ids[f"{wire}/{script}/{variant.name}"] = None
         if script == CUT_SCRIPT:
             for name in cuts(stream_of(SCRIPTS[script].steps, wire)):
-                found[f"{wire}/{script}/{name}"] = None
-    return found
+                ids[f"{wire}/{script}/{name}"] = None
+    return ids
 
 
 def _names_of(case_id: str) -> set[str]:

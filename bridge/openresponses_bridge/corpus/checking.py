@@ -141,16 +141,16 @@ def differences(expected: Expected, report: Report) -> list[str]:
     """Return the differences between a report and the expected result, in words."""
     if report.response is not UNSET:
         return differences(expected, report_of(report.id, report.response))
-    found = [
-        f"{name} is {_shown(said)} instead of {_shown(wanted)}"
+    mismatches = [
+        f"{name} is {_shown(actual)} instead of {_shown(target)}"
         for name in (*_PLAIN_FACTS, "usage", "error")
-        if (said := getattr(report, name)) is not UNSET and said != (wanted := getattr(expected, name))
+        if (actual := getattr(report, name)) is not UNSET and actual != (target := getattr(expected, name))
     ]
     if report.citations is not UNSET and tuple(report.citations) != expected.citations:
-        found.append(f"citations are {_shown(report.citations)} instead of {_shown(expected.citations)}")
+        mismatches.append(f"citations are {_shown(report.citations)} instead of {_shown(expected.citations)}")
     if report.calls is not UNSET:
-        found += _calls_apart(expected.calls, report.calls)
-    return found
+        mismatches += _calls_apart(expected.calls, report.calls)
+    return mismatches
 
 
 def check(reports: Iterable[Report], asked: Iterable[str]) -> list[Fault]:
@@ -166,16 +166,16 @@ def check(reports: Iterable[Report], asked: Iterable[str]) -> list[Fault]:
     return faults_of({each.id: (each, _found(each, by_id.get(each.id))) for each in checked})
 
 
-def faults_of(found: Mapping[str, tuple[Case, list[str]]]) -> list[Fault]:
+def faults_of(results: Mapping[str, tuple[Case, list[str]]]) -> list[Fault]:
     """Return the faults that these cases show, given each case with its differences. A case that builds on
     another one that differs shows no fault of its own."""
-    differ = {id: each for id, (each, differing) in found.items() if differing}
+    differ = {id: each for id, (each, differing) in results.items() if differing}
     causes = {id: _cause(each, differ) for id, each in differ.items()}
     by_asks: dict[str, Fault] = {}
     for id, each in differ.items():
         if causes[id] == id:
             fault = by_asks.setdefault(each.asks, Fault(each.asks, {}, []))
-            fault.shown_by[id] = found[id][1]
+            fault.shown_by[id] = results[id][1]
     for id, cause in causes.items():
         if cause != id:
             by_asks[differ[cause].asks].follows.append(id)
@@ -196,10 +196,10 @@ def _found(each: Case, report: Report | None) -> list[str]:
 
 
 def _calls_apart(expected: Iterable[ExpectedCall], reported: Iterable[ReportedCall]) -> Iterator[str]:
-    wanted = {each.call_id: each for each in expected}
+    by_id = {each.call_id: each for each in expected}
     seen: set[str] = set()
     for call in reported:
-        each = wanted.get(call.call_id)
+        each = by_id.get(call.call_id)
         if each is None:
             yield f"there is no whole call {_shown(call.call_id)}"
             continue
@@ -208,20 +208,20 @@ def _calls_apart(expected: Iterable[ExpectedCall], reported: Iterable[ReportedCa
         seen.add(call.call_id)
         if call.name != each.name:
             yield f"the name of {call.call_id} is {_shown(call.name)} instead of {_shown(each.name)}"
-        said = call.arguments if call.input is UNSET else call.input
-        if said is not UNSET and not _same_arguments(each, said):
-            yield f"the arguments of {call.call_id} are {_shown(said)} instead of {_shown(each.arguments)}"
-    for each in wanted.values():
+        actual = call.arguments if call.input is UNSET else call.input
+        if actual is not UNSET and not _same_arguments(each, actual):
+            yield f"the arguments of {call.call_id} are {_shown(actual)} instead of {_shown(each.arguments)}"
+    for each in by_id.values():
         if each.call_id not in seen and not each.optional:
             yield f"the call {each.call_id} is missing"
 
 
-def _same_arguments(expected: ExpectedCall, said: Any) -> bool:
-    if said == expected.arguments:
+def _same_arguments(expected: ExpectedCall, actual: Any) -> bool:
+    if actual == expected.arguments:
         return True
     try:
-        wanted = decode_json(expected.arguments)
-        return bool((decode_json(said) if isinstance(said, str) else said) == wanted)
+        arguments = decode_json(expected.arguments)
+        return bool((decode_json(actual) if isinstance(actual, str) else actual) == arguments)
     except WireError:
         return False
 

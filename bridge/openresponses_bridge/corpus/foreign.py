@@ -45,7 +45,7 @@ class ForeignCase(NamedTuple):
         """Return the differences between a bridge's response and this stream. Raw reasoning and summaries are
         not distinguished, nor places of citations, nor the texts of errors."""
         expected = self.expected
-        found = replace(
+        actual = replace(
             report,
             reasoning=f"{report.reasoning or ''}{report.summary or ''}",
             summary="",
@@ -53,7 +53,7 @@ class ForeignCase(NamedTuple):
                 replace(each, start_index=0, end_index=0, title="") for each in report.citations or ()
             ],
         )
-        wanted = replace(
+        reference = replace(
             expected,
             reasoning=expected.reasoning + expected.summary,
             summary="",
@@ -61,11 +61,11 @@ class ForeignCase(NamedTuple):
                 replace(each, start_index=0, end_index=0, title="") for each in expected.citations
             ),
         )
-        if expected.status in ("failed", "cut") and found.status in ("failed", "incomplete"):
-            found.status, found.incomplete_reason, found.error = expected.status, None, None
-            wanted = replace(wanted, error=None, usage=None)
-            found.usage = None
-        return differences(wanted, found)
+        if expected.status in ("failed", "cut") and actual.status in ("failed", "incomplete"):
+            actual.status, actual.incomplete_reason, actual.error = expected.status, None, None
+            reference = replace(reference, error=None, usage=None)
+            actual.usage = None
+        return differences(reference, actual)
 
     def _framed(self, frame: str) -> str:
         named = f"event: {json.loads(frame)['type']}\n" if self.dialect == "anthropic" else ""

@@ -78,8 +78,8 @@ def _without_output(at: int, event: Json) -> Events:
 def _little(at: int, event: Json) -> Events:
     if "response" not in event:
         return [event]
-    kept = ("id", "status", "model", "output", "usage", "error", "incomplete_details")
-    response = {key: value for key, value in event["response"].items() if key in kept and value is not None}
+    fields = ("id", "status", "model", "output", "usage", "error", "incomplete_details")
+    response = {key: value for key, value in event["response"].items() if key in fields and value is not None}
     return [{**event, "response": response}]
 
 
@@ -146,12 +146,12 @@ def _spelt(at: int, event: Json) -> Events:
 def _halves(at: int, event: Json) -> Events:
     """Split a character beyond the basic plane: each of two deltas has one surrogate of it."""
     delta = event.get("delta", "")
-    found = next((place for place, char in enumerate(delta) if char > "\uffff"), None)
-    if found is None:
+    index = next((place for place, char in enumerate(delta) if char > "\uffff"), None)
+    if index is None:
         return [event]
-    code = ord(delta[found]) - 0x10000
+    code = ord(delta[index]) - 0x10000
     high, low = chr(0xD800 + (code >> 10)), chr(0xDC00 + (code & 0x3FF))
-    return [{**event, "delta": delta[:found] + high}, {**event, "delta": low + delta[found + 1 :]}]
+    return [{**event, "delta": delta[:index] + high}, {**event, "delta": low + delta[index + 1 :]}]
 
 
 def _queued(events: Events) -> Events:
@@ -168,13 +168,13 @@ def _cited_late(events: Events) -> Events:
     """Move the citations of a text after its done event, before that of its part."""
     done = {_part(each) for each in events if each["type"] == _TEXT_DONE}
     late = [each for each in events if each["type"].endswith("annotation.added") and _part(each) in done]
-    found: Events = []
+    reordered: Events = []
     for each in events:
         if each not in late:
-            found.append(each)
+            reordered.append(each)
         if each["type"] == _TEXT_DONE:
-            found += [one for one in late if _part(one) == _part(each)]
-    return _numbered(found)
+            reordered += [one for one in late if _part(one) == _part(each)]
+    return _numbered(reordered)
 
 
 def _part(event: Json) -> tuple[int, int]:
@@ -363,8 +363,8 @@ CUT_ASKS: Final = (
 
 def cut(events: Sequence[Json], count: int) -> tuple[Events, Expected]:
     """Return the first `count` events of a stream, and the expected result of reading them."""
-    kept = list(events[:count])
-    return kept, cut_after(kept)
+    head = list(events[:count])
+    return head, cut_after(head)
 
 
 def cuts(events: Sequence[Json]) -> Iterator[str]:

@@ -65,10 +65,10 @@ class PartStream:
     def _feed_calls(self, method: Callable[..., list[Part]], *args: Any) -> list[Part]:
         """Close what is open and return the parts of the calls. Arguments above the limit end the stream."""
         try:
-            made = method(*args)
+            parts = method(*args)
         except ToolError as error:
             return self._overflow(error)
-        return self._flow.close() + made if made else made
+        return self._flow.close() + parts if parts else parts
 
     def _overflow(self, error: ToolError) -> list[Part]:
         return self._end("error", self._fail(ResponseError(error.code, error.message)))
@@ -94,7 +94,7 @@ class PartStream:
     def _remaining(self, response: Response, completed: bool) -> list[Part]:
         """Return the parts that only the final response has: calls if it is completed; text and reasoning if
         none were streamed, since their positions there need not be output indexes."""
-        wanted = {
+        missing = {
             it.Message: self._prose.is_empty,
             it.ReasoningItem: self._thinking.is_empty,
             UnknownItem: True,
@@ -103,8 +103,8 @@ class PartStream:
         for position, item in enumerate(response.output):
             if self._ended:
                 return parts  # it held more arguments than a call may have
-            if type(item) in wanted:
-                parts += self._finished(position, item) if wanted[type(item)] else []
+            if type(item) in missing:
+                parts += self._finished(position, item) if missing[type(item)] else []
             elif completed:
                 parts += self._feed_calls(self._calls.final, position, item)
         return parts + self._feed_calls(
@@ -271,9 +271,9 @@ class PartDecoder(PartStream):
 
     def _traced(self, event: Any, handler: Handler | None) -> list[Part]:
         parts = [] if handler is None else handler(self, event)
-        made = ", ".join(part.type for part in parts)
+        summary = ", ".join(part.type for part in parts)
         assert self._trace is not None
-        self._trace(f"{event.sequence_number} {event.type} -> {made or 'nothing'}")
+        self._trace(f"{event.sequence_number} {event.type} -> {summary or 'nothing'}")
         return parts
 
     def _lifecycle(self, event: ev.ResponseCreated) -> list[Part]:

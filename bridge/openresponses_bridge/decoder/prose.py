@@ -225,16 +225,18 @@ class ProseDecoder:
         if isinstance(part, RefusalContent):
             return self.refusal_done(output_index, content_index, part.refusal)
         if isinstance(part, OutputTextContent):
-            said = self.text_done(output_index, content_index, part.text)
-            return said + self._linked(output_index, self._citations.finished(output_index, part.annotations))
+            parts = self.text_done(output_index, content_index, part.text)
+            return parts + self._linked(
+                output_index, self._citations.finished(output_index, part.annotations)
+            )
         return []
 
     def item_done(self, output_index: int, item: Message) -> list[Part]:
         """Handle `output_item.done` of a message. The position of a part is its content_index, unless the
         server counts differently: then as many parts as have text were sent already."""
-        said = self._said[output_index]
-        if said and len(said) >= sum(1 for part in item.content if _words(part)):
-            said.update(range(len(item.content)))
+        positions = self._said[output_index]
+        if positions and len(positions) >= sum(1 for part in item.content if _words(part)):
+            positions.update(range(len(item.content)))
         parts: list[Part] = []
         for position, part in enumerate(item.content):
             parts += self.part_done(output_index, position, part)

@@ -290,17 +290,17 @@ class ToolCallDecoder:
             self._diagnostics.loss("tool_call", "has no name, not emitted")
             return
         name = repair_surrogates(call.name)
-        given = _input(call)
-        if given.value is None and self._repair:
-            given = ToolInput(repaired_json(call.arguments, needed=False), _REPAIRED)
-        if given.value is None:
+        parsed_input = _input(call)
+        if parsed_input.value is None and self._repair:
+            parsed_input = ToolInput(repaired_json(call.arguments, needed=False), _REPAIRED)
+        if parsed_input.value is None:
             self._diagnostics.loss("tool_call.arguments", "are not JSON, the call is not emitted")
             self._ids.add((call.item_id, call.call_id))
             self.any_unreadable = True
             return
-        if given.repair is not None:
-            self._diagnostics.repair("tool_call.arguments", given.repair)
-        signed = signature(name, given.value)
+        if parsed_input.repair is not None:
+            self._diagnostics.repair("tool_call.arguments", parsed_input.repair)
+        signed = signature(name, parsed_input.value)
         # two calls can't share an empty id
         same_id = self._signatures.setdefault(call.call_id or call.item_id or f"#{call.index}", set())
         if signed in same_id:
@@ -310,24 +310,24 @@ class ToolCallDecoder:
         self._ids.add((call.item_id, call.call_id))
         self._at[call.output_index] = signed
         call_id = namespace_call_id(self._call_id(call), self._prefix)
-        value = given.value if call.custom else self._as_declared(name, given.value)
+        value = parsed_input.value if call.custom else self._as_declared(name, parsed_input.value)
         heappush(self._waiting, (call.index, LanguageModelToolCallPart(call_id, name, value)))
 
     def _as_declared(self, name: str, value: dict[str, Any]) -> dict[str, Any]:
         """Return the input with texts read as the tool's schema requires."""
         declared = (each for each in self.tools if isinstance(each, FunctionTool) and each.name == name)
         schema = next((each.parameters for each in declared), None)
-        made: dict[str, Any]
-        made, notes = coerced_input(value, schema)
+        coerced: dict[str, Any]
+        coerced, notes = coerced_input(value, schema)
         for note in notes:
             self._diagnostics.repair("tool_call.arguments", note)
-        return made
+        return coerced
 
     def _call_id(self, call: AggregatedCall) -> str:
         ids = (call.item_id, call.call_id) if self._by_item_id else (call.call_id, call.item_id)
-        wanted = repair_surrogates(ids[0] or ids[1]) or f"call_{call.index}"
-        call_id = unique_call_id(wanted, self._taken)
-        if call_id != wanted:
+        original = repair_surrogates(ids[0] or ids[1]) or f"call_{call.index}"
+        call_id = unique_call_id(original, self._taken)
+        if call_id != original:
             self._diagnostics.repair("tool_call.call_id", "used for two calls, made unique")
         self._taken.add(call_id)
         return call_id

@@ -78,15 +78,15 @@ def surface_at(path: str, headers: Mapping[str, str] = MappingProxyType({})) -> 
     """Return the API whose clients ask at this path; with these headers, where several have it. The
     protocol's own has those that no other one has."""
     exact, parametrised, beginnings, shared, default = _paths()
-    if (found := exact.get(path)) is not None:
-        return found
-    for found in parametrised:
-        assert found.at is not None
-        if (match := found.at.pattern.fullmatch(path)) is not None:
-            return found._replace(fields=match.groupdict())
-    for beginning, found in beginnings:
+    if (route := exact.get(path)) is not None:
+        return route
+    for route in parametrised:
+        assert route.at is not None
+        if (match := route.at.pattern.fullmatch(path)) is not None:
+            return route._replace(fields=match.groupdict())
+    for beginning, route in beginnings:
         if path.startswith(beginning):
-            return found
+            return route
     if path.startswith(MODELS_PATH):
         return next((each for each in shared if each.surface.recognises(headers)), default)
     return default

@@ -117,10 +117,10 @@ def for_wire(wire: Wire, value: T, where: str, diagnostics: Diagnostics) -> T:
     has none (law E10). Each of these is a loss."""
     if wire.unknown_fields:
         return value
-    found: list[str] = []
-    kept = without_extra(value, found)
-    report_unknown(where, found, diagnostics)
-    return kept
+    names: list[str] = []
+    result = without_extra(value, names)
+    report_unknown(where, names, diagnostics)
+    return result
 
 
 def report_unknown(where: str, names: Iterable[str], diagnostics: Diagnostics) -> None:
@@ -134,8 +134,8 @@ def logprobs_of(logprobs: Sequence[LogProb | Mapping[str, Any]] | None) -> list[
     if not logprobs:
         return []
     try:
-        given = with_whole_characters(list(logprobs))
-        return [each if isinstance(each, LogProb) else msgspec.convert(each, LogProb) for each in given]
+        entries = with_whole_characters(list(logprobs))
+        return [each if isinstance(each, LogProb) else msgspec.convert(each, LogProb) for each in entries]
     except (msgspec.ValidationError, TypeError) as error:
         raise wrong_argument("text", f"logprobs: {error}") from error
 
@@ -155,8 +155,8 @@ def usage_of(usage: Usage | Mapping[str, Any] | None, diagnostics: Diagnostics) 
         return within_bounds(Usage.of(**counts, estimated=usage.estimated is True), diagnostics)
     if usage and NAMES.isdisjoint(usage):
         raise wrong_argument("usage", f"none of these names token counts: {', '.join(map(str, usage))}")
-    given = {name: number for name, number in counts_in(usage).items() if number is not None}
-    counts = {name: _count(name, number) for name, number in given.items()}
+    numbers = {name: number for name, number in counts_in(usage).items() if number is not None}
+    counts = {name: _count(name, number) for name, number in numbers.items()}
     counts = {"input_tokens": 0, "output_tokens": 0, **counts}
     return within_bounds(Usage.of(**counts, estimated=usage.get("estimated") is True), diagnostics)
 

@@ -98,13 +98,13 @@ class AddressReader:
             if (cited := self._citation(end)) is not None:
                 yield cited
             self._begin, self._read = -1, end
-        kept = max((self._read if self._begin < 0 else self._begin) - _LABEL, 0)
-        if kept > _LABEL:
-            self._text = self._text[kept:]
-            self._before += kept
-            self._read -= kept
-            self._at -= kept
-            self._begin = max(self._begin - kept, -1)
+        excess = max((self._read if self._begin < 0 else self._begin) - _LABEL, 0)
+        if excess > _LABEL:
+            self._text = self._text[excess:]
+            self._before += excess
+            self._read -= excess
+            self._at -= excess
+            self._begin = max(self._begin - excess, -1)
 
     def close(self) -> Iterator[UrlCitation]:
         """End the text, and with it an address that has begun: yield its citation."""
@@ -117,11 +117,11 @@ class AddressReader:
     def _has_address(self) -> bool:
         if self._begin >= 0:
             return True
-        found = _BEGINNING.search(self._text, self._read)
-        if found is None:
+        match = _BEGINNING.search(self._text, self._read)
+        if match is None:
             self._read = max(self._read, len(self._text) - _LONGEST_BEGINNING + 1)
             return False
-        self._begin, self._at, self._depth = found.start(), found.end(), 0
+        self._begin, self._at, self._depth = match.start(), match.end(), 0
         return True
 
     def _end_of_address(self) -> int | None:
@@ -194,9 +194,9 @@ class CitingFilter(TextHoldingFilter):
         self._left, self._reader = 0, None
         return super().annotation(annotation)
 
-    def _annotate(self, found: Iterator[UrlCitation]) -> list[Event]:
+    def _annotate(self, citations: Iterator[UrlCitation]) -> list[Event]:
         events: list[Event] = []
-        for cited in found:
+        for cited in citations:
             if not self._left:
                 break
             self._left -= 1

@@ -90,8 +90,8 @@ def _part(part: ct.ContentPart, place: tuple[str, int, int]) -> Iterator[_Draft]
             end = _end_of(annotation)
             if sent < size and (end > sent or not sent):  # its text is sent before it
                 until = end if 0 < end < size else size
-                said = _tokens_of(tokens, until - sent if until < size else None)
-                yield ev.OutputTextDelta, (*place, part.text[sent:until], said)
+                logprobs = _tokens_of(tokens, until - sent if until < size else None)
+                yield ev.OutputTextDelta, (*place, part.text[sent:until], logprobs)
                 sent = until
             yield ev.OutputTextAnnotationAdded, (*place, number, annotation)
         if sent < size:
@@ -113,8 +113,8 @@ def _tokens_of(tokens: deque[ct.LogProb], size: int | None) -> list[ct.LogProb]:
 def _end_of(annotation: ct.Annotation) -> int:
     """Return the index after the cited text; 0 if the citation has none."""
     if isinstance(annotation, UnknownAnnotation):
-        found = annotation.raw.get("end_index")
-        return found if isinstance(found, int) else 0
+        end = annotation.raw.get("end_index")
+        return end if isinstance(end, int) else 0
     return getattr(annotation, "end_index", 0)
 
 

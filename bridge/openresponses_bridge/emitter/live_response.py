@@ -122,11 +122,11 @@ def _openai_echo(request: CreateResponse) -> dict[str, Any]:
     return echo
 
 
-def _reasoning_for_wire(used: Reasoning, asked: Reasoning | None, wire: Wire) -> Reasoning:
+def _reasoning_for_wire(used: Reasoning, request_reasoning: Reasoning | None, wire: Wire) -> Reasoning:
     """Return the reasoning settings that the upstream reports, completed by those of the request."""
     effort, summary = used.effort, used.summary
-    if asked is not None:
-        effort, summary = effort or asked.effort, summary or asked.summary
+    if request_reasoning is not None:
+        effort, summary = effort or request_reasoning.effort, summary or request_reasoning.summary
     shown = _reasoning(effort, summary, wire)
     return replace(shown, extra=used.extra)
 
@@ -202,14 +202,16 @@ def _function_choice(choice: tl.FunctionToolChoice | UnknownToolChoice) -> tl.Fu
 
 
 def _format(text: TextParam, wire: Wire) -> Format:
-    given = text.format or TextFormat()
-    if isinstance(given, UnknownFormat):
-        return given if wire.openai_items else TextFormat()
-    if not isinstance(given, JsonSchemaFormatParam):
-        return given
+    text_format = text.format or TextFormat()
+    if isinstance(text_format, UnknownFormat):
+        return text_format if wire.openai_items else TextFormat()
+    if not isinstance(text_format, JsonSchemaFormatParam):
+        return text_format
     # the published schema admits only null for the echoed schema (openresponses.md, "Schema traps")
-    schema = _given(given.schema) if wire.openai_items else None
-    return JsonSchemaFormat(given.name or "", _given(given.description), schema, bool(given.strict))
+    schema = _given(text_format.schema) if wire.openai_items else None
+    return JsonSchemaFormat(
+        text_format.name or "", _given(text_format.description), schema, bool(text_format.strict)
+    )
 
 
 def _given(value: T | UnsetType | None) -> T | None:
@@ -365,8 +367,8 @@ class LiveResponse:
         if not shown:
             return
         is_idle = self.phase is ResponseStreamPhase.IDLE
-        kept = self.fields.native if is_idle else self._at_end.get("native", self.fields.native)
-        known = kept or {}
+        previous = self.fields.native if is_idle else self._at_end.get("native", self.fields.native)
+        known = previous or {}
         native = {**known, dialect: _merged(known.get(dialect, {}), shown)}
         if is_idle:
             self.fields = replace(self.fields, native=native)

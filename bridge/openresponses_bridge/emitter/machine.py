@@ -426,7 +426,7 @@ class ResponseStreamStateMachine:
             self._blocks.check_named()
         if reason.__class__ is not str or not reason.isascii():
             reason = reason_of("finish", reason)
-        given, reason = reason, reason or self._deferred
+        original, reason = reason, reason or self._deferred
         why, known = outcome(reason)
         if incomplete and why is None:
             why = upstream_reason(reason) or UNKNOWN
@@ -439,7 +439,7 @@ class ResponseStreamStateMachine:
                 self.diagnostics.warning("finish_reason", f"{reason[:64]!r}, ended as {cut}")
             why = cut
         if why is None:
-            if not reason and given is not None:
+            if not reason and original is not None:
                 self.diagnostics.repair("finish_reason", "empty, taken as stop")
             if not self._items:
                 self.diagnostics.warning("output", "completed without any")

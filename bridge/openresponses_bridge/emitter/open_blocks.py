@@ -177,20 +177,20 @@ class OpenBlocks(Struct, eq=False):
     def extend(self, extra: Extra, index: int | None) -> None:
         """Add unknown fields to the open message or reasoning item, or to the call at this index."""
         block = self.open if index is None else self.calls.get(index)
-        kept = self.items.kept(extra, "output_item")
+        fields = self.items.kept(extra, "output_item")
         if block is not None and block.state is not BlockState.CLOSED:
-            block.extra_at_end = kept
-        elif kept:
+            block.extra_at_end = fields
+        elif fields:
             self.diagnostics.loss("output_item", "unknown fields that came after its end")
 
     def extend_part(self, extra: Extra, summary: bool) -> None:
         """Add unknown fields to the open part."""
         block = self.open
         part = block.summary if summary and isinstance(block, ReasoningBlock) else block and block.part
-        kept = self.items.kept(extra, "output_item.content")
+        fields = self.items.kept(extra, "output_item.content")
         if part is not None:
-            part.extra = kept
-        elif kept:
+            part.extra = fields
+        elif fields:
             self.diagnostics.loss("output_item.content", "unknown fields that came after its end")
 
     def end_call(self, index: int, cut: bool) -> list[Event]:
@@ -223,16 +223,16 @@ class OpenBlocks(Struct, eq=False):
             return []
         ready = [] if waiting_only else self._whole_ones(self.grown_open, BlockState.OPEN)
         ready.sort(key=attrgetter("output_index"))
-        held = self._whole_ones(self.grown_waiting, BlockState.ABSENT)
-        waiting = [block for block in held if block.waits]
+        unannounced = self._whole_ones(self.grown_waiting, BlockState.ABSENT)
+        waiting = [block for block in unannounced if block.waits]
         ready += sorted(waiting, key=attrgetter("number_begun"))
         return [event for block in ready for event in self._end_call(block, stopped=True)]
 
     def _whole_ones(self, grown: dict[int, None], state: BlockState) -> list[ToolCallBlock]:
         # a call in another state has followed at the same index
-        asked = [block for block in map(self.calls.__getitem__, grown) if block.state is state]
+        blocks = [block for block in map(self.calls.__getitem__, grown) if block.state is state]
         grown.clear()
-        return [block for block in asked if not block.ended and block.may_end()]
+        return [block for block in blocks if not block.ended and block.may_end()]
 
     def check_named(self) -> None:
         """Raises `bridge.stream.incomplete_tool_call` when a call never got a name (law E7)."""
@@ -323,12 +323,12 @@ class OpenBlocks(Struct, eq=False):
     def _end_waiting(self, stopped: bool, abandoned: bool) -> list[Event]:
         """End the calls that were never announced, first whole ones, then those that were cut off. Calls
         without a name are left out."""
-        held = sorted((each for each in self.waiting.values() if each.waits), key=attrgetter("number_begun"))
-        if len(held) < len(self.waiting):
+        named = sorted((each for each in self.waiting.values() if each.waits), key=attrgetter("number_begun"))
+        if len(named) < len(self.waiting):
             self.diagnostics.loss("tool_call", NAMELESS)
-        whole = [block for block in held if not block.ends_cut(stopped, abandoned)]
-        cut = [block for block in held if block.ends_cut(stopped, abandoned)]
-        events = self.close_open() if whole or (held and stopped) else []
+        whole = [block for block in named if not block.ends_cut(stopped, abandoned)]
+        cut = [block for block in named if block.ends_cut(stopped, abandoned)]
+        events = self.close_open() if whole or (named and stopped) else []
         for block in whole + cut:
             events += self._end_call(block, stopped, abandoned)
         self.waiting.clear()

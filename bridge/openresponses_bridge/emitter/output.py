@@ -75,45 +75,45 @@ class Output(Struct, eq=False):
     """The unknown fields with which the next item is announced."""
     explicit_end: bool = False
 
-    def new_id(self, prefix: str, wanted: str | None = None) -> str:
-        """Return an id that is unique in this response: `wanted` (by default the expected id) if it is free,
+    def new_id(self, prefix: str, item_id: str | None = None) -> str:
+        """Return an id that is unique in this response: `item_id` (by default the expected id) if it is free,
         otherwise a new one. A wanted id with the prefix of another kind of item gets `prefix` instead, and
         its lone surrogates are replaced."""
-        if wanted is None:
-            wanted, self.expect, self.explicit_end = self.expect, "", False
-        new = id_of_kind(repair_surrogates(wanted), prefix) if wanted else self.ids(prefix)
+        if item_id is None:
+            item_id, self.expect, self.explicit_end = self.expect, "", False
+        new = id_of_kind(repair_surrogates(item_id), prefix) if item_id else self.ids(prefix)
         if new in self.taken:
             new = free_id(self.taken, new)
         self.taken[new] = 1
         return new
 
-    def unique_call_id(self, wanted: str, diagnostics: Diagnostics) -> str:
-        """Return a call_id that is unique in this response: `wanted` if it is free and has at most 64
+    def unique_call_id(self, call_id: str, diagnostics: Diagnostics) -> str:
+        """Return a call_id that is unique in this response: `call_id` if it is free and has at most 64
         characters, all printable and none a space, so that clients can send it back; otherwise one that is
         derived from it, or a new one."""
-        if not wanted.isprintable():  # it may have half a surrogate pair
-            wanted = repair_surrogates(wanted)
-        printed = wanted.isprintable() and " " not in wanted
-        unique = wanted if printed and len(wanted) <= LONGEST_ID else f"call_{digest(wanted)}"
+        if not call_id.isprintable():  # it may have half a surrogate pair
+            call_id = repair_surrogates(call_id)
+        printed = call_id.isprintable() and " " not in call_id
+        unique = call_id if printed and len(call_id) <= LONGEST_ID else f"call_{digest(call_id)}"
         unique = unique or self.ids("call")
         if unique in self.call_ids:
             unique = free_id(self.call_ids, unique)
             if len(unique) > LONGEST_ID:
                 unique = free_id(self.call_ids, accepted_call_id(unique))
         self.call_ids[unique] = 1
-        if wanted and unique != wanted:
+        if call_id and unique != call_id:
             why = "given to two calls, made unique"
             if not printed:
                 why = "has characters that can't be printed, replaced"
-            elif len(wanted) > LONGEST_ID:
+            elif len(call_id) > LONGEST_ID:
                 why = TOO_LONG
             diagnostics.repair("tool_call.id", why)
-            self.given[wanted] = unique
+            self.given[call_id] = unique
         return unique
 
-    def call_id_given(self, wanted: str) -> str:
+    def call_id_given(self, call_id: str) -> str:
         """Return the call_id of the last call that wanted this one, for the output of that call."""
-        return self.given.get(wanted, wanted)
+        return self.given.get(call_id, call_id)
 
     def begin(self, block: Block) -> Event:
         """Announce a block, which gets the next index."""
@@ -142,7 +142,7 @@ class Output(Struct, eq=False):
 
     def live(self, status: ItemStatus = "in_progress") -> list[Item]:
         """Return all items as they are now, open ones with this status."""
-        found = self.items.copy()
+        items = self.items.copy()
         for index, block in self.blocks.items():
-            found[index] = block.item(status)
-        return cast(list[Item], found)
+            items[index] = block.item(status)
+        return cast(list[Item], items)

@@ -31,8 +31,8 @@ def sequences_of(stop: str | list[str] | None) -> tuple[str, ...]:
     """The stop sequences of a request, in its order, without empty ones and repetitions."""
     if not stop:
         return ()
-    given = [stop] if isinstance(stop, str) else stop
-    return tuple(dict.fromkeys(filter(None, map(repair_surrogates, given))))
+    sequences = [stop] if isinstance(stop, str) else stop
+    return tuple(dict.fromkeys(filter(None, map(repair_surrogates, sequences))))
 
 
 class StopMatcher:
@@ -70,13 +70,13 @@ class StopMatcher:
     def feed(self, text: str) -> int | None:
         """Accept the next text. Returns the number of its characters up to the end of the first match, None
         without a match."""
-        at, follow, fallback, found = self._at, self._next, self._fallback, self._found
+        at, follow, fallback, sequences = self._at, self._next, self._fallback, self._found
         for count, character in enumerate(text, 1):
             while (after := follow[at].get(character)) is None and at:
                 at = fallback[at]
             at = after or 0
-            if found[at]:
-                self._at, self.found = 0, found[at]
+            if sequences[at]:
+                self._at, self.found = 0, sequences[at]
                 return count
         self._at = at
         return None
@@ -278,9 +278,9 @@ class StopFilter(StreamFilter):
             return []
         self.require("item")
         events = self._flush()
-        left, found = self._cut(item)
+        left, has_sequence = self._cut(item)
         events += super().item(left) if left is not None else []
-        return events + self._stop() if found else events
+        return events + self._stop() if has_sequence else events
 
     def _cut(self, item: Item | Mapping[str, Any]) -> tuple[Item | Mapping[str, Any] | None, bool]:
         """Return (what is left of the item, whether a sequence was found in it)."""

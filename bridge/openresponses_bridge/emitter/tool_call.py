@@ -166,35 +166,35 @@ Maker = Callable[[str, dict[str, Any], ItemStatus], Item]
 def restore(kind: ToolKind, call_id: str, arguments: str, status: ItemStatus) -> Item | None:
     """Return the item of this kind with these JSON arguments, without an id; None if they don't fit it."""
     try:
-        given = msgspec.json.decode(arguments)
-        return _MAKERS[kind](call_id, given, status) if isinstance(given, dict) else None
+        decoded = msgspec.json.decode(arguments)
+        return _MAKERS[kind](call_id, decoded, status) if isinstance(decoded, dict) else None
     except (msgspec.MsgspecError, RecursionError, TypeError):
         return None
 
 
-def _shell(call_id: str, given: dict[str, Any], status: ItemStatus) -> Item:
-    commands = given.get("commands", given.get("command"))
-    action = {**given, "commands": [commands] if isinstance(commands, str) else commands}
+def _shell(call_id: str, arguments: dict[str, Any], status: ItemStatus) -> Item:
+    commands = arguments.get("commands", arguments.get("command"))
+    action = {**arguments, "commands": [commands] if isinstance(commands, str) else commands}
     return ShellCall("", call_id, msgspec.convert(action, ShellAction), status)
 
 
-def _local_shell(call_id: str, given: dict[str, Any], status: ItemStatus) -> Item:
-    command = given.get("command")
+def _local_shell(call_id: str, arguments: dict[str, Any], status: ItemStatus) -> Item:
+    command = arguments.get("command")
     argv = ["bash", "-lc", command] if isinstance(command, str) else command
-    directory = given.get("working_directory", given.get("workdir"))
-    action = {"env": {}, **given, "type": "exec", "command": argv}
+    directory = arguments.get("working_directory", arguments.get("workdir"))
+    action = {"env": {}, **arguments, "type": "exec", "command": argv}
     if directory is not None:
         action["working_directory"] = directory
     return LocalShellCall("", call_id, msgspec.convert(action, LocalShellAction), status)
 
 
-def _apply_patch(call_id: str, given: dict[str, Any], status: ItemStatus) -> Item:
-    operation = given.get("operation", given)
+def _apply_patch(call_id: str, arguments: dict[str, Any], status: ItemStatus) -> Item:
+    operation = arguments.get("operation", arguments)
     return ApplyPatchCall("", call_id, msgspec.convert(operation, ApplyPatchOperation), status)
 
 
-def _tool_search(call_id: str, given: dict[str, Any], status: ItemStatus) -> Item:
-    return ToolSearchCall("", given, call_id, "client", status)
+def _tool_search(call_id: str, arguments: dict[str, Any], status: ItemStatus) -> Item:
+    return ToolSearchCall("", arguments, call_id, "client", status)
 
 
 _MAKERS: dict[ToolKind, Maker] = {
@@ -348,8 +348,8 @@ class ToolCallBlock(OpenItem):
 
     def release(self) -> list[Event]:
         """Emit the arguments that were held back until more arrive, because something else follows."""
-        held = "" if self._streamed is None else self._streamed.release()
-        return self._append(held) if held else []
+        arguments = "" if self._streamed is None else self._streamed.release()
+        return self._append(arguments) if arguments else []
 
     def _whole_pieces(self, fragment: str) -> str:
         """Return the arguments that can be used now, of this fragment and those held back before."""

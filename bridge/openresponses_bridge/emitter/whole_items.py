@@ -182,12 +182,12 @@ class ItemEmitter:
     def _merged(self, item: it.Item, announced: str | None = None) -> it.Item:
         """Return a call with a unique call_id, or an output with the call_id of its call. An item that was
         announced keeps the call_id with which it was announced."""
-        wanted = it.call_id_of(item)
-        if wanted is None:
+        call_id = it.call_id_of(item)
+        if call_id is None:
             return item
         if not announced and item.type.endswith("_output"):
-            announced = self._output.call_id_given(wanted)
-        return it.with_call_id(item, announced or self._output.unique_call_id(wanted, self._diagnostics))
+            announced = self._output.call_id_given(call_id)
+        return it.with_call_id(item, announced or self._output.unique_call_id(call_id, self._diagnostics))
 
     def _for_wire(self, item: it.Item) -> it.Item:
         """Return the item as this wire spells it: on `openresponses`, a type that is not published gets a

@@ -85,28 +85,28 @@ def nearest_model(model_id: str, known: Iterable[str]) -> str | None:
     family that is not newer than this one, or the newest of all for a name without a version. Among equals,
     the same variant takes precedence, then no variant. A longer name with the same beginning is another model
     and inherits nothing."""
-    wanted = model_identity(model_id)
-    if not wanted.name:
+    identity = model_identity(model_id)
+    if not identity.name:
         return None
-    family = [(each, other) for each in known if (other := model_identity(each)).family == wanted.family]
-    exact = next((each for each, other in family if other.name.lower() == wanted.name.lower()), None)
+    family = [(each, other) for each in known if (other := model_identity(each)).family == identity.family]
+    exact = next((each for each, other in family if other.name.lower() == identity.name.lower()), None)
     if exact is not None or not family:
         return exact
-    version = _numbers(wanted.version)
+    version = _numbers(identity.version)
     same = [(each, other) for each, other in family if _numbers(other.version) == version]
     if same:
-        return max(same, key=lambda one: _similarity(one[1], wanted))[0]
+        return max(same, key=lambda one: _similarity(one[1], identity))[0]
     if version:
         family = [one for one in family if _numbers(one[1].version) < version]
     if not family:
         return None
-    return max(family, key=lambda one: (_numbers(one[1].version), *_similarity(one[1], wanted)))[0]
+    return max(family, key=lambda one: (_numbers(one[1].version), *_similarity(one[1], identity)))[0]
 
 
-def _similarity(one: ModelIdentity, wanted: ModelIdentity) -> tuple[bool, bool, bool, bool, str]:
+def _similarity(one: ModelIdentity, target: ModelIdentity) -> tuple[bool, bool, bool, bool, str]:
     return (
-        one.date == wanted.date,
-        one.variant == wanted.variant,
+        one.date == target.date,
+        one.variant == target.variant,
         not one.variant,
         not one.date,
         one.date,
@@ -132,15 +132,15 @@ def _provider(name: str) -> tuple[str, str]:
     """Return (provider, the rest). The last of several providers counts: it made the model, the others pass
     it on."""
     *path, rest = name.split("/")
-    found = [part.lower() for part in path if part.lower() not in _FILLERS]
+    providers = [part.lower() for part in path if part.lower() not in _FILLERS]
     head, colon, tail = rest.partition(":")
     if colon and head.lower() in _PROVIDERS:
         return head.lower(), tail
     dotted = rest.split(".")
     while len(dotted) > 1 and dotted[0].lower() in _PROVIDERS | _FILLERS:
         word = dotted.pop(0).lower()
-        found += [] if word in _FILLERS else [word]
-    return (found[-1] if found else ""), ".".join(dotted)
+        providers += [] if word in _FILLERS else [word]
+    return (providers[-1] if providers else ""), ".".join(dotted)
 
 
 def _dated(name: str) -> tuple[str, str]:

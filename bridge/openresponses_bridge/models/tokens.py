@@ -319,10 +319,10 @@ class ContentCache(Generic[_Value]):
         """Return the value of a text; `scope` separates those of several tokenizers."""
         key = self._key(text, scope)
         with self._lock:
-            found = self._values.get(key)
-            if found is not None:
+            value = self._values.get(key)
+            if value is not None:
                 self._values.move_to_end(key)
-            return found
+            return value
 
     def put(self, text: str, value: _Value, scope: str = "") -> _Value:
         """Store a value. Returns the same value."""

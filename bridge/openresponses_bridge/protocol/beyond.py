@@ -77,11 +77,11 @@ class UnknownFields:
         """Return (the parsed JSON with its unknown fields where the decoders find them, the fields in the
         order in which they were sent, without null ones). Fields that are not `carried` are a client's in
         objects without `extra`, and an upstream's that are too many, too large or too deep."""
-        found: list[ForeignFields] = []
-        return self._walk(self._kind, value, (), found), found
+        foreign: list[ForeignFields] = []
+        return self._walk(self._kind, value, (), foreign), foreign
 
     def _walk(
-        self, kind: Kind, value: dict[str, Any], place: Place, found: list[ForeignFields]
+        self, kind: Kind, value: dict[str, Any], place: Place, all_foreign: list[ForeignFields]
     ) -> dict[str, Any]:
         struct = _struct_of(kind, value) if isinstance(kind, Slot) else kind
         if struct is None:
@@ -97,16 +97,18 @@ class UnknownFields:
                 if name not in known.names and each is not None and not name.startswith(OURS)
             }
             if foreign:
-                changed = self._keep(struct, foreign, place, found)
+                changed = self._keep(struct, foreign, place, all_foreign)
         for name, within in known.objects.items():
             inner = value.get(name)
             if isinstance(inner, dict):
-                kept: Any = self._walk(within, inner, (*place, name), found)
-                if kept is not inner:
-                    changed[name] = kept
+                replacement: Any = self._walk(within, inner, (*place, name), all_foreign)
+                if replacement is not inner:
+                    changed[name] = replacement
             elif isinstance(inner, list):
                 elements = [
-                    self._walk(within, each, (*place, name, index), found) if isinstance(each, dict) else each
+                    self._walk(within, each, (*place, name, index), all_foreign)
+                    if isinstance(each, dict)
+                    else each
                     for index, each in enumerate(inner)
                 ]
                 if any(one is not other for one, other in zip(elements, inner, strict=True)):
@@ -114,21 +116,21 @@ class UnknownFields:
         return {**value, **changed} if changed else value
 
     def _keep(
-        self, struct: type[Any], foreign: dict[str, Any], place: Place, found: list[ForeignFields]
+        self, struct: type[Any], foreign: dict[str, Any], place: Place, all_foreign: list[ForeignFields]
     ) -> dict[str, Any]:
-        """Return the `extra` of an object of this struct, if it can have one; adds to `found`."""
+        """Return the `extra` of an object of this struct, if it can have one; adds to `all_foreign`."""
         if not issubclass(struct, Extensible):
             if not self._received:
-                found.append(ForeignFields(place, foreign))
+                all_foreign.append(ForeignFields(place, foreign))
             return {}
         if not self._received:
-            found.append(ForeignFields(place, foreign, carried=True))
+            all_foreign.append(ForeignFields(place, foreign, carried=True))
             return {EXTRA: foreign}
         shown, over = bounded_fields(foreign)
         if over:
-            found.append(ForeignFields(place, {name: foreign[name] for name in over}))
+            all_foreign.append(ForeignFields(place, {name: foreign[name] for name in over}))
         if shown:
-            found.append(ForeignFields(place, shown, carried=True))
+            all_foreign.append(ForeignFields(place, shown, carried=True))
         return {EXTRA: shown} if shown else {}
 
 
@@ -136,9 +138,9 @@ def bounded_fields(received: dict[str, Any]) -> tuple[dict[str, Any], list[str]]
     """Return, for the unknown fields from an upstream, (those that are kept, without secrets; the names of
     those that are too many, too large or too deep)."""
     small = {name: each for name, each in received.items() if _is_small(name, each)}
-    kept = dict(list(small.items())[:_MOST_FIELDS])
-    over = list(received.keys() - kept.keys())[:_MOST_FIELDS] if len(kept) < len(received) else []
-    return fields_without_secrets(kept), over
+    fields = dict(list(small.items())[:_MOST_FIELDS])
+    over = list(received.keys() - fields.keys())[:_MOST_FIELDS] if len(fields) < len(received) else []
+    return fields_without_secrets(fields), over
 
 
 def _is_small(name: str, value: Any) -> bool:
@@ -172,28 +174,28 @@ def decode_exact(
     if not unknown.may_be_in(data):
         return request
     value = msgspec.json.decode(data) if value is None else value
-    kept, found = unknown.kept(value)
-    if kept is not value:
-        request = decoder.decode(_encode(kept))
-    return with_beyond(request, found)
+    extended, foreign = unknown.kept(value)
+    if extended is not value:
+        request = decoder.decode(_encode(extended))
+    return with_beyond(request, foreign)
 
 
 def unknown_of(struct: type[Any]) -> UnknownFields:
     """Return the `UnknownFields` of requests of this struct."""
-    found = _REQUESTS.get(struct)
-    if found is None:
-        found = _REQUESTS[struct] = UnknownFields(struct, received=False)
-    return found
+    unknown = _REQUESTS.get(struct)
+    if unknown is None:
+        unknown = _REQUESTS[struct] = UnknownFields(struct, received=False)
+    return unknown
 
 
-def with_beyond(request: T, found: list[ForeignFields]) -> T:
+def with_beyond(request: T, fields: list[ForeignFields]) -> T:
     """Return the request with these fields in `beyond`. A client's own `beyond` and `native` are
     discarded."""
     if getattr(request, "native", UNSET) is not UNSET:
         request = replace(request, native=UNSET)
-    if not found and getattr(request, "beyond", UNSET) is UNSET:
+    if not fields and getattr(request, "beyond", UNSET) is UNSET:
         return request
-    return replace(request, beyond=found or UNSET)
+    return replace(request, beyond=fields or UNSET)
 
 
 def name_of(place: Place, name: str = "") -> str:
@@ -217,12 +219,12 @@ def restore_fields(body: dict[str, Any], beyond: list[ForeignFields] | UnsetType
     """Add the fields to the objects that they came from, unless those have a field of that name. Returns the
     names of the fields whose object no longer exists."""
     lost: list[str] = []
-    for found in beyond or ():
-        node = _at(body, found.place)
+    for foreign in beyond or ():
+        node = _at(body, foreign.place)
         if isinstance(node, dict):
-            node.update({name: value for name, value in found.fields.items() if name not in node})
+            node.update({name: value for name, value in foreign.fields.items() if name not in node})
         else:
-            lost += names_of([found])
+            lost += names_of([foreign])
     return lost
 
 
@@ -306,8 +308,8 @@ def _names_of_kind(kind: Kind, within: tuple[type[Any], ...], received: bool) ->
 
 def _names_of_struct(struct: type[Any], within: tuple[type[Any], ...], received: bool) -> type[Any]:
     """Return a struct with the same names. Values are skipped, except objects of known structs."""
-    if (made := _NAMES.get((struct, within, received))) is not None:
-        return made
+    if (names_struct := _NAMES.get((struct, within, received))) is not None:
+        return names_struct
     config = struct.__struct_config__
     names, objects = _known(struct, received)
     nested = (*within, struct) if _contains_itself(struct) else within
@@ -316,14 +318,14 @@ def _names_of_struct(struct: type[Any], within: tuple[type[Any], ...], received:
         kind = _names_of_kind(objects[name], nested, received) if name in objects else Raw
         # not every name is valid in Python
         fields.append((f"field_{len(fields)}", kind, msgspec.field(default=None, name=name)))
-    made = _NAMES[struct, within, received] = msgspec.defstruct(
+    names_struct = _NAMES[struct, within, received] = msgspec.defstruct(
         f"{struct.__name__}Names",
         fields,
         tag=config.tag,
         tag_field=config.tag_field,
         forbid_unknown_fields=True,
     )
-    return made
+    return names_struct
 
 
 def _contains_itself(struct: type[Any]) -> bool:

@@ -113,8 +113,8 @@ def encode(value: Any) -> bytes:
         data = _encoder.encode(value)
         return _encoder.encode(_with_extra(value)) if _MARK in data else data
     except UnicodeEncodeError:
-        found = msgspec.to_builtins(_with_extra(value), enc_hook=enc_hook)
-        return json.dumps(found, separators=(",", ":")).encode()
+        tree = msgspec.to_builtins(_with_extra(value), enc_hook=enc_hook)
+        return json.dumps(tree, separators=(",", ":")).encode()
 
 
 def plain(value: Any) -> Any:
@@ -154,24 +154,24 @@ def _object_with_extra(value: Any) -> Any:
     return fields | {name: each for name, each in extra.items() if name not in fields}
 
 
-def without_extra(value: V, found: list[str]) -> V:
-    """Return the value without the unknown fields of its objects, whose names are appended to `found`."""
-    return _without_extra(value, found)  # type: ignore[no-any-return]
+def without_extra(value: V, names: list[str]) -> V:
+    """Return the value without the unknown fields of its objects, whose names are appended to `names`."""
+    return _without_extra(value, names)  # type: ignore[no-any-return]
 
 
-def _without_extra(value: Any, found: list[str]) -> Any:
+def _without_extra(value: Any, names: list[str]) -> Any:
     if isinstance(value, list):
-        kept = [_without_extra(each, found) if isinstance(each, msgspec.Struct) else each for each in value]
-        return value if all(one is other for one, other in zip(kept, value, strict=True)) else kept
+        items = [_without_extra(each, names) if isinstance(each, msgspec.Struct) else each for each in value]
+        return value if all(one is other for one, other in zip(items, value, strict=True)) else items
     if not isinstance(value, msgspec.Struct):
         return value
     changed: dict[str, Any] = {}
     if isinstance(value, Extensible) and value.extra:
-        found += value.extra
+        names += value.extra
         changed["extra"] = UNSET
     for name in value.__struct_fields__:
         each = getattr(value, name)
-        if isinstance(each, msgspec.Struct | list) and (inner := _without_extra(each, found)) is not each:
+        if isinstance(each, msgspec.Struct | list) and (inner := _without_extra(each, names)) is not each:
             changed[name] = inner
     return msgspec.structs.replace(value, **changed) if changed else value
 
@@ -257,9 +257,9 @@ def with_unknown_fields(event: Event, data: bytes | str, repairs: list[Repair] |
     unknown = _UNKNOWN.get(type(event))
     if unknown is None:
         return event
-    found: list[Repair] = []
-    whole = _decoded_with(unknown, decode_known_event, event, data, found)
-    return _remembering(whole, data, found, repairs)
+    new_repairs: list[Repair] = []
+    whole = _decoded_with(unknown, decode_known_event, event, data, new_repairs)
+    return _remembering(whole, data, new_repairs, repairs)
 
 
 def _decoded_with(
@@ -275,15 +275,15 @@ def _decoded_with(
         value = json_object(decode_frame(data))
     except (*REFUSED, WireError):  # in an unknown field
         return decoded
-    kept = _kept(unknown, value, repairs)
-    return decoded if kept is value else decode(_encoder.encode(kept))
+    extended = _kept(unknown, value, repairs)
+    return decoded if extended is value else decode(_encoder.encode(extended))
 
 
 def _kept(unknown: UnknownFields, value: dict[str, Any], repairs: list[Repair] | None) -> dict[str, Any]:
-    kept, found = unknown.kept(value)
+    extended, foreign = unknown.kept(value)
     if repairs is not None:
-        repairs += [Repair(f"$.{name_of(each.place)}", _OVER) for each in found if not each.carried]
-    return kept
+        repairs += [Repair(f"$.{name_of(each.place)}", _OVER) for each in foreign if not each.carried]
+    return extended
 
 
 def event_from(value: dict[str, Any], repairs: list[Repair] | None = None) -> Event:
@@ -294,20 +294,23 @@ def event_from(value: dict[str, Any], repairs: list[Repair] | None = None) -> Ev
 def _event_from(
     value: dict[str, Any], received: bytes | str | dict[str, Any], repairs: list[Repair] | None
 ) -> Event:
-    found: list[Repair] = []
-    built = _built(vocabulary.EVENTS, value, _unknown_of(value), found)
-    return _remembering(built, received, found, repairs)
+    new_repairs: list[Repair] = []
+    built = _built(vocabulary.EVENTS, value, _unknown_of(value), new_repairs)
+    return _remembering(built, received, new_repairs, repairs)
 
 
 def _remembering(
-    event: Any, received: bytes | str | dict[str, Any], found: list[Repair], repairs: list[Repair] | None
+    event: Any,
+    received: bytes | str | dict[str, Any],
+    new_repairs: list[Repair],
+    repairs: list[Repair] | None,
 ) -> Event:
     """Return the event; if it was repaired, with the JSON that it was decoded from."""
-    if found:
+    if new_repairs:
         if isinstance(event, msgspec.Struct):  # an unknown event is as it came
             event.__dict__["repaired_from"] = received
         if repairs is not None:
-            repairs += found
+            repairs += new_repairs
     return event  # type: ignore[no-any-return]
 
 
@@ -355,8 +358,8 @@ def check_event(data: bytes | str) -> Event:
     except REFUSED:
         value = json_object(decode_json(data))
         unknown = _unknown_of(value)
-        kept = value if unknown is None else _kept(unknown, value, None)
-        return build(vocabulary.EVENTS, kept, Strict())  # type: ignore[no-any-return]
+        extended = value if unknown is None else _kept(unknown, value, None)
+        return build(vocabulary.EVENTS, extended, Strict())  # type: ignore[no-any-return]
 
 
 def decode_item(data: bytes | str, repairs: list[Repair] | None = None) -> Item:
@@ -375,12 +378,12 @@ def item_from(value: dict[str, Any], repairs: list[Repair] | None = None) -> Ite
 def decode_response(data: bytes | str, repairs: list[Repair] | None = None) -> Response:
     """Decode a response resource, repaired like an event."""
     try:
-        found: Response = _decoded_with(
+        response: Response = _decoded_with(
             _unknown_of_response, _response.decode, _response.decode(data), data, repairs
         )
     except REFUSED:
-        found = _built(Response, json_object(decode_json(data)), _unknown_of_response, repairs)
-    return found
+        response = _built(Response, json_object(decode_json(data)), _unknown_of_response, repairs)
+    return response
 
 
 def decode_request(data: bytes | str) -> CreateResponse:
@@ -457,9 +460,9 @@ def _request(decoder: msgspec.json.Decoder[T], struct: type[T], data: bytes | st
     if b'""' in text and _UNTYPED.search(text):
         _check_types(request_object(data))
     try:
-        found = decode_exact(decoder, struct, data, None)
-        if getattr(found, "tool_choice", None) != _UNNAMED:  # its name may be in an inner object
-            return found
+        decoded = decode_exact(decoder, struct, data, None)
+        if getattr(decoded, "tool_choice", None) != _UNNAMED:  # its name may be in an inner object
+            return decoded
     except REFUSED:
         pass
     value, paths = with_flat_tools(request_object(data))
@@ -469,8 +472,8 @@ def _request(decoder: msgspec.json.Decoder[T], struct: type[T], data: bytes | st
         with suppress(*REFUSED):
             return decode_exact(decoder, struct, _encoder.encode(whole), whole)
     try:
-        kept, beyond = unknown_of(struct).kept(value)
-        request: T = build_struct(struct, kept, Strict())
+        extended, beyond = unknown_of(struct).kept(value)
+        request: T = build_struct(struct, extended, Strict())
     except SchemaError as error:
         message, param = path_as_sent(error.message, paths), error.param and path_as_sent(error.param, paths)
         raise InvalidRequestError(InvalidRequestError.INVALID_VALUE, message, param=param) from error

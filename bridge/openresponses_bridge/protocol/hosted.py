@@ -143,9 +143,9 @@ def error_text(error: Any) -> str:
         return error
     if not isinstance(error, dict):
         return ""
-    said = error.get("message")
-    if isinstance(said, str):
-        return said
+    message = error.get("message")
+    if isinstance(message, str):
+        return message
     content = error.get("content")
     parts = content if isinstance(content, list) else []
     texts = [each["text"] for each in parts if isinstance(each, dict) and isinstance(each.get("text"), str)]
@@ -190,26 +190,26 @@ def work_of(item: UnknownItem) -> HostedWork | None:
         return None
     raw = item.raw
     status, label = _text(raw, "status") or "", _text(raw, "server_label") or ""
-    said = error_text(raw.get("error")) or None
+    error = error_text(raw.get("error")) or None
     output = _text(raw, "output") or _text(raw, OUTPUT)
     if kind == "mcp_call":
-        return HostedWork(_text(raw, "name") or kind, label, raw.get("arguments"), status, output, said)
+        return HostedWork(_text(raw, "name") or kind, label, raw.get("arguments"), status, output, error)
     if kind == "mcp_list_tools":
         tools = raw.get("tools")
         listed = [each for each in tools if isinstance(each, dict)] if isinstance(tools, list) else []
         names = ", ".join(name for each in listed if (name := _text(each, "name")))
-        return HostedWork(kind, label, None, status, None if said else names, said)
+        return HostedWork(kind, label, None, status, None if error else names, error)
     if kind == "web_search_call":
         action = raw.get("action")
-        asked = dict(action) if isinstance(action, dict) else {}
-        name = asked.pop("type", None)
-        sources = _sources(asked.pop("sources", None))
+        query = dict(action) if isinstance(action, dict) else {}
+        name = query.pop("type", None)
+        sources = _sources(query.pop("sources", None))
         name = name if isinstance(name, str) and name != "search" else "web_search"
         if status == "failed":
-            return HostedWork(name, "", asked, status, None, output or "The search failed.")
-        return HostedWork(name, "", asked, status, output or sources, said)
-    given = next((raw[each] for each in ("queries", "code", "action") if raw.get(each) is not None), None)
-    return HostedWork(kind.removesuffix("_call"), "", given, status, output, said)
+            return HostedWork(name, "", query, status, None, output or "The search failed.")
+        return HostedWork(name, "", query, status, output or sources, error)
+    payload = next((raw[each] for each in ("queries", "code", "action") if raw.get(each) is not None), None)
+    return HostedWork(kind.removesuffix("_call"), "", payload, status, output, error)
 
 
 def _text(raw: dict[str, Any], name: str) -> str | None:

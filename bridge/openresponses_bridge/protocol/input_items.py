@@ -220,8 +220,8 @@ else:
     InputItem = KnownInputItem
 
 
-def items_of(given: str | Sequence[InputItem] | None) -> list[InputItem]:
+def items_of(request_input: str | Sequence[InputItem] | None) -> list[InputItem]:
     """Return a request's `input` as items; a text becomes a user message."""
-    if isinstance(given, str):
-        return [MessageParam("user", given)]
-    return list(given or ())
+    if isinstance(request_input, str):
+        return [MessageParam("user", request_input)]
+    return list(request_input or ())

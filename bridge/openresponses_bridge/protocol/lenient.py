@@ -225,33 +225,33 @@ def completed(struct: type[Any], value: dict[str, Any]) -> dict[str, Any] | None
     reasoning gets a summary. An output that names no call becomes a user's message, such as those that
     Codex's app sends from one thread to another. Images and the texts of outputs may have the form of Chat
     Completions."""
-    made: dict[str, Any] = {}
+    changes: dict[str, Any] = {}
     for name, slot in vocabulary.CHILDREN[struct].items():
-        given = value.get(name)
-        if slot.infer is None or not isinstance(given, list):
+        children = value.get(name)
+        if slot.infer is None or not isinstance(children, list):
             continue
-        found = [_completed(each, slot) if isinstance(each, dict) else each for each in given]
-        if any(one is not other for one, other in zip(found, given, strict=True)):
-            made[name] = found
-    return value | made if made else None
+        replacements = [_completed(each, slot) if isinstance(each, dict) else each for each in children]
+        if any(one is not other for one, other in zip(replacements, children, strict=True)):
+            changes[name] = replacements
+    return value | changes if changes else None
 
 
-def _completed(given: dict[str, Any], slot: Slot) -> dict[str, Any]:
+def _completed(raw: dict[str, Any], slot: Slot) -> dict[str, Any]:
     assert slot.infer is not None
-    found = {**given, "type": slot.infer(given)} if given.get("type") is None else given
-    kind = found["type"]
+    element = {**raw, "type": slot.infer(raw)} if raw.get("type") is None else raw
+    kind = element["type"]
     if slot is not vocabulary.INPUT_ITEMS or not isinstance(kind, str):
-        return found
-    if kind == "reasoning" and found.get("summary") is None:
-        return {**found, "summary": []}
+        return element
+    if kind == "reasoning" and element.get("summary") is None:
+        return {**element, "summary": []}
     field = "output" if kind in _OUTPUTS else "content"
-    parts = found.get(field)
+    parts = element.get(field)
     if isinstance(parts, list):
-        made = [_own_part(each, field) if isinstance(each, dict) else each for each in parts]
-        if any(one is not other for one, other in zip(made, parts, strict=True)):
-            found = {**found, field: made}
-    names_none = kind in _OUTPUTS and not found.get("call_id")
-    return _message_of(found) if names_none and isinstance(found.get("output"), str | list) else found
+        own_parts = [_own_part(each, field) if isinstance(each, dict) else each for each in parts]
+        if any(one is not other for one, other in zip(own_parts, parts, strict=True)):
+            element = {**element, field: own_parts}
+    names_none = kind in _OUTPUTS and not element.get("call_id")
+    return _message_of(element) if names_none and isinstance(element.get("output"), str | list) else element
 
 
 _OUTPUTS: Final = ("function_call_output", "custom_tool_call_output")
@@ -269,14 +269,14 @@ def _own_part(part: dict[str, Any], field: str) -> dict[str, Any]:
         or (kind, type(image)) == ("input_image", str)
     ):
         return part
-    given = image if isinstance(image, dict) else {"url": image}
-    detail = {"detail": given["detail"]} if given.get("detail") else {}
-    return {**part, "type": "input_image", "image_url": given.get("url"), **detail}
+    image_object = image if isinstance(image, dict) else {"url": image}
+    detail = {"detail": image_object["detail"]} if image_object.get("detail") else {}
+    return {**part, "type": "input_image", "image_url": image_object.get("url"), **detail}
 
 
 def _message_of(output: dict[str, Any]) -> dict[str, Any]:
-    said = output["output"]
-    parts = [{"type": "input_text", "text": said}] if isinstance(said, str) else said
+    content = output["output"]
+    parts = [{"type": "input_text", "text": content}] if isinstance(content, str) else content
     names = [each for each in (output.get("namespace"), output.get("name")) if isinstance(each, str) and each]
     head = [{"type": "input_text", "text": f"[output of {'.'.join(names)}]"}] if names else []
     return {"type": "message", "role": "user", "content": [*head, *parts]}
@@ -291,35 +291,35 @@ def with_flat_tools(value: dict[str, Any]) -> tuple[dict[str, Any], dict[str, st
     Without such a tool, the same request."""
     paths: dict[str, str] = {}
 
-    def flat(given: Any, path: str) -> Any:
-        kind = given.get("type") if isinstance(given, dict) else None
-        if kind not in _NESTED_TOOLS or "name" in given or not isinstance(given.get(kind), dict):
-            return given
+    def flat(tool: Any, path: str) -> Any:
+        kind = tool.get("type") if isinstance(tool, dict) else None
+        if kind not in _NESTED_TOOLS or "name" in tool or not isinstance(tool.get(kind), dict):
+            return tool
         paths[path] = f"{path}.{kind}"
-        found = {name: each for name, each in given.items() if name != kind} | given[kind]
+        flattened = {name: each for name, each in tool.items() if name != kind} | tool[kind]
         if path == "tool_choice":
-            return found
+            return flattened
         if kind == "function":
-            return {"strict": False, **found}  # absent means false in Chat Completions
-        shape = found.get("format")
+            return {"strict": False, **flattened}  # absent means false in Chat Completions
+        shape = flattened.get("format")
         if isinstance(shape, dict) and isinstance(shape.get("grammar"), dict):
-            found["format"] = {"type": shape.get("type"), **shape["grammar"]}
-        return found
+            flattened["format"] = {"type": shape.get("type"), **shape["grammar"]}
+        return flattened
 
     tools, choice = value.get("tools"), value.get("tool_choice")
-    made = dict(value)
+    body = dict(value)
     if isinstance(tools, list):
-        made["tools"] = [flat(each, f"tools[{index}]") for index, each in enumerate(tools)]
+        body["tools"] = [flat(each, f"tools[{index}]") for index, each in enumerate(tools)]
     if isinstance(choice, dict):
-        made["tool_choice"] = flat(choice, "tool_choice")
-    return (made, paths) if paths else (value, paths)
+        body["tool_choice"] = flat(choice, "tool_choice")
+    return (body, paths) if paths else (value, paths)
 
 
 def path_as_sent(text: str, paths: dict[str, str]) -> str:
     """Return a path, or a message that ends with one, for the form in which the request was sent: `paths` are
     those of `with_flat_tools`."""
     for flat, sent in paths.items():
-        before, found, after = text.rpartition(flat)
-        if found and not after[:1].isdigit():
+        before, separator, after = text.rpartition(flat)
+        if separator and not after[:1].isdigit():
             return f"{before}{sent}{after}"
     return text

@@ -151,12 +151,12 @@ class CreateResponse(Struct, frozen=True, kw_only=True):
 def conversation_of(request: CreateResponse) -> str | None:
     """Return the id of the request's `conversation`, which is a string or an object with an `id`; None
     without one. Raises InvalidRequestError for anything else."""
-    given = request.conversation
-    if given is None:
+    value = request.conversation
+    if value is None:
         return None
-    found = given if isinstance(given, str) else given.get("id") if given.keys() == {"id"} else None
-    if isinstance(found, str) and found:
-        return found
+    conversation_id = value if isinstance(value, str) else value.get("id") if value.keys() == {"id"} else None
+    if isinstance(conversation_id, str) and conversation_id:
+        return conversation_id
     what = "conversation is an id, or an object with an `id` alone"
     raise InvalidRequestError(InvalidRequestError.INVALID_VALUE, what, param="conversation")
 

@@ -103,24 +103,24 @@ def without_secrets(tool: T) -> T:
     """Return the tool as it is shown and stored: without the fields that have secrets, and with only the
     origin of each address. Returns the same object if nothing is removed, as in functions and custom
     tools."""
-    kept: Any = tool
+    safe_tool: Any = tool
     if isinstance(tool, UnknownTool):
         shown = _without(tool.raw, _TOOL)
-        kept = tool if shown == tool.raw else UnknownTool(shown)
+        safe_tool = tool if shown == tool.raw else UnknownTool(shown)
     elif isinstance(tool, ShellTool) and isinstance(tool.environment, dict):
         environment = _without({"environment": tool.environment}, _TOOL).get("environment", UNSET)
-        kept = tool if environment == tool.environment else ShellTool(environment)
+        safe_tool = tool if environment == tool.environment else ShellTool(environment)
     elif isinstance(tool, NamespaceTool):
         tools = [without_secrets(each) for each in tool.tools]
-        kept = tool if _are_same(tools, tool.tools) else replace(tool, tools=tools)
-    return kept  # type: ignore[no-any-return]
+        safe_tool = tool if _are_same(tools, tool.tools) else replace(tool, tools=tools)
+    return safe_tool  # type: ignore[no-any-return]
 
 
 def items_without_secrets(items: list[InputItem]) -> list[InputItem]:
     """Return the items of an input, in which tools are as `without_secrets` returns them. Returns the same
     list if nothing is removed."""
-    kept = [_item_without(item) for item in items]
-    return items if _are_same(kept, items) else kept
+    safe_items = [_item_without(item) for item in items]
+    return items if _are_same(safe_items, items) else safe_items
 
 
 def request_without_secrets(request: CreateResponse) -> CreateResponse:
@@ -136,7 +136,7 @@ def request_without_secrets(request: CreateResponse) -> CreateResponse:
         if items is not request.input:
             changed["input"] = items
     if request.beyond is not UNSET:
-        beyond = [found._replace(fields=_without(found.fields, _TOOL)) for found in request.beyond]
+        beyond = [foreign._replace(fields=_without(foreign.fields, _TOOL)) for foreign in request.beyond]
         if beyond != request.beyond:
             changed["beyond"] = beyond
     return replace(request, **changed) if changed else request
@@ -149,10 +149,10 @@ def json_without_secrets(body: Any) -> list[tuple[Any, Any]]:
         return []
     within = [body.get(name) for name in ("response", "item")]
     within += [each for name in ("input", "output") for each in _list_of(body, name)]
-    found = [pair for each in within for pair in json_without_secrets(each)]
+    replacements = [pair for each in within for pair in json_without_secrets(each)]
     tools = _list_of(body, "tools")
-    kept = [_raw_without(tool) for tool in tools]
-    return found if kept == tools else [*found, (tools, kept)]
+    safe_tools = [_raw_without(tool) for tool in tools]
+    return replacements if safe_tools == tools else [*replacements, (tools, safe_tools)]
 
 
 def request_json_without_secrets(body: dict[str, Any]) -> dict[str, Any]:
@@ -163,8 +163,8 @@ def request_json_without_secrets(body: dict[str, Any]) -> dict[str, Any]:
     shown = _without(beyond, _TOOL)
     if shown == beyond:
         return body
-    kept = {name: shown.get(name, each) for name, each in body.items()}
-    return {name: each for name, each in kept.items() if name not in beyond or name in shown}
+    fields = {name: shown.get(name, each) for name, each in body.items()}
+    return {name: each for name, each in fields.items() if name not in beyond or name in shown}
 
 
 def _list_of(body: dict[str, Any], name: str) -> list[Any]:
@@ -182,11 +182,11 @@ def _raw_without(tool: Any) -> Any:
 
 
 def _item_without(item: InputItem) -> InputItem:
-    kept: InputItem = _extra_without(item)
-    if isinstance(kept, AdditionalTools | ToolSearchOutputParam):
-        tools = [without_secrets(tool) for tool in kept.tools]
-        return kept if _are_same(tools, kept.tools) else replace(kept, tools=tools)
-    return kept
+    safe_item: InputItem = _extra_without(item)
+    if isinstance(safe_item, AdditionalTools | ToolSearchOutputParam):
+        tools = [without_secrets(tool) for tool in safe_item.tools]
+        return safe_item if _are_same(tools, safe_item.tools) else replace(safe_item, tools=tools)
+    return safe_item
 
 
 def _extra_without(value: Any) -> Any:
@@ -206,8 +206,8 @@ def _extra_without(value: Any) -> Any:
     return replace(value, **changed) if changed else value
 
 
-def _are_same(kept: Iterable[Any], given: Iterable[Any]) -> bool:
-    return all(one is other for one, other in zip(kept, given, strict=True))
+def _are_same(replacements: Iterable[Any], originals: Iterable[Any]) -> bool:
+    return all(one is other for one, other in zip(replacements, originals, strict=True))
 
 
 def fields_without_secrets(fields: dict[str, Any]) -> dict[str, Any]:
@@ -226,15 +226,15 @@ def _without(value: Any, named: NamedField) -> Any:
         return [each for each in shown if each is not UNSET]
     if not isinstance(value, dict) or named.schema:
         return value
-    kept = {}
+    members = {}
     for name, each in value.items():
         field = named.under(name, each, value)
         if field.maps and isinstance(each, dict | list):
             continue
         shown = _without(each, field)
         if shown is not UNSET:
-            kept[name] = shown
-    return kept
+            members[name] = shown
+    return members
 
 
 def _shown(text: str, named: NamedField) -> str | UnsetType:

@@ -132,30 +132,30 @@ def sum_of(rounds: Sequence[Usage]) -> Usage:
     return replace(total, rounds=shown)
 
 
-def counts_in(given: Mapping[str, Any]) -> dict[str, Any]:
+def counts_in(usage: Mapping[str, Any]) -> dict[str, Any]:
     """Return the six counts of a mapping, unchecked, under the names of `Usage.of`; absent ones are None.
     Reads the names of the schema, of Chat Completions and of Anthropic, whose `input_tokens` do not include
     cached input: these counts are added."""
-    input_name, output_name = _first(given, _INPUT), _first(given, _OUTPUT)
-    incoming, outgoing = _first(given, _INPUT_DETAILS), _first(given, _OUTPUT_DETAILS)
-    found = {
-        "input_tokens": given.get(input_name),
-        "output_tokens": given.get(output_name),
-        "cached_tokens": _detail(given.get(incoming), ("cached_tokens",)),
-        "reasoning_tokens": _detail(given.get(outgoing), ("reasoning_tokens", "thinking_tokens")),
-        "total_tokens": given.get("total_tokens"),
-        "cache_write_tokens": _detail(given.get(incoming), ("cache_write_tokens",)),
+    input_name, output_name = _first(usage, _INPUT), _first(usage, _OUTPUT)
+    incoming, outgoing = _first(usage, _INPUT_DETAILS), _first(usage, _OUTPUT_DETAILS)
+    counts = {
+        "input_tokens": usage.get(input_name),
+        "output_tokens": usage.get(output_name),
+        "cached_tokens": _detail(usage.get(incoming), ("cached_tokens",)),
+        "reasoning_tokens": _detail(usage.get(outgoing), ("reasoning_tokens", "thinking_tokens")),
+        "total_tokens": usage.get("total_tokens"),
+        "cache_write_tokens": _detail(usage.get(incoming), ("cache_write_tokens",)),
     }
-    cache_counts = [given[name] for name in _CACHE_COUNTS if given.get(name) is not None]
-    if cache_counts and input_name == "input_tokens" and given.get(incoming) is None:
-        found["input_tokens"] = _added([found["input_tokens"] or 0, *cache_counts])
-        found["cached_tokens"] = given.get(_CACHE_COUNTS[0])
-        found["cache_write_tokens"] = given.get(_CACHE_COUNTS[1])
-    return found
+    cache_counts = [usage[name] for name in _CACHE_COUNTS if usage.get(name) is not None]
+    if cache_counts and input_name == "input_tokens" and usage.get(incoming) is None:
+        counts["input_tokens"] = _added([counts["input_tokens"] or 0, *cache_counts])
+        counts["cached_tokens"] = usage.get(_CACHE_COUNTS[0])
+        counts["cache_write_tokens"] = usage.get(_CACHE_COUNTS[1])
+    return counts
 
 
-def _first(given: Mapping[str, Any], names: tuple[str, ...]) -> str:
-    return next((name for name in names if given.get(name) is not None), names[0])
+def _first(mapping: Mapping[str, Any], names: tuple[str, ...]) -> str:
+    return next((name for name in names if mapping.get(name) is not None), names[0])
 
 
 def _detail(details: Any, names: tuple[str, ...]) -> Any:
@@ -192,14 +192,14 @@ def within_bounds(usage: Usage, diagnostics: Diagnostics) -> Usage:
     only the total is kept."""
     if is_consistent(usage):
         return usage
-    given = {
+    numbers = {
         "input_tokens": usage.input_tokens,
         "output_tokens": usage.output_tokens,
         "cached_tokens": usage.input_tokens_details.cached_tokens,
         "reasoning_tokens": usage.output_tokens_details.reasoning_tokens,
         "cache_write_tokens": usage.input_tokens_details.cache_write_tokens or 0,
     }
-    counts = {name: _clamped(name, number, diagnostics) for name, number in given.items()}
+    counts = {name: _clamped(name, number, diagnostics) for name, number in numbers.items()}
     total = nearest_count(usage.total_tokens)
     if total and not counts["input_tokens"] and not counts["output_tokens"]:
         return Usage.of(0, 0, total_tokens=total, estimated=usage.estimated is True)

@@ -60,8 +60,8 @@ def validator(
     `pattern_bytes`: the most bytes of a compiled pattern. Raises `jsonschema_rs.ValidationError` for a schema
     that can't be used and ValueError for one that is nested too deeply or isn't Unicode."""
     options = engine().FancyRegexOptions(backtrack_limit=_MOST_STEPS, size_limit=pattern_bytes)
-    made = getattr(engine(), _DIALECTS[dialect])
-    return made(schema, pattern_options=options, offline=True, validate_formats=formats)
+    validator_class = getattr(engine(), _DIALECTS[dialect])
+    return validator_class(schema, pattern_options=options, offline=True, validate_formats=formats)
 
 
 def pattern_fits(pattern: str, compiled_bytes: int, *, backtracks: bool = True) -> bool:
@@ -86,18 +86,18 @@ def linear_pattern(pattern: str, compiled_bytes: int) -> Callable[[str], bool] |
     back-references, which need backtracking."""
     options = engine().RegexOptions(size_limit=compiled_bytes)
     try:
-        made = engine().Draft202012Validator({"pattern": pattern}, pattern_options=options, offline=True)
+        checker = engine().Draft202012Validator({"pattern": pattern}, pattern_options=options, offline=True)
     except (engine().ValidationError, ValueError):
         return None
-    matches: Callable[[str], bool] = made.is_valid
+    matches: Callable[[str], bool] = checker.is_valid
     return matches
 
 
 @cache
 def metaschema(dialect: str) -> Any:
     """Return a validator of schemas of this dialect."""
-    made = getattr(engine(), _DIALECTS[dialect])
-    return made({"$ref": dialect}, validate_formats=False, offline=True)
+    validator_class = getattr(engine(), _DIALECTS[dialect])
+    return validator_class({"$ref": dialect}, validate_formats=False, offline=True)
 
 
 # Keywords, of all dialects, that contain schemas or refer to them.

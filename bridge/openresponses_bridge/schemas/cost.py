@@ -184,10 +184,10 @@ def _cost_key(value: Any) -> int | str:
 
 
 def _same_cost(values: Iterable[Any]) -> list[tuple[Any, int]]:
-    found: dict[int | str, list[Any]] = {}
+    groups: dict[int | str, list[Any]] = {}
     for value in values:
-        found.setdefault(_cost_key(value), [value, 0])[1] += 1
-    return [(value, times) for value, times in found.values()]
+        groups.setdefault(_cost_key(value), [value, 0])[1] += 1
+    return [(value, times) for value, times in groups.values()]
 
 
 def _listed(schema: dict[str, Any], keyword: str) -> list[Any]:

@@ -47,24 +47,24 @@ class SchemaRewriter:
         root = object_root(schema) if self._object_root else schema
         if root is not schema:
             self.changes[ONE_ROOT] = None
-        found: Schema = self._schema(root)
-        return found
+        result: Schema = self._schema(root)
+        return result
 
     def _schema(self, schema: Any) -> Any:
         if not isinstance(schema, dict):
             return schema
-        found: Schema = {}
+        result: Schema = {}
         for keyword, value in schema.items():
             if keyword in self._omit:
                 self.changes[f"{keyword[:64]} left out"] = None
             else:
-                found[keyword] = self._value(keyword, value)
+                result[keyword] = self._value(keyword, value)
         for form, rewrite in self._forms:
-            rewritten = rewrite(found)
+            rewritten = rewrite(result)
             if rewritten is not None:
                 self.changes[_SAID[form]] = None
-                found = rewritten
-        return found
+                result = rewritten
+        return result
 
     def _value(self, keyword: str, value: Any) -> Any:
         if keyword in _SINGLE and isinstance(value, dict):
@@ -84,10 +84,10 @@ def rewritten(
     if not omit and not forms:
         return schema
     rewriter = SchemaRewriter(omit, forms)
-    found = rewriter.rewrite(schema)
+    result = rewriter.rewrite(schema)
     for change in rewriter.changes:
         diagnostics.loss(where, change)
-    return found if rewriter.changes else schema
+    return result if rewriter.changes else schema
 
 
 def _const_as_enum(schema: Schema) -> Schema | None:
@@ -103,8 +103,8 @@ def _types_of(schema: Schema) -> list[str] | None:
     types = schema.get("type")
     if not isinstance(types, list):
         return None
-    found = dict.fromkeys(each for each in types if isinstance(each, str))
-    return [each for each in found if each != "integer" or "number" not in found] or None
+    names = dict.fromkeys(each for each in types if isinstance(each, str))
+    return [each for each in names if each != "integer" or "number" not in names] or None
 
 
 def _types_as_nullable(schema: Schema) -> Schema | None:
@@ -112,11 +112,11 @@ def _types_as_nullable(schema: Schema) -> Schema | None:
     if types is None:
         return None
     others = [each for each in types if each != "null"]
-    found = {**schema, "nullable": True} if len(others) < len(types) else dict(schema)
+    base = {**schema, "nullable": True} if len(others) < len(types) else dict(schema)
     if len(others) == 1:
-        return {**found, "type": others[0]}
-    del found["type"]
-    return {"anyOf": [{"type": each} for each in others], **found} if others else found
+        return {**base, "type": others[0]}
+    del base["type"]
+    return {"anyOf": [{"type": each} for each in others], **base} if others else base
 
 
 def _types_as_any_of(schema: Schema) -> Schema | None:
@@ -127,16 +127,16 @@ def _types_as_any_of(schema: Schema) -> Schema | None:
         return None
     if len(types) == 1:
         return {**schema, "type": types[0]}
-    found = {keyword: value for keyword, value in schema.items() if keyword != "type"}
-    if "anyOf" in found:
-        return found
-    made: dict[str, Schema] = {each: {"type": each} for each in types}
-    for keyword in [each for each in found if each in _ABOUT_TYPE]:
-        value = found.pop(keyword)
+    rest = {keyword: value for keyword, value in schema.items() if keyword != "type"}
+    if "anyOf" in rest:
+        return rest
+    alternatives: dict[str, Schema] = {each: {"type": each} for each in types}
+    for keyword in [each for each in rest if each in _ABOUT_TYPE]:
+        value = rest.pop(keyword)
         for each in _ABOUT_TYPE[keyword]:
-            if each in made:
-                made[each][keyword] = value
-    return {**found, "anyOf": list(made.values())}
+            if each in alternatives:
+                alternatives[each][keyword] = value
+    return {**rest, "anyOf": list(alternatives.values())}
 
 
 def _arrays_with_items(schema: Schema) -> Schema | None:
@@ -167,12 +167,12 @@ def object_root(schema: Schema) -> Schema:
     if _NOT_AT_ROOT.isdisjoint(schema):
         return schema
     merged = _RootReader(schema).members(schema)
-    found = {keyword: value for keyword, value in schema.items() if keyword not in _NOT_AT_ROOT}
-    found |= {"type": "object", "properties": {name: each.schema for name, each in merged.properties.items()}}
-    found.pop("required", None)
+    root = {keyword: value for keyword, value in schema.items() if keyword not in _NOT_AT_ROOT}
+    root |= {"type": "object", "properties": {name: each.schema for name, each in merged.properties.items()}}
+    root.pop("required", None)
     if merged.required:
-        found["required"] = list(merged.required)
-    return found | ({"additionalProperties": False} if merged.closed else {})
+        root["required"] = list(merged.required)
+    return root | ({"additionalProperties": False} if merged.closed else {})
 
 
 class _Member(NamedTuple):
@@ -205,8 +205,8 @@ class _RootReader:
 
     def members(self, schema: Schema, level: int = 0) -> _Members:
         """Return the members of a schema, its own and those of its alternatives."""
-        given = schema.get("properties")
-        listed = islice(given.items(), self._most()) if isinstance(given, dict) else ()
+        raw_properties = schema.get("properties")
+        listed = islice(raw_properties.items(), self._most()) if isinstance(raw_properties, dict) else ()
         properties = {name: _Member(each, binds=True) for name, each in listed}
         self._left -= len(properties)
         names = [each for each in self._listed(schema, "required") if isinstance(each, str)]
@@ -227,22 +227,22 @@ class _RootReader:
         ]
 
     def _listed(self, schema: Schema, keyword: str) -> list[Any]:
-        given = schema.get(keyword)
-        listed = given[: self._most()] if isinstance(given, list) else []
+        entries = schema.get(keyword)
+        listed = entries[: self._most()] if isinstance(entries, list) else []
         self._left -= len(listed)
         return listed
 
     def _referred(self, reference: Any, level: int) -> _Members:
-        found: Any = self._root
+        node: Any = self._root
         if not isinstance(reference, str) or not reference.startswith("#/") or reference in self._open:
             return _ANY_MEMBERS
         for name in reference[2:].split("/"):
-            found = found.get(name.replace("~1", "/").replace("~0", "~")) if isinstance(found, dict) else None
-        if not isinstance(found, dict) or not self._most():
+            node = node.get(name.replace("~1", "/").replace("~0", "~")) if isinstance(node, dict) else None
+        if not isinstance(node, dict) or not self._most():
             return _ANY_MEMBERS
         self._left -= 1
         self._open.add(reference)
-        members = self.members(found, level + 1)
+        members = self.members(node, level + 1)
         self._open.remove(reference)
         return members
 
@@ -281,11 +281,11 @@ def _any_of(parts: list[_Members]) -> _Members:
 
 def _by_name(parts: list[_Members]) -> dict[str, list[_Member]]:
     """Return each member's schemas in the parts, by its name."""
-    found: dict[str, list[_Member]] = {}
+    members: dict[str, list[_Member]] = {}
     for part in parts:
         for name, member in part.properties.items():
-            found.setdefault(name, []).append(member)
-    return found
+            members.setdefault(name, []).append(member)
+    return members
 
 
 def _joined(keyword: str, schemas: list[Any]) -> Any:

@@ -78,10 +78,10 @@ class CallLog:
             os.write(self._file, msgspec.json.encode(line) + b"\n")
 
 
-def _shortened(given: dict[str, Any]) -> Any:
+def _shortened(tool_input: dict[str, Any]) -> Any:
     """Return the input, or the beginning of its JSON if that is long."""
-    text = msgspec.json.encode(given).decode()
-    return given if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+    text = msgspec.json.encode(tool_input).decode()
+    return tool_input if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
 
 def _error_text(error: BaseException) -> str:

@@ -38,10 +38,10 @@ def html_of(view: LoopView) -> str:
 def element_html(element: ToolResultElement) -> str:
     """Return one call as a `<section class="tool">` with its status as `data-status`."""
     sign, words, _ = SIGNS[element.status]
-    took = "" if element.seconds is None else f" in {element.seconds:.1f} s"
+    duration = "" if element.seconds is None else f" in {element.seconds:.1f} s"
     parts = [
         f'<h4><span class="name">{_text(name_of(element))}</span> '
-        f'<span class="status">{sign} {_text(words)}{took}</span></h4>',
+        f'<span class="status">{sign} {_text(words)}{duration}</span></h4>',
         _folded("input", "Input", _input(element)),
     ]
     if element.notes:
@@ -56,14 +56,14 @@ def element_html(element: ToolResultElement) -> str:
     return f'<section class="tool" data-status="{element.status}">{"".join(parts)}</section>'
 
 
-def _round(made: RoundView) -> str:
-    retries = "".join(f'<p class="retry">{_text(why)}: asked again</p>' for why in made.retries)
-    thinking = _folded("thinking", "Thinking", made.thinking) if made.thinking else ""
-    said = f'<div class="text">{_text(made.text.strip())}</div>' if made.text.strip() else ""
-    calling = f'<p class="calling" role="status">{CALLING}</p>' if made.is_calling else ""
-    elements = "".join(map(element_html, made.elements))
-    notes = _citations(made.citations) + _limit(made.max_tool_calls)
-    return f'<section class="round">{retries}{thinking}{said}{calling}{elements}{notes}</section>'
+def _round(view: RoundView) -> str:
+    retries = "".join(f'<p class="retry">{_text(why)}: asked again</p>' for why in view.retries)
+    thinking = _folded("thinking", "Thinking", view.thinking) if view.thinking else ""
+    text = f'<div class="text">{_text(view.text.strip())}</div>' if view.text.strip() else ""
+    calling = f'<p class="calling" role="status">{CALLING}</p>' if view.is_calling else ""
+    elements = "".join(map(element_html, view.elements))
+    notes = _citations(view.citations) + _limit(view.max_tool_calls)
+    return f'<section class="round">{retries}{thinking}{text}{calling}{elements}{notes}</section>'
 
 
 def _citations(citations: Sequence[Citation]) -> str:

@@ -310,8 +310,8 @@ def load_registry(name: str) -> ToolRegistry:
     if not module_name or not attribute:
         raise ValueError(f"{name!r} is not MODULE:REGISTRY")
     try:
-        found = getattr(import_module(module_name), attribute)
-        registry = found() if callable(found) and not isinstance(found, ToolRegistry) else found
+        target = getattr(import_module(module_name), attribute)
+        registry = target() if callable(target) and not isinstance(target, ToolRegistry) else target
     except (Exception, SystemExit) as error:
         raise ValueError(f"{name}: {type(error).__name__}: {error}") from error
     if not isinstance(registry, ToolRegistry):

@@ -129,12 +129,12 @@ def citation_lines(citations: Sequence[Citation]) -> list[Text]:
     return lines
 
 
-def notes_of(made: RoundView) -> list[RenderableType]:
+def notes_of(view: RoundView) -> list[RenderableType]:
     """Return the notes under an answer: the pages that it cites, and a limit that it reached."""
-    notes: list[RenderableType] = [*citation_lines(made.citations)]
-    if made.max_tool_calls is not None:
-        said = f"The server's tools were called as often as allowed: {made.max_tool_calls} (max_tool_calls)."
-        notes.append(Text(said, "yellow"))
+    notes: list[RenderableType] = [*citation_lines(view.citations)]
+    if view.max_tool_calls is not None:
+        note = f"The server's tools were called as often as allowed: {view.max_tool_calls} (max_tool_calls)."
+        notes.append(Text(note, "yellow"))
     return notes
 
 
@@ -211,8 +211,8 @@ def tokens_of(usage: Usage) -> str:
 def render(view: LoopView) -> Group:
     """The whole view."""
     parts: list[RenderableType] = [Text(f"❯ {shown(view.query)}", "bold")] if view.query else []
-    for made in view.rounds:
-        parts += _round(made)
+    for round_view in view.rounds:
+        parts += _round(round_view)
     if view.message:
         parts.append(Text(shown(view.message), "yellow"))
     return Group(*parts)
@@ -220,22 +220,22 @@ def render(view: LoopView) -> Group:
 
 def input_text(element: ToolResultElement) -> str:
     """Return a call's input on one line: incomplete input as text, else JSON."""
-    given: Any = element.input
-    if given is None:
+    arguments: Any = element.input
+    if arguments is None:
         return ""
-    return msgspec.json.encode(given).decode() if isinstance(given, dict | list) else str(given)
+    return msgspec.json.encode(arguments).decode() if isinstance(arguments, dict | list) else str(arguments)
 
 
-def _round(made: RoundView) -> list[RenderableType]:
-    parts: list[RenderableType] = [Text(f"↻ {shown(why)}: asked again", "yellow") for why in made.retries]
-    if made.thinking:
-        parts.append(thinking_line(made.thinking))
-    if made.text.strip():
-        parts.append(Text(shown(made.text.strip())))
-    if made.is_calling:
+def _round(view: RoundView) -> list[RenderableType]:
+    parts: list[RenderableType] = [Text(f"↻ {shown(why)}: asked again", "yellow") for why in view.retries]
+    if view.thinking:
+        parts.append(thinking_line(view.thinking))
+    if view.text.strip():
+        parts.append(Text(shown(view.text.strip())))
+    if view.is_calling:
         parts.append(Text(CALLING, "cyan"))
-    parts += [panel_of(each) for each in made.elements if each.status is not ToolStatus.CALLING]
-    return parts + notes_of(made)
+    parts += [panel_of(each) for each in view.elements if each.status is not ToolStatus.CALLING]
+    return parts + notes_of(view)
 
 
 def _cut(text: str) -> str:

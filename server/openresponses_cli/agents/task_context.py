@@ -40,8 +40,8 @@ def attachments_of(task: str, folder: Folder, files: Iterable[Path] = ()) -> Tas
     can't be read or is neither text nor an image, and for more than 50."""
     attachments = [_attachment(path.name, _content(path)) for path in files]
     references = list[Reference]()
-    for said in _named(task):
-        path, data = _read(folder, said)
+    for mention in _named(task):
+        path, data = _read(folder, mention)
         name = f"#file:{path}"
         if all(each.name != name for each in references):
             attachments.append(_attachment(path, data))
@@ -52,18 +52,18 @@ def attachments_of(task: str, folder: Folder, files: Iterable[Path] = ()) -> Tas
 
 
 def _named(task: str) -> Iterator[str]:
-    for found in _NAMED.finditer(task):
-        yield found[1] or found[2]
+    for match in _NAMED.finditer(task):
+        yield match[1] or match[2]
 
 
-def _read(folder: Folder, said: str) -> tuple[str, bytes]:
+def _read(folder: Folder, mention: str) -> tuple[str, bytes]:
     """Read a file named by the text after `#file:`, which may end with the punctuation of a sentence."""
     try:
-        return said, folder.read(said)
+        return mention, folder.read(mention)
     except ToolInvocationError as error:
-        plain = said.rstrip(_PUNCTUATION)
-        if plain == said:
-            raise ToolInvocationError(f"#file:{said}: {error.message}") from error
+        plain = mention.rstrip(_PUNCTUATION)
+        if plain == mention:
+            raise ToolInvocationError(f"#file:{mention}: {error.message}") from error
         return _read(folder, plain)
 
 

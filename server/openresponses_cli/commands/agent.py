@@ -157,8 +157,8 @@ def command(
     if not task.strip() and resume is None:
         raise click.UsageError("TASK is missing")
     try:
-        settings, given = _settings(**flags)
-        with naming_flags(flags["config"], given), ExitStack() as open_until_the_end:
+        settings, fields = _settings(**flags)
+        with naming_flags(flags["config"], fields), ExitStack() as open_until_the_end:
             inside = _folder(open_until_the_end, folder)
             registry = _tools(tools, inside)
             _check_names(registry, flags["disabled"])
@@ -167,9 +167,9 @@ def command(
             if not task.strip() and journal is not None and not journal.entries:
                 exit_unreadable(f"{resume} has no task to resume: give a TASK")
             call_log = _call_log(open_until_the_end, flags["log_calls"])
-            for kept in (journal, call_log):
-                if kept is not None:
-                    inside.hide(kept.fileno())
+            for log in (journal, call_log):
+                if log is not None:
+                    inside.hide(log.fileno())
             done = _run(task.strip(), settings, registry, inside, journal, call_log, as_json, flags)
     except SettingsError as error:
         raise usage_error(error) from error
@@ -252,9 +252,9 @@ def _settings(
 
     named = model if upstream is not None else None  # else it is a model of the config, or the demo model
     fields = fields_of(upstream, dialect, named, api_key_env, config)
-    kept = {} if stateful else {"store": "memory://"}
+    overrides = {} if stateful else {"store": "memory://"}
     with naming_flags(config, fields):
-        settings = load_settings(config, **fields, **kept, event_log="memory://")
+        settings = load_settings(config, **fields, **overrides, event_log="memory://")
         check_upstreams(settings, model)
     return settings, fields
 
@@ -301,9 +301,9 @@ def _check_servers(settings: Settings, names: tuple[str, ...]) -> None:
 def _hosted_tools(web_search: bool, mcp_servers: tuple[str, ...]) -> tuple[dict[str, Any], ...]:
     """Return the declarations. That of an MCP server has nothing about approvals, so that all calls need
     one."""
-    found: list[dict[str, Any]] = [{"type": "web_search"}] if web_search else []
-    found += [{"type": "mcp", "server_label": name} for name in dict.fromkeys(mcp_servers)]
-    return tuple(found)
+    declarations: list[dict[str, Any]] = [{"type": "web_search"}] if web_search else []
+    declarations += [{"type": "mcp", "server_label": name} for name in dict.fromkeys(mcp_servers)]
+    return tuple(declarations)
 
 
 def _call_log(opened: ExitStack, path: Path | None) -> CallLog | None:

@@ -127,12 +127,12 @@ def _piped() -> str:
         ) from error
 
 
-def _model(reached: ReachableServer, wanted: str | None) -> str:
+def _model(reached: ReachableServer, requested_model: str | None) -> str:
     listed = [each["id"] for each in reached.models.listed if isinstance(each.get("id"), str)]
-    found = wanted or reached.default or next(iter(listed), None)
-    if found is None:
+    model = requested_model or reached.default or next(iter(listed), None)
+    if model is None:
         raise ValueError("no model was found: name one with --model")
-    return found
+    return model
 
 
 class _Chat:

@@ -77,9 +77,9 @@ class AnswerView:
         self._console.print(Text(counts, "dim"), soft_wrap=True)
 
     def _show_call(self, item: object) -> None:
-        given = getattr(item, "arguments", None) or getattr(item, "input", None)
-        if isinstance(given, str) and isinstance(name := getattr(item, "name", None), str):
-            call = ToolResultElement(name=name, call_id="", input=given)
+        arguments = getattr(item, "arguments", None) or getattr(item, "input", None)
+        if isinstance(arguments, str) and isinstance(name := getattr(item, "name", None), str):
+            call = ToolResultElement(name=name, call_id="", input=arguments)
             self._lines.print_call(call, is_run=False)
 
 
@@ -191,9 +191,9 @@ def _items_to_send(response: Response) -> list[Item]:
     """Return the items of an answer that the next request may contain. A server refuses calls without their
     outputs, the reasoning before them, and reasoning that only the server itself could have kept."""
     calls = any(not isinstance(item, Message | ReasoningItem) for item in response.output)
-    kept: list[Item] = []
+    items: list[Item] = []
     for item in response.output:
         sealed = isinstance(item, ReasoningItem) and isinstance(item.encrypted_content, str)
         if isinstance(item, Message) or (sealed and not calls):
-            kept.append(decode_json(encode(item)))
-    return kept
+            items.append(decode_json(encode(item)))
+    return items

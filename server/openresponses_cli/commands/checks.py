@@ -116,40 +116,40 @@ async def _upstreams(settings: Settings) -> list[CheckResult]:
     if not settings.upstreams:
         demo = "only the built-in demo model, which answers by rule: --upstream ollama for a real one"
         return [CheckResult("upstream", "note", demo)]
-    found = []
+    results = []
     for each in await check_of(settings):
         line = upstream_line(each, _address(settings), "it")
         state = _state(each, settings)
-        found += [_key(each), CheckResult(called(each.upstream.name), state, line)]
+        results += [_key(each), CheckResult(called(each.upstream.name), state, line)]
         if state != "missing" and isinstance(each.answer, list):
-            found += await _engine(each)
-    return found
+            results += await _engine(each)
+    return results
 
 
-def _one_key(asked: KeyCheck) -> CheckResult:
-    ending = f", which ends in {asked.end}," if asked.end else ""
-    what = f"key {asked.number} for {called(asked.upstream)}"
-    if isinstance(asked.answer, list):
+def _one_key(check: KeyCheck) -> CheckResult:
+    ending = f", which ends in {check.end}," if check.end else ""
+    what = f"key {check.number} for {called(check.upstream)}"
+    if isinstance(check.answer, list):
         return CheckResult(what, "ok", f"the key{ending} is accepted")
-    refused = is_key_refused(asked.answer)
-    return CheckResult(what, "missing" if refused else "note", f"the key{ending}: {asked.answer.message}")
+    refused = is_key_refused(check.answer)
+    return CheckResult(what, "missing" if refused else "note", f"the key{ending}: {check.answer.message}")
 
 
-async def _engine(asked: UpstreamCheck) -> list[CheckResult]:
+async def _engine(check: UpstreamCheck) -> list[CheckResult]:
     """Return the engine's name and what it lacks; none for a provider, whose profile names a key."""
-    upstream, known = asked.upstream, asked.profile
+    upstream, known = check.upstream, check.profile
     while isinstance(upstream, UpstreamWrapper):
         upstream = upstream.inner
     if not isinstance(upstream, HttpUpstream) or (known is not None and known.api_key_env):
         return []
     try:
-        engine = await recognised(upstream, asked.settings.model)
+        engine = await recognised(upstream, check.settings.model)
     finally:
         await upstream.close()
     if engine is None:
         return []
     advice = [*engine.advice]
-    if asked.settings.profile != engine.profile:
+    if check.settings.profile != engine.profile:
         advice.append(f"there is a profile for it: --upstream {engine.profile}")
     what = f"engine of {called(upstream.name)}"
     if not advice:
@@ -157,30 +157,30 @@ async def _engine(asked: UpstreamCheck) -> list[CheckResult]:
     return [CheckResult(what, "note", f"{engine.described}: {'; '.join(advice)}")]
 
 
-def _state(asked: UpstreamCheck, settings: Settings) -> State:
-    answer = asked.answer
-    if settings.port and is_same(asked.upstream.address, _address(settings)):
+def _state(check: UpstreamCheck, settings: Settings) -> State:
+    answer = check.answer
+    if settings.port and is_same(check.upstream.address, _address(settings)):
         return "missing"
     if isinstance(answer, list):
-        return "missing" if not answer or missing_models(asked.settings, answer) else "ok"
+        return "missing" if not answer or missing_models(check.settings, answer) else "ok"
     silent = answer.code in (UpstreamError.UNREACHABLE, UpstreamError.TIMEOUT)
     return "missing" if silent or is_key_refused(answer) else "note"
 
 
-def _key(asked: UpstreamCheck) -> CheckResult:
-    given, known = asked.settings, asked.profile
-    what = f"key for {called(asked.upstream.name)}"
-    usual = known.api_key_env if known is not None and given.url is None else None
-    printing = given.api_key_command or (known.api_key_command if known is not None and not usual else [])
-    if given.pass_through:
+def _key(check: UpstreamCheck) -> CheckResult:
+    settings, known = check.settings, check.profile
+    what = f"key for {called(check.upstream.name)}"
+    usual = known.api_key_env if known is not None and settings.url is None else None
+    printing = settings.api_key_command or (known.api_key_command if known is not None and not usual else [])
+    if settings.pass_through:
         return CheckResult(what, "ok", "the clients' own are passed on")
-    if given.api_keys:
-        return CheckResult(what, "ok", f"{len(given.api_keys)} are in the config")
-    if given.api_key_env or usual:
-        return CheckResult(what, "ok", f"{given.api_key_env or usual} is set")
-    if printing and not given.api_key:
+    if settings.api_keys:
+        return CheckResult(what, "ok", f"{len(settings.api_keys)} are in the config")
+    if settings.api_key_env or usual:
+        return CheckResult(what, "ok", f"{settings.api_key_env or usual} is set")
+    if printing and not settings.api_key:
         return CheckResult(what, "ok", f"{printable(printing[0])} prints it")
-    if given.api_key or given.headers:
+    if settings.api_key or settings.headers:
         return CheckResult(what, "ok", "it is in the config")
     return CheckResult(what, "ok", "not set; requests are sent without a key")
 
@@ -239,23 +239,23 @@ def agent_check(agent: CodingAgent, *, needed: bool) -> CheckResult:
         own = dict.fromkeys(
             (*_HOMES, *(f"XDG_{name}_HOME" for name in ("CONFIG", "DATA", "STATE", "CACHE"))), empty
         )
-        found = find_installed(agent, agent.environment(os.environ, frozenset(), LaunchOptions([], own)))
-    if found is None:
+        program = find_installed(agent, agent.environment(os.environ, frozenset(), LaunchOptions([], own)))
+    if program is None:
         return CheckResult(
             what, absent, f"{agent.program} was not found; to install {agent.title}: {agent.install}"
         )
-    if found.version is None:
-        node = ": it is a program for Node.js, which was not found" if _lacks_node(found.path) else ""
-        return CheckResult(what, absent, f"{found.path} does not say its version{node}")
+    if program.version is None:
+        node = ": it is a program for Node.js, which was not found" if _lacks_node(program.path) else ""
+        return CheckResult(what, absent, f"{program.path} does not say its version{node}")
     tried = "to".join(f" {major}.{minor} " for major, minor in (agent.minimum, agent.tested)).strip()
-    if found.version < agent.minimum:
+    if program.version < agent.minimum:
         return CheckResult(
             what,
             absent,
-            f"{agent.title} {found.version_text} is too old, {tried} work; to update it: {agent.install}",
+            f"{agent.title} {program.version_text} is too old, {tried} work; to update it: {agent.install}",
         )
-    here = f"{agent.title} {found.version_text} at {found.path}"
-    if found.version > agent.tested:
+    here = f"{agent.title} {program.version_text} at {program.path}"
+    if program.version > agent.tested:
         return CheckResult(what, "note", f"{here} is newer than what was tried ({tried})")
     return CheckResult(what, "ok", here)
 

@@ -120,8 +120,8 @@ class _Commands(click.Group):
             formatter.write_dl([(name, what) for name, (_, what) in _COMMANDS.items()])
 
 
-def _print_version(ctx: click.Context, _param: click.Parameter, asked: bool) -> None:
-    if asked:
+def _print_version(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
+    if value:
         from importlib import metadata
 
         from openresponses_cli.commands.commit import commit_of

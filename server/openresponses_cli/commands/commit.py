@@ -45,8 +45,8 @@ def _checked_out(file: Path) -> str | None:
     name = head.removeprefix("ref:").strip()
     common = folder / (_read(folder / "commondir").strip() or ".")
     for each in (folder, common):
-        if found := _checked(_read(each / name)):
-            return found
+        if commit := _checked(_read(each / name)):
+            return commit
     rows = (row.split() for row in _read(common / "packed-refs").splitlines())
     return next((_checked(row[0]) for row in rows if row[1:] == [name]), None)
 

@@ -20,6 +20,6 @@ def command(context: click.Context, shell: str) -> None:
     """
     from click.shell_completion import get_completion_class
 
-    found = get_completion_class(shell)
-    assert found is not None
-    click.echo(found(context.find_root().command, {}, _PROGRAM, _VARIABLE).source(), nl=False)
+    completion_class = get_completion_class(shell)
+    assert completion_class is not None
+    click.echo(completion_class(context.find_root().command, {}, _PROGRAM, _VARIABLE).source(), nl=False)

@@ -77,14 +77,14 @@ def schema(kind: Any) -> None:
 
 def _flags(context: click.Context) -> dict[str, str]:
     """Return parameter → the flag or variable that gave it."""
-    found = {}
+    flags = {}
     for option in serve.params:
         source = context.get_parameter_source(str(option.name))
         if source is ParameterSource.COMMANDLINE:
-            found[str(option.name)] = option.opts[0]
+            flags[str(option.name)] = option.opts[0]
         elif source is ParameterSource.ENVIRONMENT:
-            found[str(option.name)] = str(option.envvar)
-    return found
+            flags[str(option.name)] = str(option.envvar)
+    return flags
 
 
 @click.group()
@@ -125,23 +125,23 @@ def sync(file: Path, into: Path, providers: tuple[str, ...]) -> None:
             exit_unreadable(printable(f"{file} does not exist, or is not a regular file"))
         if file.stat().st_size > catalog.MOST_DUMP_BYTES:
             exit_unreadable(printable(f"{file} is larger than {catalog.MOST_DUMP_BYTES} bytes"))
-        found = catalog.dumped_models(file.read_bytes(), providers or catalog.MAKERS)
+        dump = catalog.dumped_models(file.read_bytes(), providers or catalog.MAKERS)
     except SettingsError as error:
         exit_unreadable(printable(str(error)))
     except catalog.UnusableDump as error:
         exit_unreadable(printable(f"{file}: {error}"))
     except OSError as error:
         exit_unreadable(printable(f"{file}: {error.strerror or error}"))
-    after = before | found
+    after = before | dump
     if len(after) > catalog.MOST_DUMPED:
         exit_unreadable(printable(f"{into} would have more than {catalog.MOST_DUMPED} models"))
-    changed = [name for name in sorted(found) if before.get(name) != found[name]]
+    changed = [name for name in sorted(dump) if before.get(name) != dump[name]]
     for name in changed:
-        click.echo(printable(_change(name, before.get(name), found[name])))
+        click.echo(printable(_change(name, before.get(name), dump[name])))
     if changed or not into.exists():
         with output_file(into, replace=True) as write_to:
             write_to(catalog.written_models(after))
-    same = len(found) - len(changed)
+    same = len(dump) - len(changed)
     click.echo(printable(f"{into}: {len(changed)} written, {same} as before, {len(after)} in all"))
 
 

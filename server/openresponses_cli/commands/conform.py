@@ -133,7 +133,7 @@ def _show_json(verdict: ScenarioResult) -> None:
 def _badge(verdicts: list[ScenarioResult], level: Level) -> bytes:
     """Return an endpoint badge of shields.io: how many scenarios passed, of those for features that the
     server offers."""
-    passed, failed = (sum(each.outcome == said for each in verdicts) for said in ("passed", "failed"))
+    passed, failed = (sum(each.outcome == outcome for each in verdicts) for outcome in ("passed", "failed"))
     shown = {
         "schemaVersion": 1,
         "label": f"OpenResponses {level}",

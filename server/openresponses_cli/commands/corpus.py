@@ -41,12 +41,12 @@ def _chosen(names: Sequence[str], wire: str) -> list[str]:
     from openresponses_bridge.errors import LocalError
 
     try:
-        found = chosen_ids(names, _WIRES[wire])
+        ids = chosen_ids(names, _WIRES[wire])
     except LocalError as error:
         exit_unreadable(f"{error.message}; `corpus list` shows all")
-    if not found:
+    if not ids:
         exit_unreadable(f"none of these is on the wire {wire}")
-    return found
+    return ids
 
 
 @click.group()

@@ -26,12 +26,12 @@ _LONGEST_LINE: Final = 4 * 1024 * 1024  # bytes
 _SHOWN: Final = 3  # cases that are listed for one fault
 
 
-def check_reports(file: str, asked: Sequence[str], *, as_json: bool, junit: str | None) -> int:
+def check_reports(file: str, case_ids: Sequence[str], *, as_json: bool, junit: str | None) -> int:
     """Check the reports in the file on these cases. Returns the exit code."""
     name = STDIN if file == "-" else file
     try:
         reports = list(_reports(file, name))
-        faults = check(reports, asked)
+        faults = check(reports, case_ids)
     except (BridgeError, UnreadableInput) as error:
         click.echo(printable(str(error)), err=True)
         return UNREADABLE
@@ -39,10 +39,10 @@ def check_reports(file: str, asked: Sequence[str], *, as_json: bool, junit: str 
         _print(fault, as_json)
     if not as_json:
         differ = sum(len(each.shown_by) + len(each.follows) for each in faults)
-        checked = len({*asked, *(each.id for each in reports)})
+        checked = len({*case_ids, *(each.id for each in reports)})
         click.echo(f"{counted(checked, 'case')}, {differ} differ, {counted(len(faults), 'fault')}")
     if junit is not None:
-        write_report(junit, junit_report("openresponses-bridge corpus check", _cases(faults, asked)))
+        write_report(junit, junit_report("openresponses-bridge corpus check", _cases(faults, case_ids)))
     return VIOLATIONS if faults else CLEAN
 
 
@@ -65,21 +65,23 @@ def _print(fault: Fault, as_json: bool) -> None:
         write_json(fault._asdict())
         return
     click.echo(f"{click.style('✗', fg='red')} {fault.asks}")
-    for id, found in list(fault.shown_by.items())[:_SHOWN]:
-        click.echo(f"    {id}: {printable('; '.join(found))}")
+    for id, differences in list(fault.shown_by.items())[:_SHOWN]:
+        click.echo(f"    {id}: {printable('; '.join(differences))}")
     if len(fault.shown_by) > _SHOWN:
         click.echo(f"    and {len(fault.shown_by) - _SHOWN} more")
     if fault.follows:
         click.echo(f"    {counted(len(fault.follows), 'case')} that build on these differ too")
 
 
-def _cases(faults: Sequence[Fault], asked: Sequence[str]) -> Iterator[JUnitCase]:
-    found = {id: (fault.asks, "\n".join(said)) for fault in faults for id, said in fault.shown_by.items()}
+def _cases(faults: Sequence[Fault], case_ids: Sequence[str]) -> Iterator[JUnitCase]:
+    failures = {
+        id: (fault.asks, "\n".join(details)) for fault in faults for id, details in fault.shown_by.items()
+    }
     follows = {id: fault.asks for fault in faults for id in fault.follows}
-    for id in dict.fromkeys([*asked, *found, *follows]):
-        if id in found:
-            asks, said = found[id]
-            yield JUnitCase("corpus", id, "failure", asks, said)
+    for id in dict.fromkeys([*case_ids, *failures, *follows]):
+        if id in failures:
+            asks, details = failures[id]
+            yield JUnitCase("corpus", id, "failure", asks, details)
         elif id in follows:
             yield JUnitCase("corpus", id, "failure", follows[id], "builds on cases that differ")
         else:

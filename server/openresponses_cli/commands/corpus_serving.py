@@ -81,9 +81,9 @@ async def _models(request: Request) -> Response:
 async def _respond(request: Request) -> Response:
     try:
         with anyio.fail_after(BODY_SECONDS):
-            asked = _object_in(await _body(request))
-        each = _case_of(asked)
-        if asked.get("stream"):
+            body = _object_in(await _body(request))
+        each = _case_of(body)
+        if body.get("stream"):
             return StreamingResponse(_pieces(each), media_type="text/event-stream")
         return JSONResponse(_whole(each))
     except TimeoutError:
@@ -101,13 +101,13 @@ async def _converse(socket: WebSocket) -> None:
             with anyio.fail_after(BODY_SECONDS):
                 message = await socket.receive_text()
             try:
-                asked = _object_in(message.encode())
-                if asked.get("type") != _REQUEST:
+                request = _object_in(message.encode())
+                if request.get("type") != _REQUEST:
                     raise HttpError(400, f"A message has the type {_REQUEST}.", param="type")
-                each = _case_of(asked)
+                each = _case_of(request)
             except HttpError as error:
-                said = {"type": "error", "status": error.http_status, "error": _error(error)}
-                await socket.send_text(json_of(said))
+                refusal = {"type": "error", "status": error.http_status, "error": _error(error)}
+                await socket.send_text(json_of(refusal))
                 continue
             for event in each.events:
                 await socket.send_text(json_of(event))
@@ -139,16 +139,16 @@ async def _pieces(each: Case) -> AsyncIterator[bytes]:
 
 def _object_in(data: bytes) -> dict[str, Any]:
     try:
-        asked = decode_json(data)
+        request = decode_json(data)
     except WireError as error:
         raise HttpError(400, f"The request is not JSON: {error.message}") from error
-    if not isinstance(asked, dict):
+    if not isinstance(request, dict):
         raise HttpError(400, "The request is not a JSON object.")
-    return asked
+    return request
 
 
-def _case_of(asked: dict[str, Any]) -> Case:
-    model = asked.get("model")
+def _case_of(body: dict[str, Any]) -> Case:
+    model = body.get("model")
     try:
         return case(model if isinstance(model, str) else "")
     except BridgeError as error:

@@ -25,22 +25,22 @@ if TYPE_CHECKING:
 _path = click.Path(dir_okay=False, path_type=Path)
 
 
-def _store_of(context: click.Context, option: click.Parameter, given: str) -> str:
+def _store_of(context: click.Context, option: click.Parameter, store: str) -> str:
     """Return the given store; else that of the config, if there is one."""
     config: Path | None = context.meta.get(_CONFIG)
     if config is None or context.get_parameter_source(str(option.name)) is not ParameterSource.DEFAULT:
-        return given
+        return store
     from openresponses_server.settings.files import ConfigError, expanded, located, read_config
 
     with reported_failures(), located(config):
-        named = read_config(config).get("store", given)
+        named = read_config(config).get("store", store)
         if not isinstance(named, str):
             raise ConfigError(f"Expected `str`, got `{type(named).__name__}`", "$.store")
         return expanded(named, "$.store")
 
 
-def _keep_config(context: click.Context, _option: click.Parameter, given: Path | None) -> None:
-    context.meta[_CONFIG] = given
+def _keep_config(context: click.Context, _option: click.Parameter, config: Path | None) -> None:
+    context.meta[_CONFIG] = config
 
 
 _CONFIG: Final = "openresponses_bridge.config"

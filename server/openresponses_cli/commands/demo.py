@@ -97,11 +97,11 @@ def _shortened(text: str) -> str:
 
 
 def _counting_ids() -> Callable[[str], str]:
-    made = 0
+    count = 0
 
     def make(prefix: str) -> str:
-        nonlocal made
-        made += 1
-        return f"{prefix}_{made}"
+        nonlocal count
+        count += 1
+        return f"{prefix}_{count}"
 
     return make

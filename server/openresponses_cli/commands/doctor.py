@@ -46,7 +46,7 @@ def command(agents: tuple[str, ...], as_json: bool, config: Path | None, **flags
     from openresponses_server.settings import SettingsError
 
     try:
-        wanted = [agent_named(name) for name in agents]
+        requested = [agent_named(name) for name in agents]
     except ValueError as error:
         raise click.UsageError(str(error)) from error
     findings: list[CheckResult]
@@ -59,7 +59,7 @@ def command(agents: tuple[str, ...], as_json: bool, config: Path | None, **flags
         findings = [CheckResult("settings", "missing", each.line, _USABLE) for each in error.all]
     else:
         findings = asyncio.run(service_checks(settings, config))
-    findings += [agent_check(agent, needed=agent in wanted) for agent in AGENTS.values()]
+    findings += [agent_check(agent, needed=agent in requested) for agent in AGENTS.values()]
     ready = all(finding.state != "missing" for finding in findings)
     if as_json:
         rows = [

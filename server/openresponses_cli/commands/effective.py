@@ -69,26 +69,30 @@ def shown(settings: Settings, places: ValueSources, *, everything: bool) -> Iter
             yield from _lines(_as_dict(member), f"$.{name}[{number}]", places, everything)
     for number, upstream in enumerate(upstreams):
         yield from ("", "[[upstreams]]")
-        given = _as_dict(upstream)
-        yield from _lines(given, f"$.upstreams[{number}]", places, everything)
+        values = _as_dict(upstream)
+        yield from _lines(values, f"$.upstreams[{number}]", places, everything)
         if upstream.profile is not None:
-            yield from _of_profile(settings, given, upstream.profile)
+            yield from _of_profile(settings, values, upstream.profile)
 
 
-def _of_profile(settings: Settings, given: dict[str, Any], name: str) -> Iterator[str]:
+def _of_profile(settings: Settings, values: dict[str, Any], name: str) -> Iterator[str]:
     """Yield the values that come from a profile."""
     known = profile(name, None if settings.profiles is None else Path(settings.profiles))
-    spoken = given["dialect"] or known.dialect
+    spoken = values["dialect"] or known.dialect
     at = known.dialects.get(spoken)
     filled: dict[str, Any] = {"dialect": known.dialect}
     if at is not None:
         filled["url"] = at.url
-        filled["options"] = {key: value for key, value in at.options.items() if key not in given["options"]}
+        filled["options"] = {key: value for key, value in at.options.items() if key not in values["options"]}
         filled["model_options"] = at.model_options
-    if given["url"] is None and given["api_key"] is None and not (given["api_keys"] or given["pass_through"]):
+    if (
+        values["url"] is None
+        and values["api_key"] is None
+        and not (values["api_keys"] or values["pass_through"])
+    ):
         filled["api_key_env"] = known.api_key_env
     for path, key, value in _leaves(filled, "$", ""):
-        if not given.get(key):
+        if not values.get(key):
             yield f"{key} = {_toml(value, path)}  # profile {name}"
 
 

@@ -137,9 +137,9 @@ async def _refuses_tools(ask: Ask, model: Any, word: str) -> bool:
     """Return True if a request with a tool is refused with this word. The request asks for one token."""
     messages = [{"role": "user", "content": "Hi"}]
     body = {"model": model, "messages": messages, "tools": [_TOOL], "max_tokens": 1}
-    said = await ask("/v1/chat/completions", body)
-    message = said.at("error", "message") or said.at("message")
-    return said.status >= 400 and isinstance(message, str) and word in message
+    response = await ask("/v1/chat/completions", body)
+    message = response.at("error", "message") or response.at("message")
+    return response.status >= 400 and isinstance(message, str) and word in message
 
 
 async def _llamacpp(ask: Ask, model: Any) -> Engine:
@@ -178,8 +178,8 @@ async def _vllm(ask: Ask, model: Any, entry: _Said) -> Engine:
 async def _ollama(ask: Ask, version: str, model: Any) -> Engine:
     advice: list[str] = []
     running = await ask("/api/ps")
-    found = next((each for each in _objects(running.at("models")) if each.get("model") == model), {})
-    window = _Said(200, {}, found).tokens("context_length")
+    entry = next((each for each in _objects(running.at("models")) if each.get("model") == model), {})
+    window = _Said(200, {}, entry).tokens("context_length")
     advice += _small(window, f"OLLAMA_CONTEXT_LENGTH={ENOUGH}")
     if isinstance(model, str):
         able = (await ask("/api/show", {"model": model})).at("capabilities")

@@ -46,12 +46,12 @@ class _Flags(NamedTuple):
     "--key-env", metavar="VAR", help="Environment variable that holds the key that clients must send."
 )
 @force_flag
-def command(file: Path, force: bool, **given: Any) -> None:
+def command(file: Path, force: bool, **options: Any) -> None:
     """Ask which models to serve, and write the config for `serve --config FILE` (bridge.toml by default).
 
     Beside it bridge.schema.json is written, with which editors complete and check the config. Exit code 1:
     not all questions were answered, and no file was written."""
-    flags = _Flags(**given)
+    flags = _Flags(**options)
     try:
         if flags.upstream is not None:
             _write(file, *_given(file, force, flags, flags.upstream))
@@ -92,8 +92,8 @@ def _given(
     host = flags.host or "127.0.0.1"
     if not is_loopback(host) and not flags.key_env:
         raise click.UsageError(f"--host {host} accepts requests from other machines: give --key-env as well")
-    kept = {name: value for name, value in fields.items() if value}
-    return [kept], host, 8080 if flags.port is None else flags.port, flags.key_env or ""
+    table = {name: value for name, value in fields.items() if value}
+    return [table], host, 8080 if flags.port is None else flags.port, flags.key_env or ""
 
 
 def _asked(file: Path, force: bool) -> tuple[list[dict[str, Any]], str, int, str]:
@@ -203,6 +203,6 @@ def _variable_name(text: str) -> str:
     return text
 
 
-def _free_name(wanted: str, taken: set[str]) -> str:
-    candidates = (wanted if number == 1 else f"{wanted}-{number}" for number in range(1, len(taken) + 2))
+def _free_name(base: str, taken: set[str]) -> str:
+    candidates = (base if number == 1 else f"{base}-{number}" for number in range(1, len(taken) + 2))
     return next(name for name in candidates if name not in taken)

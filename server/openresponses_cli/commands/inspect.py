@@ -72,8 +72,8 @@ def command(what: str, full: bool, as_json: bool, **flags: Any) -> None:
             console.print(tree(watched, WHOLE if full else FINAL))
     if isinstance(end, str):
         exit_unreadable(end)
-    found = any(each.violations for inspection in inspections for each in inspection.watched)
-    sys.exit(end or (VIOLATIONS if found else CLEAN))
+    has_violations = any(each.violations for inspection in inspections for each in inspection.watched)
+    sys.exit(end or (VIOLATIONS if has_violations else CLEAN))
 
 
 def _inspect(
@@ -95,12 +95,12 @@ def _inspect(
         watched = [each for inspection in inspections for each in inspection.watched]
         return tree(watched[-1], space) if watched else "waiting…"
 
-    asked = _asked(what, **flags)
+    remote = _asked(what, **flags)
     with LiveView(console, latest) as live:
         try:
-            if asked is None:
+            if remote is None:
                 return inspections, _read(what, flags["speed"], begin, live)
-            return inspections, asyncio.run(_fetch(*asked, flags, begin, live))
+            return inspections, asyncio.run(_fetch(*remote, flags, begin, live))
         except KeyboardInterrupt:
             return inspections, _INTERRUPTED
 
@@ -116,8 +116,8 @@ def _asked(
     if "://" in what:
         from openresponses_server.client import is_plain_id
 
-        address, found, response_id = what.rstrip("/").rpartition("/responses/")
-        if found and is_plain_id(response_id) and not sends:
+        address, separator, response_id = what.rstrip("/").rpartition("/responses/")
+        if separator and is_plain_id(response_id) and not sends:
             return address, response_id
         if not sends:
             raise click.UsageError("use --ask or --request, or name a response as URL/v1/responses/ID")
@@ -230,9 +230,9 @@ async def _payloads(reply: Any) -> Any:
         return
     frames, count = SSEDecoder(), 0
 
-    def read(found: Any) -> Iterable[Payload]:
+    def read(new_frames: Any) -> Iterable[Payload]:
         nonlocal count
-        for frame in found:
+        for frame in new_frames:
             if frame.data:
                 count += 1
                 yield payload_of(count, frame.event, frame.data)

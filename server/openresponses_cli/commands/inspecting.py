@@ -56,7 +56,7 @@ class Inspection:
             self._end(step)
             return
         watched = self._latest()
-        found = self._judge.feed(step)
+        violations = self._judge.feed(step)
         if step.payload.value is not None:
             try:
                 if step.kind is StepKind.RESPONSE:
@@ -65,7 +65,7 @@ class Inspection:
                     watched.feed(decode_event(step.payload.data))
             except WireError:  # the judge reports the error
                 watched.count_unreadable()
-        watched.add_violations(found)
+        watched.add_violations(violations)
 
     def _end(self, step: CaptureStep) -> None:
         if self._open:
@@ -124,5 +124,5 @@ class LiveView:
         if begun < self._due:
             return
         self._live.refresh()
-        took = time.monotonic() - begun
-        self._due = begun + max(_PAUSE, took / _SHARE)
+        elapsed = time.monotonic() - begun
+        self._due = begun + max(_PAUSE, elapsed / _SHARE)

@@ -75,10 +75,10 @@ class _Expiry(Form[Any]):
             at = time.time() + int(text[:-1]) * _UNITS[text[-1]]
         else:
             try:
-                given = datetime.fromisoformat(text)
+                moment = datetime.fromisoformat(text)
             except ValueError:
                 self.fail(f"{text!r} is not a time such as 30d, 2030-01-31 or never", param, ctx)
-            at = (given if given.tzinfo else given.replace(tzinfo=UTC)).timestamp()
+            at = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
         if not 0 <= at <= _LATEST:
             self.fail(
                 f"{text!r} is not between the years 1970 and 9999; `never` is for a key that does not expire",
@@ -143,10 +143,10 @@ def add(store: str, name: str, owner: str | None, **flags: Any) -> None:
     from openresponses_server.store.sql.locations import database_url, shown
 
     key, key_id, hashed = new_key()
-    made = ManagedKey(key_id, hashed, key[-4:], name, owner or key_id, time.time())
-    made = _change_of(made, flags).applied(made)
-    _run(store, lambda keys: keys.add(made), create=True)
-    whose = "" if made.owner == key_id else f" for {printable(made.owner)}"
+    managed_key = ManagedKey(key_id, hashed, key[-4:], name, owner or key_id, time.time())
+    managed_key = _change_of(managed_key, flags).applied(managed_key)
+    _run(store, lambda keys: keys.add(managed_key), create=True)
+    whose = "" if managed_key.owner == key_id else f" for {printable(managed_key.owner)}"
     where = shown(database_url(store))
     click.echo(f"{key_id}{whose} is added to {where}. This is the key, which is shown only once:", err=True)
     click.echo(key)
@@ -206,8 +206,8 @@ def _change_of(key: ManagedKey, flags: dict[str, Any]) -> KeyChange:
 
     from openresponses_server.http.managed_keys import KeyChange
 
-    given = {field: flags[flag] for flag, field in _FLAGS.items() if flags[flag] is not None}
-    limits = {field: None if value == _DEFAULT else value for field, value in given.items()}
+    fields = {field: flags[flag] for flag, field in _FLAGS.items() if flags[flag] is not None}
+    limits = {field: None if value == _DEFAULT else value for field, value in fields.items()}
     changes: dict[str, Any] = {"limits": replace(key.limits, **limits)} if limits else {}
     if flags["models"] or flags.get("all_models"):
         changes["models"] = tuple(flags["models"]) or None
@@ -221,12 +221,12 @@ async def _change(
 ) -> list[ManagedKey]:
     """Change all of these keys, or none if one does not exist. Returns the keys after the change."""
     there = {key.id: key for key in await keys.all()}
-    wanted = list(dict.fromkeys(key_ids))
-    if missing := [key_id for key_id in wanted if key_id not in there]:
+    unique_ids = list(dict.fromkeys(key_ids))
+    if missing := [key_id for key_id in unique_ids if key_id not in there]:
         raise click.ClickException(printable(f"no key has the id {missing[0]!r}"))
-    for key_id in wanted:
+    for key_id in unique_ids:
         await keys.change(key_id, change(there[key_id]))
-    return [key for key in await keys.all() if key.id in wanted]
+    return [key for key in await keys.all() if key.id in unique_ids]
 
 
 def _columns(key: ManagedKey, now: float) -> Iterable[str]:

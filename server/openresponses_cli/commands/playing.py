@@ -68,9 +68,9 @@ class StoredResponses:
         if not isinstance(fields, dict) or fields.get("store") is False:
             return
         for response in (answer.response, *(event.get("response") for event in answer.events[:1])):
-            found = response.get("id") if isinstance(response, dict) else None
-            if isinstance(found, str) and 0 < len(found) <= _LONGEST:
-                self._ids[found] = None
+            response_id = response.get("id") if isinstance(response, dict) else None
+            if isinstance(response_id, str) and 0 < len(response_id) <= _LONGEST:
+                self._ids[response_id] = None
 
     async def delete_all(self) -> None:
         """Delete all responses, including those in progress. One that no longer exists is not an error. Stops
@@ -238,9 +238,9 @@ class Player:
             return await self._exchange(request)
 
     async def _exchange(self, request: HttpRequest) -> ServerAnswer:
-        given = request.body
-        headers = self._headers if given is None else {**self._headers, **_JSON}
-        data = b"" if given is None else given if isinstance(given, bytes) else encode(given)
+        payload = request.body
+        headers = self._headers if payload is None else {**self._headers, **_JSON}
+        data = b"" if payload is None else payload if isinstance(payload, bytes) else encode(payload)
         reply = await self._http.request(
             request.method, self._base + request.path, headers=headers, data=data
         )

@@ -68,10 +68,10 @@ def command(
         raise click.UsageError("nothing to ask: give a PROMPT or --request FILE")
     if output.exists():
         exit_unreadable(f"{output} already exists")
-    settings, asked = _settings(config, model, flags)
+    settings, target_model = _settings(config, model, flags)
     bodies = [_body(path) for path in requests]
     try:
-        finished = asyncio.run(_record(settings, asked, prompts, bodies, output))
+        finished = asyncio.run(_record(settings, target_model, prompts, bodies, output))
     except KeyboardInterrupt:
         sys.exit(_CANCELLED)
     sys.exit(_FINISHED if finished else _NOT_FINISHED)
@@ -135,12 +135,12 @@ async def _record(
     except SettingsError as error:
         raise click.UsageError(str(error)) from error
     try:
-        asked = [
+        requests = [
             *(_of_prompt(router.resolve(model), prompt) for prompt in prompts),
             *((router.resolve(model or body.model), body.data) for body in bodies),
         ]
         file.create()  # before paying for an answer that can't be recorded
-        for target, body in asked if not file.failure else ():
+        for target, body in requests if not file.failure else ():
             finished = await _ask(target, body) and finished
     except BridgeError as error:
         raise click.UsageError(printable(error.message)) from error

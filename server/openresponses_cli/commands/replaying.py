@@ -33,11 +33,11 @@ def replayed(
 
     def choose(exchanges: list[Exchange]) -> list[Exchange]:
         if exchange is None:
-            found, missing = of_models(exchanges), "the recording has no exchanges"
+            selection, missing = of_models(exchanges), "the recording has no exchanges"
         else:
-            found = [each for each in exchanges if each.asked.exchange == exchange]
+            selection = [each for each in exchanges if each.asked.exchange == exchange]
             missing = f"the recording has no exchange {exchange}"
-        return found or exit_unreadable(missing)
+        return selection or exit_unreadable(missing)
 
     writer = CaptureWriter(target_name, text_after_tools)
     with input_file(file) as opened:

@@ -40,9 +40,9 @@ def junit_report(name: str, cases: Iterable[JUnitCase], properties: Mapping[str,
             ElementTree.SubElement(listed, "property", {"name": key, "value": printable(value)})
     for case in cases:
         about = {"classname": case.area, "name": printable(case.name), "time": f"{case.seconds:.3f}"}
-        made = ElementTree.SubElement(suite, "testcase", about)
+        testcase = ElementTree.SubElement(suite, "testcase", about)
         if case.outcome != "passed":
-            reason = ElementTree.SubElement(made, case.outcome, {"message": printable(case.message)})
+            reason = ElementTree.SubElement(testcase, case.outcome, {"message": printable(case.message)})
             reason.text = shown(case.details) or None
     ElementTree.indent(suites)
     report: bytes = ElementTree.tostring(suites, encoding="utf-8", xml_declaration=True)

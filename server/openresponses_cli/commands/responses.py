@@ -105,16 +105,16 @@ def show(response_id: str, server: str | None, api_key_env: str | None, full: bo
     """Show a stored response as a tree of its items (`inspect ID` shows its stream)."""
     from openresponses_bridge.protocol.codec import decode_response, encode
 
-    found = _run(server, api_key_env, lambda at: at.json("GET", _path(response_id)))
+    response = _run(server, api_key_env, lambda at: at.json("GET", _path(response_id)))
     if as_json:
-        write_json(found)
+        write_json(response)
         return
     from rich.console import Console
 
     from openresponses_cli.commands.tree import FINAL, WHOLE, WatchedResponse, tree
 
     watched = WatchedResponse()
-    watched.whole(decode_response(encode(found)))
+    watched.whole(decode_response(encode(response)))
     Console(**console_options()).print(tree(watched, WHOLE if full else FINAL, judged=False))
 
 
@@ -209,10 +209,10 @@ def _table(rows: list[dict[str, Any]]) -> None:
 
 
 def _columns(row: dict[str, Any]) -> tuple[str, ...]:
-    made = row.get("created_at")
+    created_at = row.get("created_at")
     shown = "?"
-    if isinstance(made, int | float) and 0 <= made < 1e11:
-        shown = datetime.fromtimestamp(made, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+    if isinstance(created_at, int | float) and 0 <= created_at < 1e11:
+        shown = datetime.fromtimestamp(created_at, UTC).strftime("%Y-%m-%dT%H:%M:%S")
     texts = [
         on_one_line(str(row.get(name) or ""), _LONGEST_QUESTION)
         for name in ("id", "status", "model", "asked")
@@ -221,11 +221,11 @@ def _columns(row: dict[str, Any]) -> tuple[str, ...]:
 
 
 async def _rows(
-    at: ServerClient, text: str, after: str | None, status: str | None, failed: bool, **wanted: Any
+    at: ServerClient, text: str, after: str | None, status: str | None, failed: bool, **other_filters: Any
 ) -> AsyncIterator[dict[str, Any]]:
     """Yield the rows of all pages after this id."""
-    asked = {"status": "failed" if failed else status, "search": text, **wanted}
-    query = {name: str(value) for name, value in asked.items() if value not in (None, "")}
+    filters = {"status": "failed" if failed else status, "search": text, **other_filters}
+    query = {name: str(value) for name, value in filters.items() if value not in (None, "")}
     while True:
         going_on = {"after": after} if after else {}
         page = await at.json(
@@ -249,10 +249,10 @@ async def _input(at: ServerClient, path: str) -> list[Any]:
     query = {"order": "asc", "limit": str(_PAGE)}
     while True:
         page = await at.json("GET", f"{path}/input_items", query=query)
-        found = page.get("data") if isinstance(page, dict) else None
-        items += found if isinstance(found, list) else []
+        data = page.get("data") if isinstance(page, dict) else None
+        items += data if isinstance(data, list) else []
         last = page.get("last_id") if isinstance(page, dict) else None
-        if not found or not page.get("has_more") or last in (None, query.get("after")):
+        if not data or not page.get("has_more") or last in (None, query.get("after")):
             return items
         query["after"] = str(last)
 

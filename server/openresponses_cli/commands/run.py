@@ -83,11 +83,11 @@ def command(
     from openresponses_cli.agents.coding.discovery import UnusableServer
 
     try:
-        wanted = agent_named(agent)
+        coding_agent = agent_named(agent)
         if print_config:
-            _print_config(wanted, **flags)
+            _print_config(coding_agent, **flags)
             return
-        code = _run(wanted, program, arguments, probe, **flags)
+        code = _run(coding_agent, program, arguments, probe, **flags)
     except (ValueError, UnusableServer) as error:
         raise usage_error(error) from error
     except KeyboardInterrupt:
@@ -116,9 +116,9 @@ def _run(
         click.echo(f"{error.filename or path}: {error.strerror or error}", err=True)
         return _NOT_STARTED
     if converses:
-        given = {name: value for name, value in {**flags, "program": program}.items() if value is not None}
+        options = {name: value for name, value in {**flags, "program": program}.items() if value is not None}
         words = [
-            word for name, value in given.items() for word in (f"--{name.replace('_', '-')}", _shown(value))
+            word for name, value in options.items() for word in (f"--{name.replace('_', '-')}", _shown(value))
         ]
         words += [] if probe else ["--no-probe"]
         _report(f"to go on: {shlex.join([_PROGRAM, 'run', agent.name, *words, '--', *agent.resume])}")
@@ -155,9 +155,9 @@ def server_to_use(
         yield server_at(server, _key(key_env)), named
         return
     if not (flags["upstream"] or flags["config"]):
-        found = _find_running(_key(key_env))
-        if found is not None:
-            yield found, named
+        running_server = _find_running(_key(key_env))
+        if running_server is not None:
+            yield running_server, named
             return
     if key_env is not None:
         raise click.UsageError(
@@ -217,9 +217,9 @@ def _print_config(agent: CodingAgent, server: str | None, key_env: str | None, *
     if settings is not None:
         from openresponses_cli.commands.startup import example_model
 
-        given = {name.replace("_", "-"): value for name, value in flags.items() if value}
+        options = {name.replace("_", "-"): value for name, value in flags.items() if value}
         words = ["openresponses-bridge", "serve"]
-        words += [word for name, value in given.items() for word in (f"--{name}", str(value))]
+        words += [word for name, value in options.items() for word in (f"--{name}", str(value))]
         click.echo(f"# The server:\n{shlex.join(words)}\n")
         model = model or example_model(settings)
         address = f"http://{_HOST}:{settings.port}"

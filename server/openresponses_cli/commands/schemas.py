@@ -53,17 +53,17 @@ def is_printed(kind: Kind, file: Path) -> bool:
     """Return True if the file has a schema of this kind, of any version."""
     try:
         with file.open("rb") as opened:
-            found = json.loads(opened.read(_MOST_BYTES))
+            schema = json.loads(opened.read(_MOST_BYTES))
     except (OSError, ValueError, RecursionError):
         return False
-    return isinstance(found, dict) and found.get("title") == _KINDS[kind][0]
+    return isinstance(schema, dict) and schema.get("title") == _KINDS[kind][0]
 
 
 def _config() -> Schema:
     writer = _Writer(variables=True)
-    found = writer.struct(Settings)
-    found["properties"]["store"]["default"] = EMBEDDED_STORE
-    upstream = found["properties"]["upstreams"]["items"]
+    schema = writer.struct(Settings)
+    schema["properties"]["store"]["default"] = EMBEDDED_STORE
+    upstream = schema["properties"]["upstreams"]["items"]
     upstream["anyOf"] = [{"required": ["url"]}, {"required": ["profile"]}]
     upstream["allOf"] = [
         {
@@ -79,13 +79,13 @@ def _config() -> Schema:
             "then": {"properties": _options(DEFAULT)},
         }
     )
-    return found | {"definitions": _dialects(writer)}
+    return schema | {"definitions": _dialects(writer)}
 
 
 def _profile() -> Schema:
     writer = _Writer()
-    found = writer.struct(Profile)
-    any_dialect = found["properties"]["dialects"].pop("additionalProperties")
+    profile_schema = writer.struct(Profile)
+    any_dialect = profile_schema["properties"]["dialects"].pop("additionalProperties")
     tables = {}
     for name, dialect in DIALECTS.items():
         properties = {**any_dialect["properties"]}
@@ -93,8 +93,8 @@ def _profile() -> Schema:
             properties[field] = {**properties[field], **schema} if "$ref" not in schema else schema
         needed = ["url"] if isinstance(dialect, HttpDialect) else []
         tables[name] = {**any_dialect, "properties": properties, "required": needed}
-    found["properties"]["dialects"] |= {"properties": tables, "additionalProperties": False}
-    return found | {"definitions": _dialects(writer)}
+    profile_schema["properties"]["dialects"] |= {"properties": tables, "additionalProperties": False}
+    return profile_schema | {"definitions": _dialects(writer)}
 
 
 def _models() -> Schema:
@@ -128,9 +128,9 @@ class _Writer:
     def struct(self, kind: type[Struct]) -> Schema:
         """Return the schema of a struct, with those of the structs in it. Names that it does not have are
         errors, as in files."""
-        (found,), components = msgspec.json.schema_components([kind], ref_template="{name}")
+        (reference,), components = msgspec.json.schema_components([kind], ref_template="{name}")
         self._components = components
-        return self._written(components[found["$ref"]], msgspec.inspect.type_info(kind))
+        return self._written(components[reference["$ref"]], msgspec.inspect.type_info(kind))
 
     def _written(self, schema: Schema, info: Any) -> Schema:
         """Return the schema of a struct or value in full: with descriptions, and without null, which TOML
@@ -165,8 +165,8 @@ class _Writer:
         what = described(kind.cls)
         properties = {}
         for field in kind.fields:
-            given = schema["properties"][field.encode_name]
-            written = self._written(given, field.type)
+            field_schema = schema["properties"][field.encode_name]
+            written = self._written(field_schema, field.type)
             if (pattern := _ADDRESSES.get((kind.cls, field.name))) is not None:
                 written = self._or_variable({**written, "pattern": pattern})
             if (more := _KNOWN.get((kind.cls, field.name))) is not None:
@@ -183,9 +183,9 @@ class _Writer:
         kinds = [each for each in _bare(info).types if not isinstance(each, msgspec.inspect.NoneType)]
         written: list[Schema] = []
         for each, kind in zip(among, kinds, strict=True):
-            found = self._written(each, kind)
+            alternative = self._written(each, kind)
             # a value with a variable already has alternatives
-            written += found.get("anyOf", [found])
+            written += alternative.get("anyOf", [alternative])
         return {**rest, "anyOf": [each for at, each in enumerate(written) if each not in written[:at]]}
 
     def _or_variable(self, schema: Schema) -> Schema:

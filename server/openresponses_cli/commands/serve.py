@@ -43,10 +43,10 @@ def _variable(name: str) -> str:
     return f"OPENRESPONSES_BRIDGE_{name}"
 
 
-def _split_names(given: Iterable[str]) -> list[str] | None:
+def _split_names(values: Iterable[str]) -> list[str] | None:
     """Return the names given by repeated flags, or in an environment variable separated by commas or
     spaces."""
-    return [name for each in given for name in each.replace(",", " ").split()] or None
+    return [name for each in values for name in each.replace(",", " ").split()] or None
 
 
 @click.command()
@@ -110,7 +110,7 @@ def _split_names(given: Iterable[str]) -> list[str] | None:
     cls=SetOption,
     envvar=_variable("ALLOWED_HOSTS"),
     multiple=True,
-    callback=lambda _context, _option, given: _split_names(given),
+    callback=lambda _context, _option, value: _split_names(value),
     help="Another host name of the server, in addition to localhost; may be repeated.",
 )
 @click.option(
@@ -176,7 +176,7 @@ def fields_of(
         upstream = dialect
     if upstream is not None:
         known = "url" if is_address(upstream) else "profile"
-        given: dict[str, Any] = {
+        upstream_fields: dict[str, Any] = {
             known: upstream,
             "dialect": dialect,
             "model": model,
@@ -184,7 +184,7 @@ def fields_of(
             "playback": playback or None,
             "codex": None if codex_path is None else {"path": codex_path},
         }
-        flags["upstreams"] = [{name: value for name, value in given.items() if value is not None}]
+        flags["upstreams"] = [{name: value for name, value in upstream_fields.items() if value is not None}]
     elif dialect or model or api_key_env or codex_path:
         raise SettingsError("--dialect, --model, --api-key-env and --codex-path need an --upstream")
     flags["trace"] = None if trace is None else {"folder": trace}

@@ -101,8 +101,8 @@ def settings_lines(settings: Settings) -> list[str]:
         lines.append(f"  record: {printable(settings.record)}, what upstreams are sent and answer")
     if (traced := settings.trace).folder is not None:
         which = "each response" if traced.when == "always" else "responses that ask for it"
-        kept = f"kept for {traced.retention}" if traced.retention != "forever" else "kept forever"
-        lines.append(f"  trace: {printable(traced.folder)}, all that {which} sends and gets, {kept}")
+        retention = f"kept for {traced.retention}" if traced.retention != "forever" else "kept forever"
+        lines.append(f"  trace: {printable(traced.folder)}, all that {which} sends and gets, {retention}")
     if settings.api_keys:
         count = len(settings.api_keys)
         lines.append(f"  keys: {count}; each request must send {'it' if count == 1 else 'one of them'}")
@@ -153,13 +153,13 @@ class _UpstreamChecks:
     async def _report(self) -> None:
         router = build_router(self._settings, ServerSealer(self._settings.sealing_key_env))
         try:
-            asked = await check_all(router, self._settings)
+            checks = await check_all(router, self._settings)
         finally:
             await router.close()
-        lines = [f"  {upstream_line(each, self._address)}" for each in asked]
+        lines = [f"  {upstream_line(each, self._address)}" for each in checks]
         if not self._shown_curl:
-            found = found_model(router, asked, self._settings)
-            lines.append(curl_line(self._address, found or _PLACEHOLDER, keys=self._settings.asks_for_keys))
+            model = found_model(router, checks, self._settings)
+            lines.append(curl_line(self._address, model or _PLACEHOLDER, keys=self._settings.asks_for_keys))
         click.echo("\n".join(lines))
 
 
@@ -169,8 +169,8 @@ async def check_all(router: Router, settings: Settings) -> list[UpstreamCheck]:
     folder = None if settings.profiles is None else Path(settings.profiles)
     answers = await asyncio.gather(*map(_list_models, upstreams))
     return [
-        UpstreamCheck(upstream, given, profile(given.profile, folder) if given.profile else None, answer)
-        for upstream, given, answer in zip(upstreams, settings.upstreams, answers, strict=True)
+        UpstreamCheck(upstream, entry, profile(entry.profile, folder) if entry.profile else None, answer)
+        for upstream, entry, answer in zip(upstreams, settings.upstreams, answers, strict=True)
     ]
 
 
@@ -193,13 +193,13 @@ def check_upstreams(settings: Settings, model: str | None) -> None:
     is no `model` and none lists one."""
     keyless = any(each.pass_through for each in settings.upstreams)  # there is no key to ask with
     if settings.upstreams and not keyless:
-        asked = asyncio.run(check_of(settings))
-        listed = any(isinstance(each.answer, list) and each.answer for each in asked)
+        checks = asyncio.run(check_of(settings))
+        listed = any(isinstance(each.answer, list) and each.answer for each in checks)
         model = model or example_model(settings)
-        if all(map(_is_unusable, asked)) or not (model or listed):
-            name = "" if all(map(_is_unusable, asked)) else "; name a model with --model"
-            raise SettingsError("; ".join(upstream_line(each, _NOWHERE) for each in asked) + name)
-        for each in asked:
+        if all(map(_is_unusable, checks)) or not (model or listed):
+            name = "" if all(map(_is_unusable, checks)) else "; name a model with --model"
+            raise SettingsError("; ".join(upstream_line(each, _NOWHERE) for each in checks) + name)
+        for each in checks:
             if isinstance(each.answer, list) and missing_models(each.settings, each.answer):
                 click.echo(f"warning: {upstream_line(each, _NOWHERE)}", err=True)
 
@@ -228,32 +228,32 @@ async def check_keys(settings: Settings) -> list[KeyCheck]:
     router = build_router(settings, ServerSealer(settings.sealing_key_env))
     try:
         keyed = [each for each in router.configured() if each.others]
-        found = []
+        checks = []
         for each in keyed:
             answers = await asyncio.gather(*map(_list_models, each.upstreams))
             ends = [end() for end in each.key_ends]
-            found += [
+            checks += [
                 KeyCheck(each.name, number, end, answer)
                 for number, (end, answer) in enumerate(zip(ends, answers, strict=True), 1)
             ]
-        return found
+        return checks
     finally:
         await router.close()
 
 
-def _is_unusable(asked: UpstreamCheck) -> bool:
+def _is_unusable(check: UpstreamCheck) -> bool:
     """Return True if the upstream would not answer other requests either."""
-    answer = asked.answer
+    answer = check.answer
     lost = (UpstreamError.UNREACHABLE, UpstreamError.AUTHENTICATION)
     return isinstance(answer, UpstreamError) and answer.code in lost
 
 
-def found_model(router: Router, asked: Sequence[UpstreamCheck], settings: Settings) -> str | None:
+def found_model(router: Router, checks: Sequence[UpstreamCheck], settings: Settings) -> str | None:
     """Return a model that an upstream lists and that requests are routed to. One with known capabilities is
     preferred, because lists also contain models that do not generate text."""
     served = [
         name
-        for each in asked
+        for each in checks
         if isinstance(each.answer, list)
         for name in each.answer
         if router.serves(each.upstream, name)
@@ -262,30 +262,30 @@ def found_model(router: Router, asked: Sequence[UpstreamCheck], settings: Settin
     return next(known, served[0] if served else None)
 
 
-def upstream_line(asked: UpstreamCheck, own: str, unnamed: str | None = None) -> str:
+def upstream_line(check: UpstreamCheck, own: str, unnamed: str | None = None) -> str:
     """Return the state of an upstream for the operator, and what to do about it. The line begins with the
     title of its profile; without a profile with `unnamed`, or with its name if that is None."""
-    unchecked = "" if asked.settings.verify else "; its certificate is not checked (verify = false)"
-    return f"{_state_line(asked, own, unnamed)}{unchecked}"
+    unchecked = "" if check.settings.verify else "; its certificate is not checked (verify = false)"
+    return f"{_state_line(check, own, unnamed)}{unchecked}"
 
 
-def _state_line(asked: UpstreamCheck, own: str, unnamed: str | None) -> str:
-    upstream, answer = asked.upstream, asked.answer
-    title = asked.profile.title if asked.profile else upstream.name if unnamed is None else unnamed
+def _state_line(check: UpstreamCheck, own: str, unnamed: str | None) -> str:
+    upstream, answer = check.upstream, check.answer
+    title = check.profile.title if check.profile else upstream.name if unnamed is None else unnamed
     where = upstream.address
     if is_same(where, own):
         return (
             f"{title} is configured at {where}, which is this server itself: give one of the two another port"
         )
     if isinstance(answer, list):
-        return f"{title} answers at {where} with {_models(answer)}{missing_models(asked.settings, answer)}"
+        return f"{title} answers at {where} with {_models(answer)}{missing_models(check.settings, answer)}"
     if is_key_refused(answer):
-        refused = "refuses the key" if _has_key(asked) else "does not list its models without a key"
+        refused = "refuses the key" if _has_key(check) else "does not list its models without a key"
         return f"{title} {refused} at {where}: {answer.cause}"
     if answer.code not in (UpstreamError.UNREACHABLE, UpstreamError.TIMEOUT):
         return f"{title} answers at {where}, but does not list its models: {answer.cause}"
-    start = asked.profile.start if asked.profile else None
-    dialect = asked.settings.dialect or (asked.profile.dialect if asked.profile else None)
+    start = check.profile.start if check.profile else None
+    dialect = check.settings.dialect or (check.profile.dialect if check.profile else None)
     if isinstance(DIALECTS.get(dialect or ""), ProcessDialect):
         hint = f", and was `{start}` run?" if start else "?"
         return f"{title} can't be started as {printable(where)} ({answer.cause}): is it installed{hint}"
@@ -308,20 +308,20 @@ def _models(listed: Sequence[str]) -> str:
 def missing_models(settings: UpstreamSettings, listed: Sequence[str]) -> str:
     """Return the end of a line with the configured models that the upstream does not list; "" if it lists
     all. Ollama accepts `name` for `name:latest`."""
-    wanted = (
+    models = (
         [settings.model] if settings.model else [name for name in settings.models if not is_pattern(name)]
     )
     known = {*listed, *(name.removesuffix(":latest") for name in listed)}
-    missing = [f"{name!r}{did_you_mean(name, listed)}" for name in wanted if name not in known]
+    missing = [f"{name!r}{did_you_mean(name, listed)}" for name in models if name not in known]
     return f"; not among them: {', '.join(map(printable, missing))}" if listed and missing else ""
 
 
-def _has_key(asked: UpstreamCheck) -> bool:
-    given = asked.settings
-    known = asked.profile
+def _has_key(check: UpstreamCheck) -> bool:
+    settings = check.settings
+    known = check.profile
     from_profile = known is not None and bool(known.api_key_env or known.api_key_command)
-    own = given.api_key or given.api_key_env or given.api_key_command
-    return bool(own or (from_profile and not given.pass_through))
+    own = settings.api_key or settings.api_key_env or settings.api_key_command
+    return bool(own or (from_profile and not settings.pass_through))
 
 
 def is_same(address: str, own: str) -> bool:

@@ -119,10 +119,10 @@ class WatchedResponse:
             return None
         first = self._first - self._begun if self._first else None
         usage = self.response.usage if self.response is not None else None
-        took = self._last - (self._first or self._begun)
-        timed = took >= _SHORTEST
-        characters = self._characters / took if timed and self._characters else None
-        tokens = usage.output_tokens / took if timed and usage is not None else None
+        duration = self._last - (self._first or self._begun)
+        timed = duration >= _SHORTEST
+        characters = self._characters / duration if timed and self._characters else None
+        tokens = usage.output_tokens / duration if timed and usage is not None else None
         return OutputRate(self._last - self._begun, first, characters, tokens)
 
     def as_json(self) -> dict[str, Any]:
@@ -152,9 +152,9 @@ class WatchedResponse:
             "events": self.per_item[index],
         }
 
-    def _keep(self, kept: list[Any], more: list[Any]) -> None:
-        room = max(0, _MOST_PINNED - len(kept))
-        kept += more[:room]
+    def _keep(self, entries: list[Any], more: list[Any]) -> None:
+        room = max(0, _MOST_PINNED - len(entries))
+        entries += more[:room]
         self.not_shown += len(more[room:])
 
 

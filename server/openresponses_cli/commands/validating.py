@@ -164,8 +164,8 @@ def _print_by_rule(verdicts: Sequence[FileVerdict], as_json: bool) -> None:
             continue
         where = f" in {counted(len(files), 'file')}" if len(verdicts) > 1 else ""
         place = f"{printable(files[0].name)}: " if len(verdicts) > 1 else ""
-        _, _, told = str(first).partition(": ")
-        click.echo(f"{rule}: {counted(counts[rule], 'violation')}{where}, first {place}{told}")
+        _, _, message = str(first).partition(": ")
+        click.echo(f"{rule}: {counted(counts[rule], 'violation')}{where}, first {place}{message}")
 
 
 def _case(verdict: FileVerdict) -> JUnitCase:
@@ -174,11 +174,11 @@ def _case(verdict: FileVerdict) -> JUnitCase:
     if not verdict.counts:
         return JUnitCase("validate", verdict.name)
     total = sum(verdict.counts.values())
-    said = f"{counted(total, 'violation')} of {counted(len(verdict.counts), 'rule')}"
+    message = f"{counted(total, 'violation')} of {counted(len(verdict.counts), 'rule')}"
     lines = [f"line {line}: {violation}" if line else str(violation) for line, violation in verdict.kept]
     if total > len(lines):
         lines.append(f"and {total - len(lines)} more")
-    return JUnitCase("validate", verdict.name, "failure", said, "\n".join(lines))
+    return JUnitCase("validate", verdict.name, "failure", message, "\n".join(lines))
 
 
 def _sarif(verdicts: Sequence[FileVerdict]) -> dict[str, Any]:

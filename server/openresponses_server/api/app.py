@@ -60,14 +60,14 @@ _ENDPOINTS: Final = {
 _LISTS: Final = {Asks.MODELS: models.list_models, Asks.MODEL: models.get_model}
 
 
-def _endpoint(found: Found) -> Callable[[Request], Awaitable[ASGIApp]]:
+def _endpoint(route: Found) -> Callable[[Request], Awaitable[ASGIApp]]:
     """Return the endpoint of a path of a client's API. Answers of the protocol's own API can do more than
     others: they may be made in the background, and are found again by a key."""
-    assert found.at is not None
-    asks = found.at.asks
-    if found.name == PROTOCOL:
+    assert route.at is not None
+    asks = route.at.asks
+    if route.name == PROTOCOL:
         return responses.create
-    return _LISTS[asks] if asks in _LISTS else partial(_ENDPOINTS[asks], found)
+    return _LISTS[asks] if asks in _LISTS else partial(_ENDPOINTS[asks], route)
 
 
 _ROUTES: list[BaseRoute] = [

@@ -78,29 +78,29 @@ def compact_resource(response: Response, items: Sequence[Any], tokens: CountToke
 
 def _kept_messages(items: Sequence[Any], tokens: CountTokens) -> list[Item]:
     left = KEPT_TOKENS
-    kept: list[Item] = []
+    messages: list[Item] = []
     for item in reversed(items):
         if not isinstance(item, MessageParam | Message):
             continue
         if item.role == "user" and left >= 0:  # once one did not fit, older ones need not be measured
             left -= tokens(item)
         if item.role in _INSTRUCTION_ROLES or (item.role == "user" and left >= 0):
-            kept.append(_message(item))
-    return kept[::-1]
+            messages.append(_message(item))
+    return messages[::-1]
 
 
 def _message(item: MessageParam | Message) -> Item:
     raw: dict[str, Any] = msgspec.to_builtins(item, enc_hook=enc_hook)
     content = raw["content"]
     parts = [{"type": "input_text", "text": content}] if isinstance(content, str) else content
-    made = {
+    fields = {
         "type": "message",
         "id": raw.get("id") or f"msg_{secrets.token_hex(16)}",
         "status": "completed",
         "role": item.role,
         "content": parts,
     }
-    return item_from(made)
+    return item_from(fields)
 
 
 def _estimated(items: Sequence[Any], output: Sequence[Item], tokens: CountTokens) -> Usage:
@@ -111,15 +111,19 @@ async def compact(request: Request) -> ASGIApp:
     """The input window that a new chain begins with (schema CompactResource). The conversation is that of
     `previous_response_id`, then `input`. Nothing is stored."""
     service = service_of(request)
-    given = await read_json(request, service, decode_compact_request)
-    check_request(CreateResponse(input=given.input, beyond=given.beyond), service.settings.limits)
+    body = await read_json(request, service, decode_compact_request)
+    check_request(CreateResponse(input=body.input, beyond=body.beyond), service.settings.limits)
     owner = request.state.owner
-    found = await continued(service.store, _compaction_request(given), owner, service.available)
-    items = [*found.before.items, *own_input(found.request)[:-1]]
+    continuation = await continued(service.store, _compaction_request(body), owner, service.available)
+    items = [*continuation.before.items, *own_input(continuation.request)[:-1]]
     if not items:
         raise HttpError(400, "There is nothing to compact.", code="missing_required_parameter", param="input")
     received = Received(
-        found.request, fields_of(request.scope), request.state.request_id, owner, continued=found
+        continuation.request,
+        fields_of(request.scope),
+        request.state.request_id,
+        owner,
+        continued=continuation,
     )
     prepared = await prepare(received, service)
     run, headers = RunAssembly(prepared, service).run(), prepared.answer_headers
@@ -128,17 +132,17 @@ async def compact(request: Request) -> ASGIApp:
     return WholeResponder([run], headers, keep_alive, lambda: form)
 
 
-def _compaction_request(given: CompactRequest) -> CreateResponse:
+def _compaction_request(body: CompactRequest) -> CreateResponse:
     """Return the request for the response that contains the compaction."""
-    own = own_input(CreateResponse(input=given.input))
+    own = own_input(CreateResponse(input=body.input))
     return CreateResponse(
-        model=given.model,
+        model=body.model,
         input=[*own, UnknownItem({"type": TRIGGER})],
-        previous_response_id=given.previous_response_id,
-        instructions=given.instructions,
-        prompt_cache_key=given.prompt_cache_key,
+        previous_response_id=body.previous_response_id,
+        instructions=body.instructions,
+        prompt_cache_key=body.prompt_cache_key,
         store=False,
-        beyond=given.beyond,
+        beyond=body.beyond,
     )
 
 
@@ -146,22 +150,24 @@ async def input_tokens(request: Request) -> HttpResponse:
     """Estimate the tokens of a request's input, with sealed summaries counted by their text. Real counts come
     with each response; see `openresponses_bridge.models.tokens` for the basis of this estimate."""
     service = service_of(request)
-    asked = await read_json(request, service, decode_request)
+    payload = await read_json(request, service, decode_request)
     lead: Sequence[Any] = ()
-    if asked.prompt is not None:
-        found = expanded(service.prompts, asked, service.settings.max_body_bytes)
-        if found is None:
-            raise unknown_prompt(asked)  # an upstream may have it, but its tokens can't be counted here
-        asked, lead = found
-    target = target_of(service, asked.model, request.state.owner)
-    check_request(asked, service.settings.limits)
-    asked, before, reservation = await continued(service.store, asked, request.state.owner, service.available)
-    check_conversation(asked, len(before.items), service.settings.limits)
-    earlier, own = open_sealed_items(target, before.items, own_input(asked), {})
-    others = CreateResponse(instructions=asked.instructions, tools=asked.tools)
+    if payload.prompt is not None:
+        expansion = expanded(service.prompts, payload, service.settings.max_body_bytes)
+        if expansion is None:
+            raise unknown_prompt(payload)  # an upstream may have it, but its tokens can't be counted here
+        payload, lead = expansion
+    target = target_of(service, payload.model, request.state.owner)
+    check_request(payload, service.settings.limits)
+    payload, before, reservation = await continued(
+        service.store, payload, request.state.owner, service.available
+    )
+    check_conversation(payload, len(before.items), service.settings.limits)
+    earlier, own = open_sealed_items(target, before.items, own_input(payload), {})
+    others = CreateResponse(instructions=payload.instructions, tools=payload.tools)
     counter = service.meters.counter(request.state.owner)
     tokens = await on_thread(lambda: counter.request(others, [*lead, *earlier, *own], target.model))
     reservation.release()
     body = {"object": "response.input_tokens", "input_tokens": tokens}
-    headers = loss_header(reported_losses(unknown_fields(asked)))
+    headers = loss_header(reported_losses(unknown_fields(payload)))
     return HttpResponse(encode(body), headers=headers, media_type="application/json")

@@ -40,8 +40,8 @@ from openresponses_server.surfaces.stored import count_reader
 async def create(request: Request) -> Response:
     """A new conversation with the given items."""
     service, owner = service_of(request), request.state.owner
-    given = await read_json(request, service, decode_create_conversation)
-    items = await _items_of(service, owner, given.items or [])
+    body = await read_json(request, service, decode_create_conversation)
+    items = await _items_of(service, owner, body.items or [])
     limits = service.settings.limits
     size, most = total_size(rows_of(items)), _most(limits)
     if size.items > most.items or size.bytes > most.bytes:
@@ -56,7 +56,7 @@ async def create(request: Request) -> Response:
             code="too_many_conversations",
             headers={"retry-after": "60", "x-should-retry": "false"},
         )
-    metadata = encode(given.metadata or {})
+    metadata = encode(body.metadata or {})
     service.quotas.store(owner, lambda: size.bytes + len(metadata))
     now = time.time()
     conversation = StoredConversation(random_id("conv"), owner, now, service.runs.expires_at(now), metadata)
@@ -74,8 +74,8 @@ class ConversationEndpoint(HTTPEndpoint):
     async def post(self, request: Request) -> Response:
         """Replace the metadata."""
         service, conversation_id = service_of(request), request.path_params["id"]
-        given = await read_json(request, service, decode_update_conversation)
-        metadata = encode(given.metadata or {})
+        body = await read_json(request, service, decode_update_conversation)
+        metadata = encode(body.metadata or {})
         service.quotas.store(request.state.owner, lambda: len(metadata))
         changed = await service.store.conversations.update(
             conversation_id, request.state.owner, metadata, service.runs.expires_at(time.time())
@@ -104,9 +104,9 @@ class ItemsEndpoint(HTTPEndpoint):
         """Append items, all or none."""
         service, owner = service_of(request), request.state.owner
         conversation_id = request.path_params["id"]
-        given = await read_json(request, service, decode_conversation_items)
+        body = await read_json(request, service, decode_conversation_items)
         await _conversation(request)
-        items = await _items_of(service, owner, given.items)
+        items = await _items_of(service, owner, body.items)
         service.quotas.store(owner, lambda: total_size(rows_of(items)).bytes)
         most, until = _most(service.settings.limits), service.runs.expires_at(time.time())
         if not await service.store.conversations.add(conversation_id, owner, items, most, until):
@@ -136,13 +136,13 @@ class ItemEndpoint(HTTPEndpoint):
 
 
 async def _page(request: Request) -> Response:
-    asked, conversation_id = request.query_params, request.path_params["id"]
+    query, conversation_id = request.query_params, request.path_params["id"]
     page = await service_of(request).store.conversations.page(
         conversation_id,
         request.state.owner,
-        after=asked.get("after"),
-        limit=limit_of(asked),
-        order=order_of(asked),
+        after=query.get("after"),
+        limit=limit_of(query),
+        order=order_of(query),
     )
     if page is None:
         raise unknown_conversation(conversation_id)
@@ -150,12 +150,12 @@ async def _page(request: Request) -> Response:
 
 
 async def _item(request: Request) -> Response:
-    found = await service_of(request).store.conversations.item(
+    item = await service_of(request).store.conversations.item(
         request.path_params["id"], request.path_params["item_id"], request.state.owner
     )
-    if found is None:
+    if item is None:
         raise await _unknown_item(request)
-    return _json(input_item(found))
+    return _json(input_item(item))
 
 
 async def _unknown_item(request: Request) -> HttpError:
@@ -167,21 +167,21 @@ async def _unknown_item(request: Request) -> HttpError:
 
 async def _conversation(request: Request) -> StoredConversation:
     conversation_id = request.path_params["id"]
-    found = await service_of(request).store.conversations.get(conversation_id, request.state.owner)
-    if found is None:
+    conversation = await service_of(request).store.conversations.get(conversation_id, request.state.owner)
+    if conversation is None:
         raise unknown_conversation(conversation_id)
-    return found
+    return conversation
 
 
-async def _items_of(service: Service, owner: str, given: list[InputItem]) -> Sequence[ListedItem]:
+async def _items_of(service: Service, owner: str, items: list[InputItem]) -> Sequence[ListedItem]:
     """Return the items as they are stored: references are replaced by their items, and secrets of tools are
     left out. Raises HttpError and InvalidRequestError with the path of what is refused."""
     limits = service.settings.limits
-    asked = CreateResponse(input=given)
-    check_request(asked, limits, param=_ITEMS)
+    request = CreateResponse(input=items)
+    check_request(request, limits, param=_ITEMS)
     try:
-        whole = await resolved(service.store, asked, owner, Conversation(), service.available)
-        check_references(asked, whole, limits)
+        whole = await resolved(service.store, request, owner, Conversation(), service.available)
+        check_references(request, whole, limits)
     except HttpError as error:
         if error.param is not None:
             error.param = error.param.replace("input", _ITEMS, 1)

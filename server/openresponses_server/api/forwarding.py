@@ -132,10 +132,10 @@ class ForwardingResponder:
         forwarded.end()
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    def _headers(self, given: Mapping[str, str]) -> dict[str, str]:
+    def _headers(self, headers: Mapping[str, str]) -> dict[str, str]:
         """Return the headers of the answer. Only these few of the upstream's are passed on, if they are
         well-formed: others are about its connection, its cookies or its accounts."""
-        kind = given.get("content-type", "")
+        kind = headers.get("content-type", "")
         shown = {
             "content-type": kind if _TYPE.fullmatch(kind) else _UNKNOWN_TYPE,
             "x-content-type-options": "nosniff",
@@ -143,8 +143,8 @@ class ForwardingResponder:
         self._streams = shown["content-type"].lower().startswith(_STREAM_TYPE)
         if self._streams:
             shown |= {"cache-control": "no-store", "x-accel-buffering": "no"}
-        length, disposition = given.get("content-length", ""), given.get("content-disposition", "")
-        if _LENGTH.fullmatch(length) and "content-encoding" not in given and not self._streams:
+        length, disposition = headers.get("content-length", ""), headers.get("content-disposition", "")
+        if _LENGTH.fullmatch(length) and "content-encoding" not in headers and not self._streams:
             shown["content-length"] = length
         if _DISPOSITION.fullmatch(disposition):
             shown["content-disposition"] = disposition

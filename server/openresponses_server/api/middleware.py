@@ -204,9 +204,11 @@ class RequestChecks:
                 return _refuse(error, scope, receive, send)
         return self._app(scope, receive, send)
 
-    async def _check_again(self, wanted: KeysWanted, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _check_again(
+        self, missing_keys: KeysWanted, scope: Scope, receive: Receive, send: Send
+    ) -> None:
         """Run the checks again, with the keys that were missing."""
-        await wanted.fetch()
+        await missing_keys.fetch()
         try:
             self._check(scope)
         except HttpError as error:
@@ -244,6 +246,6 @@ def _route(scope: Scope) -> str:
 def _request_id(scope: Scope) -> bytes:
     for name, value in scope["headers"]:
         if name == _HEADER and _VALID_ID.fullmatch(value):
-            given: bytes = value
-            return given
+            request_id: bytes = value
+            return request_id
     return random_id("req", 24).encode()

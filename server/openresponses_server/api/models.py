@@ -25,10 +25,10 @@ async def list_models(request: Request) -> JSONResponse:
     """All known models that the key may use, in the form of the client's API; an upstream that accepts every
     name may serve more. `?refresh=true` lists the upstreams' models again. In OpenAI's form Codex, which
     sends its `client_version`, also gets `models` in its format."""
-    found = _found(request)
-    if found.surface.models is not None:
-        head = head_of(found, request, service_of(request))
-        return JSONResponse(found.surface.models.page(await _enriched(request), head))
+    match = _found(request)
+    if match.surface.models is not None:
+        head = head_of(match, request, service_of(request))
+        return JSONResponse(match.surface.models.page(await _enriched(request), head))
     listed: dict[str, Any] = {"object": "list", "data": await _listed(request)}
     if _CODEX in request.query_params:
         shown = await service_of(request).listing.for_codex()
@@ -38,17 +38,17 @@ async def list_models(request: Request) -> JSONResponse:
 
 async def get_model(request: Request) -> JSONResponse:
     """One model. 404 `model_not_found` for an unknown name."""
-    wanted, found = request.path_params["model"], _found(request)
-    if found.surface.models is not None:
-        meant = found.surface.models.named(wanted, head_of(found, request, service_of(request)))
+    name, match = request.path_params["model"], _found(request)
+    if match.surface.models is not None:
+        meant = match.surface.models.named(name, head_of(match, request, service_of(request)))
         for known in await _enriched(request):
             if known.id == meant:
-                return JSONResponse(found.surface.models.model(known, wanted))
-        raise unknown_model(wanted)
+                return JSONResponse(match.surface.models.model(known, name))
+        raise unknown_model(name)
     for model in await _listed(request):
-        if model["id"] == wanted:
+        if model["id"] == name:
             return JSONResponse(model)
-    raise unknown_model(wanted)
+    raise unknown_model(name)
 
 
 def _found(request: Request) -> Found:
@@ -56,13 +56,13 @@ def _found(request: Request) -> Found:
 
 
 async def _enriched(request: Request) -> list[EnrichedModelData]:
-    found = await service_of(request).listing.enriched(refresh=flag_of(request.query_params, "refresh"))
-    return [model for model in found if may_use(model.id)]
+    models = await service_of(request).listing.enriched(refresh=flag_of(request.query_params, "refresh"))
+    return [model for model in models if may_use(model.id)]
 
 
 async def _listed(request: Request) -> list[dict[str, Any]]:
-    found = await service_of(request).listing.models(refresh=flag_of(request.query_params, "refresh"))
-    return [model for model in found if may_use(model["id"])]
+    models = await service_of(request).listing.models(refresh=flag_of(request.query_params, "refresh"))
+    return [model for model in models if may_use(model["id"])]
 
 
 # `GET /v1/usage`: the usage of the key's own responses.

@@ -68,12 +68,12 @@ class Origins:
         return authority is not None and authority.host in self._hosts
 
     def _check_page(self, authority: Authority | None, origins: Iterable[str], site: str) -> None:
-        asked = False
+        has_origin = False
         for origin in origins:
-            asked = True
+            has_origin = True
             if not self._is_allowed(origin, authority):
                 raise _foreign_origin(origin)
-        if not asked and site.strip().lower() == "cross-site" and not self._every_page:
+        if not has_origin and site.strip().lower() == "cross-site" and not self._every_page:
             raise _foreign_origin("another site")
 
     def _is_allowed(self, origin: str, authority: Authority | None) -> bool:
@@ -92,9 +92,9 @@ class _AllowedOrigin(NamedTuple):
 def _parse_origin(origin: str) -> _AllowedOrigin | None:
     """Parse an origin; the port defaults to that of the scheme. None for `null` and for values that no
     browser sends."""
-    found = _ORIGIN.fullmatch(origin.strip())
-    authority = None if found is None else authority_of(found[2])
-    return None if found is None or authority is None else _origin_at(found[1].lower(), authority)
+    match = _ORIGIN.fullmatch(origin.strip())
+    authority = None if match is None else authority_of(match[2])
+    return None if match is None or authority is None else _origin_at(match[1].lower(), authority)
 
 
 def _origin_at(scheme: str, authority: Authority) -> _AllowedOrigin:
@@ -104,8 +104,8 @@ def _origin_at(scheme: str, authority: Authority) -> _AllowedOrigin:
     )
 
 
-def _unknown_host(given: str) -> HttpError:
-    what = f"The server is not known as {given[:_SHOWN]!r}" if given else "The request names no host"
+def _unknown_host(host: str) -> HttpError:
+    what = f"The server is not known as {host[:_SHOWN]!r}" if host else "The request names no host"
     return HttpError(403, f"{what}: see --allowed-host.", code="host_not_allowed")
 
 

@@ -19,34 +19,34 @@ _ORDERS: Final = ("asc", "desc")
 _MAX_DIGITS: Final = 15  # JSON readers lose precision beyond that
 
 
-def flag_of(asked: QueryParams, name: str) -> bool:
+def flag_of(query: QueryParams, name: str) -> bool:
     """Return the parameter's value; False if it is missing."""
-    text = asked.get(name, "false")
+    text = query.get(name, "false")
     truth = _BOOLEANS.get(text.lower())
     if truth is None:
         raise _unlike(name, "true or false", text)
     return truth
 
 
-def limit_of(asked: QueryParams, default: int = 20, most: int = 100) -> int:
+def limit_of(query: QueryParams, default: int = 20, most: int = 100) -> int:
     """Return `limit`, the number of elements of a page."""
-    text = asked.get("limit", str(default))
+    text = query.get("limit", str(default))
     if not _is_number(text) or not 1 <= int(text) <= most:
         raise _unlike("limit", f"a number from 1 to {most}", text)
     return int(text)
 
 
-def order_of(asked: QueryParams) -> Order:
+def order_of(query: QueryParams) -> Order:
     """Return `order` of a page; newest first if it is missing."""
-    text = asked.get("order", "desc")
+    text = query.get("order", "desc")
     if text not in _ORDERS:
         raise _unlike("order", " or ".join(_ORDERS), text)
     return cast(Order, text)
 
 
-def starting_after_of(asked: QueryParams) -> int:
+def starting_after_of(query: QueryParams) -> int:
     """Return `starting_after`, the number of an event; `BEFORE_FIRST` if it is missing."""
-    text = asked.get("starting_after")
+    text = query.get("starting_after")
     if text is None:
         return BEFORE_FIRST
     if not _is_number(text):
@@ -54,9 +54,9 @@ def starting_after_of(asked: QueryParams) -> int:
     return int(text)
 
 
-def time_of(asked: QueryParams, name: str) -> float | None:
+def time_of(query: QueryParams, name: str) -> float | None:
     """Return a time in Unix seconds; None if it is missing."""
-    text = asked.get(name)
+    text = query.get(name)
     if text is None:
         return None
     if not _is_number(text):
@@ -80,5 +80,5 @@ def _is_number(text: str) -> bool:
     return text.isascii() and text.isdecimal() and len(text) <= _MAX_DIGITS
 
 
-def _unlike(name: str, wanted: str, given: str) -> InvalidRequestError:
-    return invalid(name, f"it must be {wanted}, not {given[:40]!r}")
+def _unlike(name: str, expected: str, text: str) -> InvalidRequestError:
+    return invalid(name, f"it must be {expected}, not {text[:40]!r}")

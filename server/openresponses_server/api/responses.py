@@ -70,15 +70,15 @@ async def input_items(request: Request) -> ASGIApp:
 
 
 async def _page(request: Request) -> Response:
-    asked = request.query_params
+    query = request.query_params
     response_id = request.path_params["id"]
     page = await service_of(request).store.input_items(
         response_id,
         request.state.owner,
-        after=asked.get("after"),
-        before=asked.get("before"),
-        limit=limit_of(asked),
-        order=order_of(asked),
+        after=query.get("after"),
+        before=query.get("before"),
+        limit=limit_of(query),
+        order=order_of(query),
     )
     if page is None:
         raise unknown_response(response_id)
@@ -129,17 +129,17 @@ async def create(request: Request) -> ASGIApp:
     key: IdempotencyKey | None = None
     if "idempotency-key" in fields:
         decode = partial(_decode_keyed, idempotency_key_of(fields), owner)
-        asked, key = await read_json(request, service, decode)
+        body, key = await read_json(request, service, decode)
     else:
-        asked = await read_json(request, service, decode_request)
+        body = await read_json(request, service, decode_request)
     while True:
-        if key is not None and (answer := await _first_response(request, asked, key)) is not None:
+        if key is not None and (answer := await _first_response(request, body, key)) is not None:
             return answer
-        prepared = await prepare(Received(asked, fields, request_id, owner, key=key), service)
+        prepared = await prepare(Received(body, fields, request_id, owner, key=key), service)
         run, headers = RunAssembly(prepared, service).run(), prepared.answer_headers
         try:
-            if asked.background:
-                if asked.stream:
+            if body.background:
+                if body.stream:
                     stream = partial(_stream_background, service, run, headers, key)
                     return count_reader(service, owner, stream)
                 queued = await enqueue(service, run)
@@ -150,20 +150,20 @@ async def create(request: Request) -> ASGIApp:
             prepared.reservation.release()
             continue
         keep_alive = KeepAlive(service.settings.keep_alive, KEEP_ALIVE)
-        if not asked.stream:
+        if not body.stream:
             return WholeResponder([run], headers, keep_alive, ResponsesForm)
         rest = partial(_remaining_stream, service, run)
         return StreamResponder([run], headers, keep_alive, ResponsesForm, rest=rest)
 
 
-def _decode_keyed(given: str, owner: str, body: bytes) -> tuple[CreateResponse, IdempotencyKey | None]:
+def _decode_keyed(key: str, owner: str, body: bytes) -> tuple[CreateResponse, IdempotencyKey | None]:
     """Return the request, and its key if its response is to be stored."""
-    asked = decode_request(body)
-    return asked, None if asked.store is False else IdempotencyKey.of(given, owner, body, time.time())
+    request = decode_request(body)
+    return request, None if request.store is False else IdempotencyKey.of(key, owner, body, time.time())
 
 
-def _check_same(found: KeyedResponse, key: IdempotencyKey) -> None:
-    if found.request != key.request:
+def _check_same(keyed_response: KeyedResponse, key: IdempotencyKey) -> None:
+    if keyed_response.request != key.request:
         what = "This Idempotency-Key was sent with another request in the last day: use a new one."
         raise HttpError(422, what, code="idempotency_key_reused", param="Idempotency-Key")
 
@@ -171,26 +171,26 @@ def _check_same(found: KeyedResponse, key: IdempotencyKey) -> None:
 _REPLAYED: Final = {"idempotent-replayed": "true"}
 
 
-async def _first_response(request: Request, asked: CreateResponse, key: IdempotencyKey) -> ASGIApp | None:
+async def _first_response(request: Request, body: CreateResponse, key: IdempotencyKey) -> ASGIApp | None:
     """Return the answer with the response that was made for the first request with this key, in progress or
     not; None if there is none, or if it was just deleted. Raises HttpError for another request, and for a
     response that failed without output, as its first client got."""
     service, owner = service_of(request), request.state.owner
-    found = await service.store.keyed(key.name, owner)
-    if found is None:
+    keyed_response = await service.store.keyed(key.name, owner)
+    if keyed_response is None:
         return None
-    _check_same(found, key)
-    response_id = found.response_id
-    if not asked.background:
-        await _wait_for(request, response_id, to_end=not asked.stream)
+    _check_same(keyed_response, key)
+    response_id = keyed_response.response_id
+    if not body.background:
+        await _wait_for(request, response_id, to_end=not body.stream)
     record = await service.store.get(response_id, owner)
     if record is None:
         return None
-    if asked.stream:
+    if body.stream:
         replay = partial(_replay, service, response_id, owner, BEFORE_FIRST, _REPLAYED)
         return count_reader(service, owner, replay)
     response = record.response
-    if not asked.background and response.error is not None and not response.output:
+    if not body.background and response.error is not None and not response.output:
         raise http_failure(response.error)
     return Response(encode(response), headers=_REPLAYED, media_type="application/json")
 
@@ -205,12 +205,12 @@ async def _wait_for(request: Request, response_id: str, *, to_end: bool) -> None
         async with gate.readers.shared(owner), asyncio.timeout(total) as deadline:
             gate.deadlines.add(deadline)
             try:
-                while (found := await service.store.standing(response_id, owner)) is not None:
-                    if found.lease is None or (found.last_sequence >= 0 and not to_end):
+                while (progress := await service.store.standing(response_id, owner)) is not None:
+                    if progress.lease is None or (progress.last_sequence >= 0 and not to_end):
                         return
                     if await request.is_disconnected():
                         raise ClientDisconnect
-                    if found.lease.until < await service.store.now():
+                    if progress.lease.until < await service.store.now():
                         await service.runs.settler.settle(response_id)
                     await asyncio.sleep(pause)
                     pause = min(2 * pause, _LONGEST_LOOK)
@@ -237,10 +237,10 @@ async def _stream_background(
         assert key is not None
         _check_same(taken.found, key)
         return await _replay(service, taken.found.response_id, run.owner, BEFORE_FIRST, _REPLAYED)
-    found = await service.store.standing(response_id, run.owner)
-    if found is None:
+    progress = await service.store.standing(response_id, run.owner)
+    if progress is None:
         raise unknown_response(response_id)
-    frames = _with_cut_off_error(service, response_id, service.runs.follower.follow(found, BEFORE_FIRST))
+    frames = _with_cut_off_error(service, response_id, service.runs.follower.follow(progress, BEFORE_FIRST))
     return _event_stream(service, frames, headers)
 
 
@@ -274,9 +274,9 @@ class ResponseEndpoint(HTTPEndpoint):
         or those after the number `starting_after`. Without `stream` that number is checked and ignored,
         because OpenAI's clients may send it."""
         service, owner = service_of(request), request.state.owner
-        asked = request.query_params
-        streamed = flag_of(asked, "stream")
-        after = starting_after_of(asked)
+        query = request.query_params
+        streamed = flag_of(query, "stream")
+        after = starting_after_of(query)
         answer = partial(_replay, after=after) if streamed else _as_json
         return count_reader(service, owner, partial(answer, service, request.path_params["id"], owner))
 
@@ -296,8 +296,8 @@ async def _as_json(service: Service, response_id: str, owner: str) -> Response:
 async def _replay(
     service: Service, response_id: str, owner: str, after: int, headers: Mapping[str, str] = _NO_HEADERS
 ) -> Response:
-    found = await found_stream(service, response_id, owner, after)
-    return _event_stream(service, service.runs.follower.follow(found, after), headers)
+    progress = await found_stream(service, response_id, owner, after)
+    return _event_stream(service, service.runs.follower.follow(progress, after), headers)
 
 
 def _event_stream(service: Service, frames: AsyncIterator[bytes], headers: Mapping[str, str]) -> Response:
@@ -317,11 +317,11 @@ async def trace(request: Request) -> ASGIApp:
 
 
 async def _recording(service: Service, response_id: str, owner: str) -> Response:
-    found = None if service.traces is None else service.traces.find(owner, response_id)
-    if found is None:
+    path = None if service.traces is None else service.traces.find(owner, response_id)
+    if path is None:
         what = f"There is no trace of a response with id '{response_id[:80]}'."
         raise HttpError(404, what, code="trace_not_found")
-    return StreamingResponse(_lines(found), media_type="application/jsonl")
+    return StreamingResponse(_lines(path), media_type="application/jsonl")
 
 
 async def _lines(path: Path) -> AsyncIterator[bytes]:

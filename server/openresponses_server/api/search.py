@@ -32,14 +32,14 @@ async def search(request: Request) -> ASGIApp:
     """
     service, owner = service_of(request), request.state.owner
     check_known("search")
-    given = await read_json(request, service, decode_search_request)
+    body = await read_json(request, service, decode_search_request)
     if (commands := service.commands) is None:
         what = "No search is configured here ([web_search] in the settings)."
         raise HttpError(404, what, code="web_search_not_configured")
     headers = await service.quotas.accept(owner)
     spend = partial(service.quotas.spend_call, owner)
-    losses = loss_header(reported_losses(unknown_fields(given)))
-    return CommandsResponse(partial(commands.run, given, spend), service.gate, owner, headers | losses)
+    losses = loss_header(reported_losses(unknown_fields(body)))
+    return CommandsResponse(partial(commands.run, body, spend), service.gate, owner, headers | losses)
 
 
 class CommandsResponse:
@@ -64,12 +64,12 @@ class CommandsResponse:
             async with gate.slots(self._owner, 1), asyncio.timeout(None) as deadline:
                 gate.deadlines.add(deadline)
                 try:
-                    found = await _while_connected(self._run(), receive)
+                    result = await _while_connected(self._run(), receive)
                 finally:
                     gate.deadlines.discard(deadline)
         except TimeoutError:
             raise shutting_down() from None
-        answer = Response(encode(found), headers=self._headers, media_type="application/json")
+        answer = Response(encode(result), headers=self._headers, media_type="application/json")
         await answer(scope, receive, send)
 
 

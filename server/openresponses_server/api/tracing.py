@@ -26,9 +26,9 @@ _DIALECTS: Final = {"/v1/responses/compact": "responses", "/inspector/v1/respons
 
 def _dialect_of(path: str) -> str | None:
     """Return the dialect in which a path answers; None for one that creates no response."""
-    found = surface_at(path)
-    asks_for_answer = found.at is not None and found.at.asks is Asks.ANSWER
-    return found.name if asks_for_answer else _DIALECTS.get(path)
+    match = surface_at(path)
+    asks_for_answer = match.at is not None and match.at.asks is Asks.ANSWER
+    return match.name if asks_for_answer else _DIALECTS.get(path)
 
 
 class TracingMiddleware:
@@ -46,7 +46,7 @@ class TracingMiddleware:
             return
         headers, state = fields_of(scope), scope["state"]
         query = scope["query_string"].decode("latin-1")
-        asked = RecordedRequest(
+        request = RecordedRequest(
             0,
             0,
             dialect=dialect,
@@ -55,7 +55,7 @@ class TracingMiddleware:
             headers=dict(headers),
             request_id=state["request_id"],
         )
-        trace = self._traces.begin(asked, headers, state["owner"], client_key(headers))
+        trace = self._traces.begin(request, headers, state["owner"], client_key(headers))
         if trace is None:
             await self._app(scope, receive, send)
             return
@@ -110,7 +110,7 @@ async def trace_turn(
     if traces is None:
         yield
         return
-    asked = RecordedRequest(
+    request = RecordedRequest(
         0,
         0,
         dialect="responses",
@@ -120,7 +120,7 @@ async def trace_turn(
         headers=dict(headers),
         request_id=request_id,
     )
-    trace = traces.begin(asked, headers, owner, client_key(headers))
+    trace = traces.begin(request, headers, owner, client_key(headers))
     if trace is None:
         yield
         return

@@ -26,15 +26,15 @@ async def models(request: Request) -> JSONResponse:
     version = service.lists.record(listed)
     since = request.query_params.get("since")
     changes = None if since is None else service.lists.changes(since, version)
-    found = None if changes is None else msgspec.structs.asdict(changes)
-    return JSONResponse({"version": version, "models": listed, "changes": found})
+    delta = None if changes is None else msgspec.structs.asdict(changes)
+    return JSONResponse({"version": version, "models": listed, "changes": delta})
 
 
 async def tokens(request: Request) -> JSONResponse:
     """Estimate the tokens of a text or message for a model."""
     service = service_of(request)
-    asked = await read_json(request, service, read_token_request)
-    model = target_of(service, asked.model, request.state.owner).model
-    size = len(asked.content) if isinstance(asked.content, str) else len(encode(asked.content))
+    body = await read_json(request, service, read_token_request)
+    model = target_of(service, body.model, request.state.owner).model
+    size = len(body.content) if isinstance(body.content, str) else len(encode(body.content))
     counter = service.meters.counter(request.state.owner)
-    return JSONResponse({"tokens": await off_loop(size, lambda: token_count(asked.content, counter, model))})
+    return JSONResponse({"tokens": await off_loop(size, lambda: token_count(body.content, counter, model))})

@@ -56,8 +56,8 @@ class BackendResponse(Response):
         **options: Unpack[AnswerOptions],
     ) -> None:
         check_options(options)
-        given: dict[str, object] = {"keep_alive": keep_alive, "send_timeout": send_timeout}
-        for name, seconds in (given | ({} if timeout is None else {"timeout": timeout})).items():
+        durations: dict[str, object] = {"keep_alive": keep_alive, "send_timeout": send_timeout}
+        for name, seconds in (durations | ({} if timeout is None else {"timeout": timeout})).items():
             if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0:
                 raise LocalError(
                     "bridge.backend.invalid_option",
@@ -75,8 +75,8 @@ class BackendResponse(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         target = f"{quote(scope['path'])}?{scope['query_string'].decode('latin-1')}"
-        given: AnswerOptions = {"request_headers": Headers(scope=scope), "target": target}
-        options: AnswerOptions = {**given, **self._options}
+        defaults: AnswerOptions = {"request_headers": Headers(scope=scope), "target": target}
+        options: AnswerOptions = {**defaults, **self._options}
         body = self._given.encode("utf-8", "surrogatepass") if isinstance(self._given, str) else self._given
         size = len(body) if isinstance(body, bytes) else 0
         writer = Writer(send, self.raw_headers)

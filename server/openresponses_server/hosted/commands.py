@@ -68,17 +68,17 @@ class _Run:
         ]
         return searches + opened + looked
 
-    async def _search(self, asked: SearchQueryCommand, most: int) -> str:
-        hits = await self._tool.search(asked.q, days=asked.recency, domains=asked.domains or ())
+    async def _search(self, command: SearchQueryCommand, most: int) -> str:
+        hits = await self._tool.search(command.q, days=command.recency, domains=command.domains or ())
         self.hits += hits
         return bounded(shown_hits(hits), most)
 
-    async def _open(self, asked: OpenCommand, most: int) -> str:
-        return _lines(await self._tool.page(_address(asked.ref_id)), asked.lineno or 1, most)
+    async def _open(self, command: OpenCommand, most: int) -> str:
+        return _lines(await self._tool.page(_address(command.ref_id)), command.lineno or 1, most)
 
-    async def _find(self, asked: FindCommand, most: int) -> str:
-        page = await self._tool.page(_address(asked.ref_id))
-        return bounded(places(page.text, asked.pattern), most)
+    async def _find(self, command: FindCommand, most: int) -> str:
+        page = await self._tool.page(_address(command.ref_id))
+        return bounded(places(page.text, command.pattern), most)
 
 
 class WebCommands:
@@ -100,8 +100,8 @@ class WebCommands:
             run = _Run(self._search.tool(settings, {}))
         except InvalidRequestError as error:
             raise InvalidRequestError(error.code, error.message, param=f"settings.{error.param}") from error
-        asked = run.planned(commands)
-        planned, left = asked[: limits.calls], len(asked) - limits.calls
+        requested = run.planned(commands)
+        planned, left = requested[: limits.calls], len(requested) - limits.calls
         most = limits.result_bytes
         if request.max_output_tokens is not None and planned:
             share = request.max_output_tokens * _BYTES_PER_TOKEN // len(planned)
@@ -136,20 +136,20 @@ async def _section(
 ) -> str:
     async with slots:
         if not await spend():
-            said = _SPENT
+            text = _SPENT
         else:
             try:
                 async with asyncio.timeout(seconds):
                     with contained():
-                        said = await command.run(most)
+                        text = await command.run(most)
             except HostedToolError as error:
-                said = error.message
+                text = error.message
             except TimeoutError:
-                said = f"It did not arrive within {seconds:g} seconds."
+                text = f"It did not arrive within {seconds:g} seconds."
             except Exception:
                 _log.exception("hosted.failed", tool="web.run")
-                said = "The command failed."
-    return f"{command.heading}\n{said}"
+                text = "The command failed."
+    return f"{command.heading}\n{text}"
 
 
 def _address(reference: str) -> str:
@@ -166,12 +166,12 @@ def _lines(page: Page, first: int, most: int) -> str:
     while end < len(lines) and (size := size + len(lines[end].encode(errors="replace")) + 1) <= most:
         end += 1
     if first > len(lines):
-        said = [f"The page has {len(lines)} lines." if lines else "The page has no text."]
+        parts = [f"The page has {len(lines)} lines." if lines else "The page has no text."]
     else:
         end = max(end, first)
         shown = bounded("\n".join(lines[first - 1 : end]), most)
-        said = [f"Lines {first} to {end} of {len(lines)}:", shown]
-    return "\n".join(filter(None, [page.title[:_LONGEST], *said]))
+        parts = [f"Lines {first} to {end} of {len(lines)}:", shown]
+    return "\n".join(filter(None, [page.title[:_LONGEST], *parts]))
 
 
 def _time_at(offset: str) -> str:

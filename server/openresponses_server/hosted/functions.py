@@ -61,10 +61,10 @@ class ModuleFunctions:
         if kind_of(item) != "mcp_call" or item.raw.get("server_label") != self._settings.label:
             return None
         name, arguments = item.raw.get("name"), item.raw.get("arguments")
-        said = item.raw.get("output") or item.raw.get("error")
+        output = item.raw.get("output") or item.raw.get("error")
         if not isinstance(name, str) or not name or not isinstance(arguments, str):
             return None
-        return Recalled(name, arguments, said if isinstance(said, str) else "It was not run.")
+        return Recalled(name, arguments, output if isinstance(output, str) else "It was not run.")
 
     async def close(self) -> None:
         return None
@@ -129,8 +129,8 @@ class FunctionTool:
             value = run()
             return value if inspect.isawaitable(value) else LanguageModelToolResult.of(value)
 
-        found = await self._threads.run(in_thread)
-        return await found if inspect.isawaitable(found) else found
+        result = await self._threads.run(in_thread)
+        return await result if inspect.isawaitable(result) else result
 
     async def run(self, call: HostedCall) -> HostedResult:
         running = self._service.run_call(call.name, call.arguments or "{}", call_id=call.call_id)
@@ -141,10 +141,10 @@ class FunctionTool:
             _log.error("functions.failed", tool=call.name, exc_info=error)
             fields = {**item, "status": "failed", "error": _FAILED}
             return HostedResult(_FAILED, fields, failed=True, error_type=type(error).__name__)
-        said = outcome.result.text
+        text = outcome.result.text
         if outcome.failure is not None or outcome.result.is_error:
-            return HostedResult(said, {**item, "status": "failed", "error": said}, failed=True)
-        return HostedResult(said, {**item, "status": "completed", "output": said})
+            return HostedResult(text, {**item, "status": "failed", "error": text}, failed=True)
+        return HostedResult(text, {**item, "status": "completed", "output": text})
 
 
 def _log_failure(failure: ToolFailureEncountered) -> None:
@@ -161,11 +161,11 @@ def _registry(settings: FunctionSettings) -> ToolRegistry:
             f"the module {settings.module!r} can't be imported: {type(error).__name__}: {error}",
             "$.functions",
         ) from error
-    found = getattr(module, settings.registry, None)
-    if not isinstance(found, ToolRegistry):
+    registry = getattr(module, settings.registry, None)
+    if not isinstance(registry, ToolRegistry):
         what = f"the module {settings.module!r} has no ToolRegistry named {settings.registry!r}"
         raise SettingsError(what, "$.functions")
-    return found
+    return registry
 
 
 def _module(name: str) -> Any:

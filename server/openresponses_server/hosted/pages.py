@@ -130,14 +130,14 @@ def _is_text(media_type: str) -> bool:
 
 def found_in(text: str, pattern: str) -> str:
     """Return the places in a text that contain this pattern, ignoring case, with the text around them."""
-    lowered, wanted = text.lower(), pattern.lower()
+    lowered, needle = text.lower(), pattern.lower()
     if len(lowered) != len(text):  # a few characters are longer in lower case
-        lowered, wanted = text, pattern
+        lowered, needle = text, pattern
     places: list[str] = []
-    at, end = lowered.find(wanted) if wanted else -1, 0
+    at, end = lowered.find(needle) if needle else -1, 0
     while at >= 0 and len(places) < _MOST_FOUND:
         begin = max(at - _AROUND, end)
-        end = min(at + len(wanted) + _AROUND, len(text))
+        end = min(at + len(needle) + _AROUND, len(text))
         places.append(text[begin:end])
-        at = lowered.find(wanted, end)
+        at = lowered.find(needle, end)
     return "\n[…]\n".join(places)

@@ -138,8 +138,10 @@ class HttpSearch:
             hits = await on_thread(lambda: self._read(data), begun=True)
         except (WireError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise self._failed("its answer can't be read", repr(error)[:200]) from error
-        found = [hit for hit in hits if hit.url.startswith(("http://", "https://")) and query.admits(hit.url)]
-        return found[: query.most]
+        admitted = [
+            hit for hit in hits if hit.url.startswith(("http://", "https://")) and query.admits(hit.url)
+        ]
+        return admitted[: query.most]
 
     async def _ask(self, request: _Request) -> tuple[int, bytes]:
         if self._pool is None:
@@ -171,25 +173,25 @@ def _with_domains(query: SearchQuery) -> str:
     return " ".join(filter(None, [query.text, f"({allowed})" if " OR " in allowed else allowed, blocked]))
 
 
-def _hit(given: Mapping[str, Any], url: str, title: str, text: str) -> SearchHit:
-    values = (given.get(name) for name in (url, title, text))
-    address, name, said = (value if isinstance(value, str) else "" for value in values)
-    return SearchHit(address[:_LONGEST], plain_text(name)[:_LONGEST], plain_text(said)[:_LONGEST])
+def _hit(result: Mapping[str, Any], url: str, title: str, text: str) -> SearchHit:
+    values = (result.get(name) for name in (url, title, text))
+    address, name, extract = (value if isinstance(value, str) else "" for value in values)
+    return SearchHit(address[:_LONGEST], plain_text(name)[:_LONGEST], plain_text(extract)[:_LONGEST])
 
 
-def _objects(given: Any) -> list[dict[str, Any]]:
-    return [each for each in given if isinstance(each, dict)]
+def _objects(results: Any) -> list[dict[str, Any]]:
+    return [each for each in results if isinstance(each, dict)]
 
 
 _SPANS: Final = ("day", "week", "month", "year")
 
 
 def _searxng(query: SearchQuery, key: str) -> _Request:
-    asked = {"q": _with_domains(query), "format": "json"}
+    parameters = {"q": _with_domains(query), "format": "json"}
     if span := query.span(_SPANS):
-        asked["time_range"] = span
+        parameters["time_range"] = span
     headers = {**_JSON, "authorization": f"Bearer {key}"} if key else _JSON
-    return _Request("GET", f"/search?{urlencode(asked)}", headers)
+    return _Request("GET", f"/search?{urlencode(parameters)}", headers)
 
 
 def _of_searxng(data: bytes) -> list[SearchHit]:
@@ -197,13 +199,13 @@ def _of_searxng(data: bytes) -> list[SearchHit]:
 
 
 def _brave(query: SearchQuery, key: str) -> _Request:
-    asked = {"q": _with_domains(query)[:400], "count": str(query.most)}
+    parameters = {"q": _with_domains(query)[:400], "count": str(query.most)}
     if query.country:
-        asked["country"] = query.country
+        parameters["country"] = query.country
     if span := query.span(("pd", "pw", "pm", "py")):
-        asked["freshness"] = span
+        parameters["freshness"] = span
     headers = {**_JSON, "x-subscription-token": key}
-    return _Request("GET", f"/res/v1/web/search?{urlencode(asked)}", headers)
+    return _Request("GET", f"/res/v1/web/search?{urlencode(parameters)}", headers)
 
 
 def _of_brave(data: bytes) -> list[SearchHit]:
@@ -212,14 +214,14 @@ def _of_brave(data: bytes) -> list[SearchHit]:
 
 
 def _tavily(query: SearchQuery, key: str) -> _Request:
-    asked: dict[str, Any] = {"query": query.text, "max_results": query.most}
+    body: dict[str, Any] = {"query": query.text, "max_results": query.most}
     if query.allowed:
-        asked["include_domains"] = list(query.allowed)
+        body["include_domains"] = list(query.allowed)
     if query.blocked:
-        asked["exclude_domains"] = list(query.blocked)
+        body["exclude_domains"] = list(query.blocked)
     if span := query.span(_SPANS):
-        asked["time_range"] = span
-    return _post("/search", asked, authorization=f"Bearer {key}")
+        body["time_range"] = span
+    return _post("/search", body, authorization=f"Bearer {key}")
 
 
 def _of_tavily(data: bytes) -> list[SearchHit]:
@@ -228,17 +230,17 @@ def _of_tavily(data: bytes) -> list[SearchHit]:
 
 def _exa(query: SearchQuery, key: str) -> _Request:
     contents = {"text": {"maxCharacters": _LONGEST}}
-    asked: dict[str, Any] = {"query": query.text, "numResults": query.most, "contents": contents}
+    body: dict[str, Any] = {"query": query.text, "numResults": query.most, "contents": contents}
     if query.allowed:
-        asked["includeDomains"] = list(query.allowed)
+        body["includeDomains"] = list(query.allowed)
     if query.blocked:
-        asked["excludeDomains"] = list(query.blocked)
+        body["excludeDomains"] = list(query.blocked)
     if query.country:
-        asked["userLocation"] = query.country
+        body["userLocation"] = query.country
     if query.days is not None:
         since = datetime.now(UTC) - timedelta(days=query.days)
-        asked["startPublishedDate"] = f"{since:%Y-%m-%dT%H:%M:%SZ}"
-    return _post("/search", asked, x_api_key=key)
+        body["startPublishedDate"] = f"{since:%Y-%m-%dT%H:%M:%SZ}"
+    return _post("/search", body, x_api_key=key)
 
 
 def _of_exa(data: bytes) -> list[SearchHit]:
@@ -251,10 +253,10 @@ def _post(path: str, body: dict[str, Any], **headers: str) -> _Request:
 
 
 def _duckduckgo(query: SearchQuery, _key: str) -> _Request:
-    asked = {"q": _with_domains(query)}
+    parameters = {"q": _with_domains(query)}
     if span := query.span("dwmy"):
-        asked["df"] = span
-    return _Request("GET", f"/html/?{urlencode(asked)}", {"accept": "text/html"})
+        parameters["df"] = span
+    return _Request("GET", f"/html/?{urlencode(parameters)}", {"accept": "text/html"})
 
 
 def _of_duckduckgo(data: bytes) -> list[SearchHit]:

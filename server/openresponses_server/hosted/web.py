@@ -65,15 +65,15 @@ class WebSearch:
         return None
 
     def recall(self, item: Any, *, upstream_has: bool) -> Recalled | None:
-        if kind_of(item) != SEARCH_CALL or not isinstance(said := item.raw.get(OUTPUT), str):
+        if kind_of(item) != SEARCH_CALL or not isinstance(output := item.raw.get(OUTPUT), str):
             return None
         action = item.raw.get("action")
-        given: Mapping[str, Any] = action if isinstance(action, dict) else {}
+        fields: Mapping[str, Any] = action if isinstance(action, dict) else {}
         names = {"open_page": ("url",), "find_in_page": ("url", "pattern")}.get(
-            str(given.get("type")), ("query",)
+            str(fields.get("type")), ("query",)
         )
-        name = _SEARCH if names == ("query",) else str(given["type"])
-        return Recalled(name, encode({each: str(given.get(each) or "") for each in names}).decode(), said)
+        name = _SEARCH if names == ("query",) else str(fields["type"])
+        return Recalled(name, encode({each: str(fields.get(each) or "") for each in names}).decode(), output)
 
     async def close(self) -> None:
         await self.provider.close()
@@ -132,21 +132,21 @@ class WebSearchTool:
         return ()
 
     async def run(self, call: HostedCall) -> HostedResult:
-        given = _arguments(call)
+        arguments = _arguments(call)
         action = _action(call)
         try:
             if call.name == _SEARCH:
-                hits = await self.search(given.get("query", ""))
+                hits = await self.search(arguments.get("query", ""))
                 action["sources"] = [{"type": "url", "url": hit.url, "title": hit.title} for hit in hits]
-                said, found = shown_hits(hits), [(hit.url, hit.title) for hit in hits]
+                text, pages = shown_hits(hits), [(hit.url, hit.title) for hit in hits]
             else:
-                page = await self.page(given.get("url", ""))
-                said = f"{page.title}\n\n{page.text}".strip() or "The page has no text."
-                said = said if call.name == _OPEN else places(said, given.get("pattern", ""))
-                found = [(with_scheme(given["url"]), page.title)]
+                page = await self.page(arguments.get("url", ""))
+                text = f"{page.title}\n\n{page.text}".strip() or "The page has no text."
+                text = text if call.name == _OPEN else places(text, arguments.get("pattern", ""))
+                pages = [(with_scheme(arguments["url"]), page.title)]
         except HostedToolError as error:
             return HostedResult(error.message, {"status": "failed", "action": action}, failed=True)
-        return HostedResult(said, {"status": "completed", "action": action}, pages=found)
+        return HostedResult(text, {"status": "completed", "action": action}, pages=pages)
 
     async def search(
         self, text: str, *, days: int | None = None, domains: Sequence[str] = ()
@@ -161,8 +161,8 @@ class WebSearchTool:
             self._uses_left -= 1
         allowed = [repair_surrogates(each) for each in domains[:_MOST_DOMAINS]] or self._allowed
         days = None if days is None else min(max(days, 1), _MOST_DAYS)
-        asked = SearchQuery(text, self._results, allowed, self._blocked, self._country, days)
-        return [hit for hit in await self._provider.search(asked) if self._admits(hit.url)]
+        query = SearchQuery(text, self._results, allowed, self._blocked, self._country, days)
+        return [hit for hit in await self._provider.search(query) if self._admits(hit.url)]
 
     def _admits(self, url: str) -> bool:
         return SearchQuery("", 0, self._allowed, self._blocked).admits(url)
@@ -199,14 +199,14 @@ def _functions(where: Mapping[str, str], allowed: Sequence[str], pages: bool) ->
         about += f" The user is near {', '.join(where.values())}."
     if allowed:
         about += f" Only these domains are searched: {', '.join(allowed[:10])}."
-    found = [HostedFunction(_SEARCH, about, _parameters(query="What to search for."))]
+    functions = [HostedFunction(_SEARCH, about, _parameters(query="What to search for."))]
     if pages:
         opening = "Opens a page of the web and returns its text."
         finding = "Looks for text in a page of the web; returns the places with what stands around them."
-        found.append(HostedFunction(_OPEN, opening, _parameters(url="The page's address.")))
+        functions.append(HostedFunction(_OPEN, opening, _parameters(url="The page's address.")))
         both = _parameters(url="The page's address.", pattern="The text to look for, whatever its case.")
-        found.append(HostedFunction(_FIND, finding, both))
-    return found
+        functions.append(HostedFunction(_FIND, finding, both))
+    return functions
 
 
 def _parameters(**texts: str) -> dict[str, Any]:
@@ -221,39 +221,39 @@ def _parameters(**texts: str) -> dict[str, Any]:
 
 def _arguments(call: HostedCall) -> dict[str, str]:
     try:
-        given = decode_json(call.arguments.encode(errors="replace") or b"{}")
+        arguments = decode_json(call.arguments.encode(errors="replace") or b"{}")
     except WireError:
-        given = {}
-    if not isinstance(given, dict):
+        arguments = {}
+    if not isinstance(arguments, dict):
         return {}
-    return {name: value[:_LONGEST] for name, value in given.items() if isinstance(value, str)}
+    return {name: value[:_LONGEST] for name, value in arguments.items() if isinstance(value, str)}
 
 
 def _action(call: HostedCall) -> dict[str, Any]:
-    given = _arguments(call)
+    arguments = _arguments(call)
     if call.name == _OPEN:
-        return {"type": _OPEN, "url": given.get("url", "")}
+        return {"type": _OPEN, "url": arguments.get("url", "")}
     if call.name == _FIND:
-        return {"type": _FIND, "url": given.get("url", ""), "pattern": given.get("pattern", "")}
-    return {"type": "search", "query": given.get("query", "")}
+        return {"type": _FIND, "url": arguments.get("url", ""), "pattern": arguments.get("pattern", "")}
+    return {"type": "search", "query": arguments.get("query", "")}
 
 
-def _object(given: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    found = given.get(name)
-    if found is None:
+def _object(fields: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    value = fields.get(name)
+    if value is None:
         return {}
-    if not isinstance(found, dict):
+    if not isinstance(value, dict):
         raise _invalid(name, "expected an object")
-    return found
+    return value
 
 
 def _domains(filters: Mapping[str, Any], name: str) -> list[str]:
-    found = filters.get(name) or []
-    if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
+    domains = filters.get(name) or []
+    if not isinstance(domains, list) or not all(isinstance(each, str) for each in domains):
         raise _invalid(f"filters.{name}", "expected strings")
-    if len(found) > _MOST_DOMAINS:
-        raise _invalid(f"filters.{name}", f"{len(found)} domains; the limit is {_MOST_DOMAINS}")
-    return [repair_surrogates(each[:_LONGEST]) for each in found]
+    if len(domains) > _MOST_DOMAINS:
+        raise _invalid(f"filters.{name}", f"{len(domains)} domains; the limit is {_MOST_DOMAINS}")
+    return [repair_surrogates(each[:_LONGEST]) for each in domains]
 
 
 def _invalid(param: str, what: str) -> InvalidRequestError:

@@ -44,8 +44,8 @@ NO_KEY: Final = f"No API key was given: send {', '.join(_USUAL[:-1])} or {_USUAL
 
 
 def _why_refused(headers: Mapping[str, str]) -> str:
-    found = (surface.why_refused(headers) for surface in surfaces().values())
-    return next(filter(None, found), "")
+    reasons = (surface.why_refused(headers) for surface in surfaces().values())
+    return next(filter(None, reasons), "")
 
 
 def client_key(headers: Mapping[str, str]) -> str | None:
@@ -147,13 +147,13 @@ class Keys:
         if is_among(key, self._hashes):
             return _owner(key), None
         if self.managed is not None:
-            found = self.managed.access(key)
-            if found is not None:
-                return found.owner, found
+            grant = self.managed.access(key)
+            if grant is not None:
+                return grant.owner, grant
         if self.tokens is not None:
-            found = self.tokens.access(key)
-            if found is not None:
-                return found.owner, found
+            grant = self.tokens.access(key)
+            if grant is not None:
+                return grant.owner, grant
         if self.managed is not None and not self.managed.is_loaded:
             raise HttpError(
                 503,

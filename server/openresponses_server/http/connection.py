@@ -293,19 +293,19 @@ class HttpConnection(HttpToolsProtocol):
 
     def _check_head(self) -> None:
         """Check a head that has an expectation, a transfer encoding or an upgrade. Raises HttpError."""
-        given: dict[bytes, list[bytes]] = {}
+        fields: dict[bytes, list[bytes]] = {}
         for name, value in self.headers:
-            given.setdefault(name, []).append(value.lower())
+            fields.setdefault(name, []).append(value.lower())
         is_old = self.parser.get_http_version() != "1.1"
-        coding = given.get(b"transfer-encoding")
+        coding = fields.get(b"transfer-encoding")
         if coding is not None and (is_old or coding != [b"chunked"]):
             self._raise(HttpError(400, "The only supported transfer encoding is chunked, in HTTP/1.1."))
-        self.expect_100_continue = not is_old and b"100-continue" in given.get(b"expect", ())
+        self.expect_100_continue = not is_old and b"100-continue" in fields.get(b"expect", ())
         self._is_handshake = (
-            given.get(b"upgrade") == [b"websocket"]
+            fields.get(b"upgrade") == [b"websocket"]
             and not is_old
             and coding is None
-            and given.get(b"content-length", [b"0"]) == [b"0"]
+            and fields.get(b"content-length", [b"0"]) == [b"0"]
             and self.parser.get_method() == b"GET"
             and self.url.partition(b"?")[0] == PATH.encode()
         )

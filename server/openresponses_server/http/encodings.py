@@ -126,8 +126,8 @@ def decoding(headers: Sequence[str]) -> Compressed | None:
     if not named:
         return None
     if len(named) > 1 or named[0] not in _PARTS:
-        given = ", ".join(named)[:80]
-        what = f"The content-encoding {given} is not supported: use one of {_SUPPORTED}, or none."
+        encoding = ", ".join(named)[:80]
+        what = f"The content-encoding {encoding} is not supported: use one of {_SUPPORTED}, or none."
         raise HttpError(
             415, what, code="unsupported_content_encoding", headers={"accept-encoding": _SUPPORTED}
         )

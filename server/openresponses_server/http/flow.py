@@ -228,10 +228,10 @@ def cut_of(scope: MutableMapping[str, Any]) -> Cut:
     """The function that the connection offers, else one that does nothing: the server of the application must
     then end an answer that has no end."""
     try:
-        found: Cut = scope["extensions"][_CUT]["cut"]
+        cut: Cut = scope["extensions"][_CUT]["cut"]
     except KeyError:
         return _leave
-    return found
+    return cut
 
 
 def _leave() -> None:
@@ -246,10 +246,10 @@ def withdraw(scope: MutableMapping[str, Any]) -> None:
 def offered(scope: MutableMapping[str, Any]) -> Write:
     """The function that the connection offers, else one that always returns False."""
     try:
-        found: Write = scope["extensions"][_NAME]["write"]
+        write: Write = scope["extensions"][_NAME]["write"]
     except KeyError:
         return _refused
-    return found
+    return write
 
 
 def _refused(_body: bytes) -> bool:

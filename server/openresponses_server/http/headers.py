@@ -50,8 +50,8 @@ class HeaderFields(dict[str, str]):
             return []
         if self.are_single:
             return [self[name]]
-        wanted = name.encode("latin-1")
-        return [value.decode("latin-1") for key, value in self._raw if key == wanted]
+        raw_name = name.encode("latin-1")
+        return [value.decode("latin-1") for key, value in self._raw if key == raw_name]
 
 
 def fields_of(scope: Scope) -> HeaderFields:

@@ -131,10 +131,10 @@ class KeyBook:
         if not key.startswith(PREFIX):
             return None
         shown = hash_of(key)
-        found = self._by_hash.get(shown)
-        if found is None or not hmac.compare_digest(found.hash, shown) or not found.is_live(self._clock()):
+        record = self._by_hash.get(shown)
+        if record is None or not hmac.compare_digest(record.hash, shown) or not record.is_live(self._clock()):
             return None
-        return Access(owner_of(found.owner), found.models, lambda: self._again(found.id))
+        return Access(owner_of(record.owner), record.models, lambda: self._again(record.id))
 
     def _add(self, key: ManagedKey) -> None:
         self._by_id[key.id] = self._by_hash[key.hash] = key
@@ -159,7 +159,7 @@ class KeyBook:
 
     def _again(self, key_id: str) -> Access | None:
         """Return what the key gives access to now."""
-        found = self._by_id.get(key_id)
-        if found is None or not found.is_live(self._clock()):
+        record = self._by_id.get(key_id)
+        if record is None or not record.is_live(self._clock()):
             return None
-        return Access(owner_of(found.owner), found.models, lambda: self._again(key_id))
+        return Access(owner_of(record.owner), record.models, lambda: self._again(key_id))

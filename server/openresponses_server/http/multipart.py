@@ -118,31 +118,31 @@ class MultipartScanner:
             if len(self._rest) >= _MOST_HEAD:
                 raise _broken(f"the headers of a part have more than {_MOST_HEAD} bytes")
             return None
-        given, name = _field_name(self._rest[:end])
+        part_name, name = _field_name(self._rest[:end])
         self._field = name.lower() if name is not None and name.lower() in _MOST_KEPT else None
         if self._field == _MODEL and (name != _MODEL or self.model is not None):
             raise InvalidRequestError(
                 InvalidRequestError.INVALID_VALUE, "model: it is given more than once", param="model"
             )
-        self._check(given.decode("utf-8", "replace"))
+        self._check(part_name.decode("utf-8", "replace"))
         self._stage = _Stage.CONTENT
         return end + 4
 
     def _content(self) -> int | None:
-        found = self._rest.find(self._delimiter)
-        if found < 0:
+        index = self._rest.find(self._delimiter)
+        if index < 0:
             # it may go on with the rest of a delimiter, or be the line end before one
             certain = len(self._rest) - len(self._delimiter) - 1
             if self._field is not None:
                 _check_size(self._field, certain)
                 return None
             return certain if certain > 0 else None
-        if self._rest[max(found - 2, 0) : found] != b"\r\n":
+        if self._rest[max(index - 2, 0) : index] != b"\r\n":
             raise _broken("its boundary is within a part")
         self._stage = _Stage.DELIMITER
         if self._field is not None:
-            self._keep(self._field, self._rest[: found - 2])
-        return found
+            self._keep(self._field, self._rest[: index - 2])
+        return index
 
     def _keep(self, name: bytes, value: bytes) -> None:
         _check_size(name, len(value))
@@ -162,10 +162,10 @@ def _check_size(name: bytes, size: int) -> None:
 def boundary_of(content_type: str) -> str:
     """The boundary that a content type names. Raises InvalidRequestError for another form than one boundary
     alone."""
-    found = _TYPE.fullmatch(content_type.strip())
-    if found is None:
+    match = _TYPE.fullmatch(content_type.strip())
+    if match is None:
         raise _broken("its content type is not `multipart/form-data; boundary=…` alone")
-    return found[2]
+    return match[2]
 
 
 def content_type_of(boundary: str) -> str:
@@ -184,15 +184,15 @@ def _field_name(head: bytes) -> tuple[bytes, bytes | None]:
     lines = head.split(b"\r\n")
     if len(lines) > _MOST_HEADERS:
         raise _broken(f"a part has more than {_MOST_HEADERS} headers")
-    given: dict[bytes, bytes] = {}
+    headers: dict[bytes, bytes] = {}
     for line in lines:
-        found = _HEADER.fullmatch(line)
-        if found is None or found[1].lower() in given:
+        match = _HEADER.fullmatch(line)
+        if match is None or match[1].lower() in headers:
             raise _broken("a part has a header that is not well-formed, or has it twice")
-        given[found[1].lower()] = found[2].strip(b" \t")
-    if given.get(b"content-transfer-encoding", b"binary").lower() not in _PLAIN_ENCODINGS:
+        headers[match[1].lower()] = match[2].strip(b" \t")
+    if headers.get(b"content-transfer-encoding", b"binary").lower() not in _PLAIN_ENCODINGS:
         raise _broken("a part has a transfer encoding")
-    parameters = _parameters(given.get(_DISPOSITION, b""))
+    parameters = _parameters(headers.get(_DISPOSITION, b""))
     name = parameters[b"name"]
     if parameters.keys() == {b"name"}:
         return name, name
@@ -204,17 +204,17 @@ def _field_name(head: bytes) -> tuple[bytes, bytes | None]:
 def _parameters(disposition: bytes) -> dict[bytes, bytes]:
     if disposition[: len(_FORM_DATA)].lower() != _FORM_DATA or b'\\"' in disposition:
         raise _broken("a part's disposition is not that of a form's field")
-    found: dict[bytes, bytes] = {}
+    parameters: dict[bytes, bytes] = {}
     at = len(_FORM_DATA)
     while at < len(disposition):
         match = _PARAMETER.match(disposition, at)
-        if match is None or (name := match[1].lower()) not in _KNOWN or name in found:
+        if match is None or (name := match[1].lower()) not in _KNOWN or name in parameters:
             raise _broken("a part's disposition is not that of a form's field")
-        found[name] = match[2].strip(b'"')
+        parameters[name] = match[2].strip(b'"')
         at = match.end()
-    if b"name" not in found:
+    if b"name" not in parameters:
         raise _broken("a part has no name")
-    return found
+    return parameters
 
 
 def _text(value: bytes) -> str:

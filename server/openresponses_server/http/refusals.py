@@ -74,11 +74,11 @@ def error_response(error: HttpError, target: bytes, headers: Sequence[tuple[byte
     target, which selects the surface's format of the error; `headers` are those of every answer."""
     path = target.decode("latin-1")
     body = error_body(error, path)
-    given = [(name.encode(), value.encode()) for name, value in error_headers(error, path).items()]
+    extra = [(name.encode(), value.encode()) for name, value in error_headers(error, path).items()]
     own = [
         (b"content-type", b"application/json"),
         (b"content-length", str(len(body)).encode()),
         (b"connection", b"close"),
     ]
-    lines = b"".join(b"%s: %s\r\n" % header for header in (*headers, *given, *own))
+    lines = b"".join(b"%s: %s\r\n" % header for header in (*headers, *extra, *own))
     return b"%s%s\r\n%s" % (STATUS_LINE[error.http_status], lines, body)

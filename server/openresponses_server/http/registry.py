@@ -243,10 +243,10 @@ def _unsent(transport: asyncio.Transport) -> int:
     system's."""
     ours = transport.get_write_buffer_size()
     try:
-        held = fcntl.ioctl(transport.get_extra_info("socket").fileno(), termios.TIOCOUTQ, bytes(_INT.size))
+        raw = fcntl.ioctl(transport.get_extra_info("socket").fileno(), termios.TIOCOUTQ, bytes(_INT.size))
     except (OSError, AttributeError, ValueError):
         return ours
-    return ours + int(_INT.unpack(held)[0])
+    return ours + int(_INT.unpack(raw)[0])
 
 
 class Flow(FlowControl):

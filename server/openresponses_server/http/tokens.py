@@ -73,17 +73,17 @@ class TokenIssuer:
         """Return the access that a token gives. Raises HttpError 401, KeysWanted if the issuer may have the
         token's key meanwhile, and 503 while its keys are not known."""
         digest = hashlib.sha256(token.encode()).digest()
-        found = self._verified.get(digest)
-        if found is None:
-            found = self._verify(token)
-            self._verified[digest] = found
+        verified = self._verified.get(digest)
+        if verified is None:
+            verified = self._verify(token)
+            self._verified[digest] = verified
             while len(self._verified) > _MOST_VERIFIED:
                 self._verified.popitem(last=False)
-        if self._clock() >= found.expires_at:
+        if self._clock() >= verified.expires_at:
             self._verified.pop(digest, None)
             raise refused(_INVALID)
-        self._limits.claim(found.access.owner, found.limits)
-        return found.access
+        self._limits.claim(verified.access.owner, verified.limits)
+        return verified.access
 
     def _verify(self, token: str) -> _Verified:
         try:
@@ -140,11 +140,11 @@ class TokenIssuer:
             raise ValueError("the owner")
         models = tuple(settings.models) or None
         if settings.models_claim is not None:
-            given = claims.get(settings.models_claim, [])
-            given = given.split() if isinstance(given, str) else given
-            if not isinstance(given, list) or not all(isinstance(each, str) for each in given):
+            names = claims.get(settings.models_claim, [])
+            names = names.split() if isinstance(names, str) else names
+            if not isinstance(names, list) or not all(isinstance(each, str) for each in names):
                 raise ValueError("the models")
-            models = tuple(given)  # none of them where the claim is missing
+            models = tuple(names)  # none of them where the claim is missing
         limits: dict[str, Any] = {}
         for limit, claim in settings.limits_claims.items():
             value = claims.get(claim)

@@ -44,13 +44,13 @@ class CallBudget:
             return True
         sure = max(count - self._asking[owner], 0)
         self._asking[owner] += 1
-        found: bool | None = False
+        answer: bool | None = False
         try:
-            found = await self._others.spend_call(owner, most, day, sure, count + 1)
+            answer = await self._others.spend_call(owner, most, day, sure, count + 1)
         finally:
             self._asking[owner] -= 1
             if not self._asking[owner]:
                 del self._asking[owner]
-            if found is False:  # or cancelled: the call is not made
+            if answer is False:  # or cancelled: the call is not made
                 used[owner] -= 1
-        return found is not False
+        return answer is not False

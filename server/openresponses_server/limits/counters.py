@@ -22,8 +22,8 @@ class Workers(Protocol):
         """Report that this owner now has fewer of a kind here."""
         ...
 
-    async def spend_call(self, owner: str, most: int, day: int, sure: int, wanted: int) -> bool | None:
-        """Report the calls of this process on this day: `sure` were made, and `wanted` would be made with one
+    async def spend_call(self, owner: str, most: int, day: int, sure: int, count: int) -> bool | None:
+        """Report the calls of this process on this day: `sure` were made, and `count` would be made with one
         more. That one is counted if all workers together then have at most `most`. Returns True if it was
         counted, None if that is unknown. A call that is reported several times is counted once."""
         ...

@@ -336,10 +336,10 @@ class Gate:
         """Give free slots to the waiting runs, one owner after the other, so that a long queue of one owner
         does not delay the others."""
         while self._queue and not self.cut.is_set() and not self.runs.full:
-            found = self._next_waiter()
-            if found is None:
+            entry = self._next_waiter()
+            if entry is None:
                 return
-            owner, waiter = found
+            owner, waiter = entry
             self._remove_waiter(owner, waiter)
             self.runs.acquire(owner)
             waiter.set_result(None)

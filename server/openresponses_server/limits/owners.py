@@ -73,10 +73,10 @@ def is_limit(name: str, value: object) -> bool:
 
 def lowest(several: Iterable[KeyLimits]) -> KeyLimits:
     """Return the limits with the lowest value that any of these sets."""
-    found: dict[str, Any] = {}
+    limits: dict[str, Any] = {}
     for each in several:
         for name in LIMIT_NAMES:
             limit = getattr(each, name)
             if limit is not None:
-                found[name] = min(limit, found.get(name, limit))
-    return KeyLimits(**found)
+                limits[name] = min(limit, limits.get(name, limit))
+    return KeyLimits(**limits)

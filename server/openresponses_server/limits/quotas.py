@@ -134,16 +134,16 @@ class Quotas:
         rates = self.rates(owner)
         if not any(rates):
             return {}
-        found = await self._decide(owner, rates)
-        headers = dict(pair for state in found.states for pair in form(state, time.time()))
-        if found.over is None:
+        verdict = await self._decide(owner, rates)
+        headers = dict(pair for state in verdict.states for pair in form(state, time.time()))
+        if verdict.over is None:
             return headers
-        self._refused(found.over.name)
+        self._refused(verdict.over.name)
         raise HttpError(
             429,
-            f"One API key {_WHAT[found.over.name].format(limit=found.over.limit)}; try again later.",
+            f"One API key {_WHAT[verdict.over.name].format(limit=verdict.over.limit)}; try again later.",
             code="rate_limit_exceeded",
-            headers={"retry-after": str(max(1, math.ceil(found.wait))), **headers},
+            headers={"retry-after": str(max(1, math.ceil(verdict.wait))), **headers},
         )
 
     def has_budget(self, owner: str) -> bool:

@@ -295,30 +295,30 @@ class SharedCounts:
         arguments = [rates.request_seconds, limited, MINUTE, SLACK, _REPEATED_WITHIN]
         self._accepted += 1
         keys = [self._bucket(owner), f"{self.redis.prefix}:accepted:{self.redis.worker}:{self._accepted}"]
-        found: Any = await self.redis.ask("accept", lambda: self._accept(keys, arguments))
-        if found is None:
+        answer: Any = await self.redis.ask("accept", lambda: self._accept(keys, arguments))
+        if answer is None:
             return None
-        return found[0] == 1, Used(float(found[1]), float(found[2]))
+        return answer[0] == 1, Used(float(answer[1]), float(answer[2]))
 
     def spend(self, owner: str, tokens: int) -> None:
         """Count used tokens, which are sent to Redis soon."""
         self._spent[owner] = self._spent.get(owner, 0.0) + self._rates(owner).token_seconds(tokens)
         self._wake.set()
 
-    async def spend_call(self, owner: str, most: int, day: int, sure: int, wanted: int) -> bool | None:
+    async def spend_call(self, owner: str, most: int, day: int, sure: int, count: int) -> bool | None:
         """As `Workers.spend_call`; None if Redis does not answer."""
-        arguments: list[str | int | float] = [most, self.redis.worker, day, sure, wanted]
-        found: Any = await self.redis.ask("call", lambda: self._call([self._calls_of(owner)], arguments))
-        return None if found is None else found == 1
+        arguments: list[str | int | float] = [most, self.redis.worker, day, sure, count]
+        answer: Any = await self.redis.ask("call", lambda: self._call([self._calls_of(owner)], arguments))
+        return None if answer is None else answer == 1
 
     async def spent(self, owner: str, day: int) -> int | None:
         """As `Workers.spent`; None if Redis does not answer."""
         waiting, batch, number = self._paid.get((owner, day), 0), self._batch, self._batch_number
         keys = [self._spent_on(owner, day), self._batches]
-        found: Any = await self.redis.ask("spent", lambda: self.redis.client.mget(keys))
-        if found is None:
+        values: Any = await self.redis.ask("spent", lambda: self.redis.client.mget(keys))
+        if values is None:
             return None
-        spent, added = (int(each or 0) for each in found)
+        spent, added = (int(each or 0) for each in values)
         if batch is not None and batch.number > added:
             spent += batch.paid.get((owner, day), 0)
         return spent + (waiting if added <= number else 0)
@@ -345,11 +345,11 @@ class SharedCounts:
             return self._agree(self._keys(kind, owner), arguments)
 
         for delay in (_RETRY_DELAY, None):
-            found = await self.redis.ask("agree", call)
-            if found == _UNKNOWN:  # this process was frozen, or Redis is empty: it knows less than all
+            answer = await self.redis.ask("agree", call)
+            if answer == _UNKNOWN:  # this process was frozen, or Redis is empty: it knows less than all
                 await self._send_heartbeat()
-                found = await self.redis.ask("agree", call)
-            if found != 0:
+                answer = await self.redis.ask("agree", call)
+            if answer != 0:
                 return True
             if delay is not None:
                 await asyncio.sleep(delay)
@@ -426,12 +426,12 @@ class SharedCounts:
                     self._add.queue(pipe, *self._added(batch))
                 return await pipe.execute()
 
-        found = await self.redis.ask("send", call)
-        if found is None:
+        answers = await self.redis.ask("send", call)
+        if answers is None:
             return False
         if self._batch is batch:
             self._batch = None
-        for (kind, owner, (_, count, number, _)), answer in zip(reports, found, strict=False):
+        for (kind, owner, (_, count, number, _)), answer in zip(reports, answers, strict=False):
             if count == 0 and answer != _UNKNOWN and self._reported.get((kind, owner)) == number:
                 del self._reported[kind, owner]
         more = bool(self._paid or self._spent)

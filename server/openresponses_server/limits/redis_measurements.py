@@ -87,10 +87,10 @@ class SharedMeasurements:
     async def look(self, store: str, known: int) -> Look | None:
         """As `AllMeasurements.look`: None if Redis does not answer."""
         arguments: list[str | int] = [self._redis.worker, known, self._redis.lease]
-        found: Any = await self._redis.ask("look", lambda: self._look([self._stock_of(store)], arguments))
-        if found is None:
+        answer: Any = await self._redis.ask("look", lambda: self._look([self._stock_of(store)], arguments))
+        if answer is None:
             return None
-        begun, turn, left, published, result = found
+        begun, turn, left, published, result = answer
         newer = None if result is None else Measurement(published, _sizes_in(result))
         return Look(begun, turn == 1, left / 1000, newer)
 
@@ -118,9 +118,9 @@ class SharedMeasurements:
 def _sizes_in(data: bytes) -> dict[str, int] | None:
     """The bytes of each key; None if they were too many to be shared, or are not legible."""
     try:
-        found = decode_json(data)
+        sizes = decode_json(data)
     except WireError:
         return None
-    if isinstance(found, dict) and all(isinstance(size, int) for size in found.values()):
-        return found
+    if isinstance(sizes, dict) and all(isinstance(size, int) for size in sizes.values()):
+        return sizes
     return None

@@ -47,9 +47,9 @@ def check_request(request: CreateResponse, limits: Limits, *, param: str = "inpu
     of names. `param` is the surface's name of the input."""
     own = request.input if isinstance(request.input, list) else []
     for field in ("model", "previous_response_id"):
-        given = getattr(request, field)
-        if given and len(given) > _LONGEST_NAME:
-            check_name(given, field)
+        value = getattr(request, field)
+        if value and len(value) > _LONGEST_NAME:
+            check_name(value, field)
     for where, named in ((param, own), ("tools", request.tools or _NONE)):
         for index, each in enumerate(named):
             for field in _NAME_FIELDS:

@@ -127,21 +127,21 @@ class Stock:
         if self._others is None:
             return await self.measure()
         self._set_apart()  # what grows while they are asked may be in no measurement that they know
-        found = await self._others.look(self._store, self._number or 0)
-        if found is None:
+        answer = await self._others.look(self._store, self._number or 0)
+        if answer is None:
             if time.monotonic() >= self._due:
                 await self.measure()
             return jittered(_LOOK_INTERVAL)
-        self._due = time.monotonic() + found.left
+        self._due = time.monotonic() + answer.left
         if self._number is None:
-            self._number = found.begun
-        elif found.newer is not None and found.newer.sizes is not None:
-            self._accept(found.newer.number, found.newer.sizes)
-        elif found.newer is not None and not found.turn:
+            self._number = answer.begun
+        elif answer.newer is not None and answer.newer.sizes is not None:
+            self._accept(answer.newer.number, answer.newer.sizes)
+        elif answer.newer is not None and not answer.turn:
             await self.measure()
-        self._order(found.begun)
-        if found.turn:
-            await self._measure_for_all(self._others, found.begun)
+        self._order(answer.begun)
+        if answer.turn:
+            await self._measure_for_all(self._others, answer.begun)
         return jittered(_LOOK_INTERVAL)
 
     async def measure_repeatedly(self) -> None:

@@ -89,12 +89,12 @@ class Content:
             return {"openresponses.content_hidden": True}
         self._own = own
         text = [{"role": "user", "parts": [_text(body.input)]}] if isinstance(body.input, str) else []
-        found = {
+        attributes = {
             "gen_ai.input.messages": [*text, *map(_message, sent)],
             "gen_ai.system_instructions": [_text(body.instructions)] if body.instructions else [],
             "gen_ai.tool.definitions": [_tool(each) for each in tools],
         }
-        return {name: self._shown(own, value) for name, value in found.items() if value}
+        return {name: self._shown(own, value) for name, value in attributes.items() if value}
 
     def _shown(self, own: Secrets, value: Any) -> str:
         """Return the value as JSON, or a text unchanged, masked and cut."""
@@ -102,11 +102,11 @@ class Content:
         return shown if isinstance(shown, str) else encode(shown).decode()
 
 
-def _tried(found: Callable[[], Attributes]) -> Attributes:
-    """Return the result of `found`; no attributes if it can't be shown, because it is nested too deeply or
+def _tried(function: Callable[[], Attributes]) -> Attributes:
+    """Return the result of `function`; no attributes if it can't be shown, because it is nested too deeply or
     has incomplete characters."""
     try:
-        return found()
+        return function()
     except (WireError, RecursionError, UnicodeError, msgspec.MsgspecError):
         return {}
 
@@ -123,13 +123,13 @@ class _Together(NamedTuple):
         return max(self.shared.longest, self.own.longest)
 
     def spans(self, text: str) -> list[tuple[int, int]]:
-        found = list[tuple[int, int]]()
+        merged = list[tuple[int, int]]()
         for begin, end in merge(self.shared.spans(text), self.own.spans(text)):
-            if found and begin < found[-1][1]:
-                found[-1] = found[-1][0], max(end, found[-1][1])
+            if merged and begin < merged[-1][1]:
+                merged[-1] = merged[-1][0], max(end, merged[-1][1])
             else:
-                found.append((begin, end))
-        return found
+                merged.append((begin, end))
+        return merged
 
 
 class _Room:
@@ -166,8 +166,8 @@ def _message(item: dict[str, Any]) -> dict[str, Any]:
     type."""
     kind = item.get("type", "message")
     if kind == "function_call":
-        given = _arguments(item.get("arguments") or "")
-        part = {"id": item.get("call_id"), "name": item.get("name"), "arguments": given}
+        arguments = _arguments(item.get("arguments") or "")
+        part = {"id": item.get("call_id"), "name": item.get("name"), "arguments": arguments}
         return {"role": "assistant", "parts": [{"type": "tool_call", **part}]}
     if kind == "function_call_output":
         part = {"id": item.get("call_id"), "response": item.get("output")}
@@ -193,13 +193,13 @@ def _answer(output: Sequence[Any], finish_reason: str) -> list[dict[str, Any]]:
 def _part(part: Any) -> dict[str, Any]:
     if isinstance(part, str):
         return _text(part)
-    said = part.get("text", part.get("refusal"))
-    return _text(said) if isinstance(said, str) else {"type": str(part.get("type"))}
+    text = part.get("text", part.get("refusal"))
+    return _text(text) if isinstance(text, str) else {"type": str(part.get("type"))}
 
 
 def _tool(tool: dict[str, Any]) -> dict[str, Any]:
-    kept = ("type", "name", "description", "parameters")
-    return {name: tool[name] for name in kept if name in tool}
+    names = ("type", "name", "description", "parameters")
+    return {name: tool[name] for name in names if name in tool}
 
 
 def _arguments(text: str) -> Any:

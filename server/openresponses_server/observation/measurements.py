@@ -122,8 +122,8 @@ class Measurements:
     def called_mcp(self, attributes: Attributes, seconds: float, error: str) -> None:
         """Measure a call of a tool of an MCP server; `attributes` are those of its span. The server's address
         is left out, since requests may name servers."""
-        kept = ("mcp.method.name", "mcp.protocol.version", "network.transport", "gen_ai.operation.name")
-        own = {name: attributes[name] for name in kept if name in attributes}
+        names = ("mcp.method.name", "mcp.protocol.version", "network.transport", "gen_ai.operation.name")
+        own = {name: attributes[name] for name in names if name in attributes}
         own["gen_ai.tool.name"] = self._tool_name(attributes, error)
         self._mcp.record(seconds, self._with_error(own, error))
 

@@ -102,7 +102,7 @@ class RunMetrics(Watch):
         self._gaps_of = cache(self._gaps.labels)
         self._seconds_of = cache(self._seconds.labels)
 
-    def end(self, ended: EndedRun, said: LoggedEnd) -> None:
+    def end(self, ended: EndedRun, logged_end: LoggedEnd) -> None:
         """Count a response that has ended."""
         if not ended.has_end:
             return

@@ -94,10 +94,10 @@ HANDED_OVER: Final = LoggedEnd("handed_over")
 class Watch:
     """An observer of one run, or of all. Its methods are called in the task of the run, and must not fail."""
 
-    def end(self, ended: EndedRun, said: LoggedEnd) -> None:
+    def end(self, ended: EndedRun, logged_end: LoggedEnd) -> None:
         """Handle the end of the run, after its exchanges with upstreams."""
 
-    def refused(self, ended: EndedRun, said: LoggedEnd) -> None:
+    def refused(self, ended: EndedRun, logged_end: LoggedEnd) -> None:
         """Log a run without an end of its own: its response ended as failed, while its client's other choices
         continue."""
 

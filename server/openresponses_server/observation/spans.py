@@ -168,12 +168,12 @@ class ResponseSpan(RunWatch, Struct):
             self.answered = None
         self.asked = dict  # it refers to the request, which is freed before the response ends
 
-    def end(self, ended: EndedRun, said: LoggedEnd) -> None:
+    def end(self, ended: EndedRun, logged_end: LoggedEnd) -> None:
         if self.token is not None:
             context.detach(self.token)
             self.token = None
-        span, error = self.span, error_type(said.code or "") if said.status == "failed" else ""
-        if self.measured is not None and said != HANDED_OVER:
+        span, error = self.span, error_type(logged_end.code or "") if logged_end.status == "failed" else ""
+        if self.measured is not None and logged_end != HANDED_OVER:
             of_upstream = self.upstreams.get(ended.upstream, {})
             answered = ended.timing.first is not None
             named = self.measured.of_request(of_upstream, self.operation, ended.model, accepted=answered)
@@ -181,10 +181,10 @@ class ResponseSpan(RunWatch, Struct):
         if span is trace.INVALID_SPAN:
             return
         if span.is_recording():
-            span.set_attributes(_attributes(ended, said))
+            span.set_attributes(_attributes(ended, logged_end))
             if self.answered is not None:
                 output = ended.response.output
-                span.set_attributes(self.answered(output, _finish_reason(ended.response, said)))
+                span.set_attributes(self.answered(output, _finish_reason(ended.response, logged_end)))
             if ended.upstream:
                 of_upstream = self.upstreams.get(ended.upstream, {})
                 provider = of_upstream.get("gen_ai.provider.name", ended.upstream)
@@ -203,7 +203,7 @@ class ResponseSpan(RunWatch, Struct):
 def request_attributes(body: CreateResponse, *, stream: bool, choices: int, conversation: str) -> Attributes:
     """Return what a request sets, without what a person or a model wrote. The body is read without copying
     it."""
-    found: Attributes = {
+    attributes: Attributes = {
         "gen_ai.request.max_tokens": number_of(body.max_output_tokens),
         "gen_ai.request.temperature": number_of(body.temperature),
         "gen_ai.request.top_p": number_of(body.top_p),
@@ -217,44 +217,44 @@ def request_attributes(body: CreateResponse, *, stream: bool, choices: int, conv
         "gen_ai.output.type": _output_type(body),
         "gen_ai.conversation.id": name_of(conversation) or None,
     }
-    return {name: value for name, value in found.items() if value is not None}
+    return {name: value for name, value in attributes.items() if value is not None}
 
 
-def stop_sequences(given: Any) -> list[str] | None:
+def stop_sequences(stop: Any) -> list[str] | None:
     """Return the first stop sequences, each cut to the length of a name; None without any."""
-    texts = [given] if isinstance(given, str) else given if isinstance(given, list) else []
+    texts = [stop] if isinstance(stop, str) else stop if isinstance(stop, list) else []
     return [name_of(each) for each in texts[:_MOST_STOPS] if isinstance(each, str)] or None
 
 
 def _output_type(body: CreateResponse) -> str | None:
     """Return the kind of output that the request explicitly asks for; None if it does not."""
-    wanted = None if body.text is None else body.text.format
-    if isinstance(wanted, TextFormat):
+    text_format = None if body.text is None else body.text.format
+    if isinstance(text_format, TextFormat):
         return "text"
-    return "json" if isinstance(wanted, JsonObjectFormat | JsonSchemaFormatParam) else None
+    return "json" if isinstance(text_format, JsonObjectFormat | JsonSchemaFormatParam) else None
 
 
-def _attributes(ended: EndedRun, said: LoggedEnd) -> Attributes:
+def _attributes(ended: EndedRun, logged_end: LoggedEnd) -> Attributes:
     response = ended.response
-    found: Attributes = {
+    attributes: Attributes = {
         "gen_ai.response.id": response.id,
-        "gen_ai.response.finish_reasons": [_finish_reason(response, said)],
-        "openresponses.response.status": said.status,
+        "gen_ai.response.finish_reasons": [_finish_reason(response, logged_end)],
+        "openresponses.response.status": logged_end.status,
     }
     if ended.model:
-        found["gen_ai.response.model"] = name_of(ended.model)
-        found["openresponses.upstream"] = ended.upstream
+        attributes["gen_ai.response.model"] = name_of(ended.model)
+        attributes["openresponses.upstream"] = ended.upstream
     if response.usage is not None:
-        found |= _tokens(response.usage)
+        attributes |= _tokens(response.usage)
     if ended.timing.first is not None:
-        found["openresponses.first_token_seconds"] = ended.timing.first
-    return found
+        attributes["openresponses.first_token_seconds"] = ended.timing.first
+    return attributes
 
 
 def _tokens(usage: Usage) -> Attributes:
     """Return the counts of tokens in a response. Those of parts are left out if they are 0: an upstream that
     has none and one that does not report them can't be distinguished."""
-    found: Attributes = {
+    attributes: Attributes = {
         "gen_ai.usage.input_tokens": usage.input_tokens,
         "gen_ai.usage.output_tokens": usage.output_tokens,
     }
@@ -263,14 +263,16 @@ def _tokens(usage: Usage) -> Attributes:
         "gen_ai.usage.cache_creation.input_tokens": usage.cache_write_tokens,
         "gen_ai.usage.reasoning.output_tokens": usage.output_tokens_details.reasoning_tokens,
     }
-    found |= {name: tokens for name, tokens in parts.items() if tokens}
+    attributes |= {name: tokens for name, tokens in parts.items() if tokens}
     if usage.estimated is True:
-        found["openresponses.usage.estimated"] = True
-    return found
+        attributes["openresponses.usage.estimated"] = True
+    return attributes
 
 
-def _finish_reason(response: Response, said: LoggedEnd) -> str:
-    if said.status == "completed":
+def _finish_reason(response: Response, logged_end: LoggedEnd) -> str:
+    if logged_end.status == "completed":
         calls = any(item.type.endswith("_call") for item in response.output)
         return "tool_calls" if calls else "stop"
-    return _REASONS.get(said.code or "", "error" if said.status == "failed" else said.status)
+    return _REASONS.get(
+        logged_end.code or "", "error" if logged_end.status == "failed" else logged_end.status
+    )

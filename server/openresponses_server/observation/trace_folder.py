@@ -57,20 +57,20 @@ class Traces:
         self._sweep_now = asyncio.Event()
 
     def begin(
-        self, asked: RecordedRequest, headers: Mapping[str, str], owner: str, key: str | None
+        self, request: RecordedRequest, headers: Mapping[str, str], owner: str, key: str | None
     ) -> Trace | None:
         """Begin the trace of this owner's request, which was sent with `key` and has no body yet; None if it
         is not traced."""
         if not self._wanted(headers, key):
             return None
         secrets = [*self._secrets, key or "", *secrets_in(headers)]
-        return Trace(asked, secrets, partial(self._create, owner), self._add_size)
+        return Trace(request, secrets, partial(self._create, owner), self._add_size)
 
     def _wanted(self, headers: Mapping[str, str], key: str | None) -> bool:
-        given = self._settings
-        if given.when == "asked" and headers.get(HEADER, "").strip().lower() not in _YES:
+        settings = self._settings
+        if settings.when == "asked" and headers.get(HEADER, "").strip().lower() not in _YES:
             return False
-        return not given.keys or (key is not None and is_among(key, given.keys))
+        return not settings.keys or (key is not None and is_among(key, settings.keys))
 
     def _create(self, owner: str, response_id: str) -> RecordingFile | None:
         if _ID.fullmatch(response_id) is None:
@@ -120,15 +120,15 @@ class Traces:
         """Remove traces that are too old, and those that exceed the total limit. `now` is Unix seconds."""
         now = time.time() if now is None else now
         oldest = 0.0 if self._retention is None else now - self._retention
-        kept: defaultdict[str, list[_File]] = defaultdict(list)
+        by_owner: defaultdict[str, list[_File]] = defaultdict(list)
         for owner, file in self._files():
             if file.written_at < oldest:
                 _remove(file)
             else:
-                kept[owner].append(file)
-        used = sum(file.size for files in kept.values() for file in files)
+                by_owner[owner].append(file)
+        used = sum(file.size for files in by_owner.values() for file in files)
         if used > self._settings.total_bytes:
-            used -= _thin_out(kept, used - int(_LEFT * self._settings.total_bytes))
+            used -= _thin_out(by_owner, used - int(_LEFT * self._settings.total_bytes))
         self._used = used
 
     def _files(self) -> Iterator[tuple[str, _File]]:
@@ -138,8 +138,8 @@ class Traces:
             for entry in _entries(folder.path):
                 with suppress(OSError):
                     if entry.is_file(follow_symlinks=False) and entry.name.endswith(".jsonl"):
-                        found = entry.stat(follow_symlinks=False)
-                        yield folder.name, _File(found.st_mtime, found.st_size, entry.path)
+                        info = entry.stat(follow_symlinks=False)
+                        yield folder.name, _File(info.st_mtime, info.st_size, entry.path)
 
 
 def _entries(folder: Path | str) -> list[os.DirEntry[str]]:
@@ -150,20 +150,20 @@ def _entries(folder: Path | str) -> list[os.DirEntry[str]]:
         return []
 
 
-def _thin_out(kept: dict[str, list[_File]], most: int) -> int:
+def _thin_out(by_owner: dict[str, list[_File]], most: int) -> int:
     """Remove at least this many bytes, always the oldest file of the owner with the most. Returns how many
     were removed."""
-    owners = [(-sum(file.size for file in files), owner) for owner, files in kept.items()]
+    owners = [(-sum(file.size for file in files), owner) for owner, files in by_owner.items()]
     heapq.heapify(owners)
-    for files in kept.values():
+    for files in by_owner.values():
         files.sort(reverse=True)
     removed = 0
     while removed < most and owners:
         size, owner = owners[0]
-        file = kept[owner].pop()
+        file = by_owner[owner].pop()
         _remove(file)
         removed += file.size
-        if kept[owner]:
+        if by_owner[owner]:
             heapq.heapreplace(owners, (size + file.size, owner))
         else:
             heapq.heappop(owners)

@@ -81,13 +81,13 @@ CreateFile = Callable[[str], RecordingFile | None]
 
 
 class Trace:
-    """The trace of one request. `asked` is the client's request without its body; `secrets` are masked in
+    """The trace of one request. `request` is the client's request without its body; `secrets` are masked in
     everything. `create` creates the file; `on_closed` is called with it when its last writer has closed
     it."""
 
     def __init__(
         self,
-        asked: RecordedRequest,
+        request: RecordedRequest,
         secrets: Sequence[str],
         create: CreateFile,
         on_closed: Callable[[RecordingFile], None],
@@ -97,7 +97,7 @@ class Trace:
         self.secrets = secrets
         self.hides = Secrets(secrets)
         self._many = len(secrets) > MOST_SECRETS
-        self._asked = asked
+        self._asked = request
         self._create = create
         self._on_closed = on_closed
         self._file: RecordingFile | None = None
@@ -135,8 +135,8 @@ class Trace:
             return
         self.name = run
         self.acquire()
-        asked = msgspec.structs.replace(self._asked, run=run)
-        self._client = ExchangeRecorder(self._file, self.hides, asked)
+        request = msgspec.structs.replace(self._asked, run=run)
+        self._client = ExchangeRecorder(self._file, self.hides, request)
 
     def answer(self, status: int, headers: Mapping[str, str]) -> None:
         """Record the status and headers sent to the client."""
@@ -208,18 +208,18 @@ class RunTrace(RunWatch):
         """Record the end of one of the response's answers. A later request to the same upstream is not a
         retry."""
         self._answers += 1
-        said = " (estimated)" if usage.estimated is True else ""
-        what = f"{usage.input_tokens} tokens in, {usage.output_tokens} out{said}"
+        suffix = " (estimated)" if usage.estimated is True else ""
+        what = f"{usage.input_tokens} tokens in, {usage.output_tokens} out{suffix}"
         self._file.record_note(ROUND, str(self._answers), what, run=self._run)
         self._before = ""
 
-    def end(self, ended: EndedRun, said: LoggedEnd) -> None:
+    def end(self, ended: EndedRun, logged_end: LoggedEnd) -> None:
         for usage in ended.rounds[self._answers :]:
             self.end_answer(usage)
         for case in ended.noticed:
             self._record(case)
-        what = ": ".join(filter(None, (said.code, said.cause)))
-        self._file.record_note(END, said.status, without(what, self._trace.hides), run=self._run)
+        what = ": ".join(filter(None, (logged_end.code, logged_end.cause)))
+        self._file.record_note(END, logged_end.status, without(what, self._trace.hides), run=self._run)
         if self._token is not None:
             RUN.reset(self._token)
             self._token = None

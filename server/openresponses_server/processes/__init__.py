@@ -141,11 +141,11 @@ class OversizedLine(NamedTuple):
     def answered(self) -> int | str | None:
         """The id of the request that it answers, if it is an answer of JSON-RPC; None if its ends do not
         say."""
-        found = _FIRST.match(self.start) or _LAST.search(self.end)
-        if found is None or _OF_REQUEST.match(self.start):
+        match = _FIRST.match(self.start) or _LAST.search(self.end)
+        if match is None or _OF_REQUEST.match(self.start):
             return None
-        given: bytes = found[1]
-        return given[1:-1].decode(errors="replace") if given.startswith(b'"') else int(given)
+        raw: bytes = match[1]
+        return raw[1:-1].decode(errors="replace") if raw.startswith(b'"') else int(raw)
 
 
 class LineTooLong(ValueError):

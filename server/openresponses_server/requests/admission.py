@@ -44,9 +44,9 @@ _COPIED: Final = 32  # bytes of referenced items that may be stored for each byt
 def expand_prompt(request: Received, service: Service) -> Received:
     """Add what the prompt gives that the request names. Raises InvalidRequestError with the path of a
     variable, and HttpError 404 for an unknown prompt or version."""
-    found = expanded(service.prompts, request.body, service.settings.max_body_bytes)
-    if found is not None:
-        body, lead = found
+    expansion = expanded(service.prompts, request.body, service.settings.max_body_bytes)
+    if expansion is not None:
+        body, lead = expansion
         return replace(request, body=body, lead=lead, has_template=True)
     if request.body.model is None and service.settings.default_model is None:
         raise unknown_prompt(request.body)  # an upstream may have it, but which one?
@@ -150,14 +150,14 @@ async def load_history(request: Addressed, service: Service) -> Placed:
     Raises HttpError 400 for what does not exist or exceeds a limit, and 429 for lack of memory.
     """
     leased = request.leased is not None
-    found = request.continued or await continued(
+    continuation = request.continued or await continued(
         service.store, request.body, request.owner, service.available, accepted=leased
     )
-    given, (body, before, reservation) = request.body, found
+    original, (body, before, reservation) = request.body, continuation
     try:
-        if body is not given and not leased:
-            check_references(given, body, service.settings.limits)
-            _count_references(service, given, body, request.owner)
+        if body is not original and not leased:
+            check_references(original, body, service.settings.limits)
+            _count_references(service, original, body, request.owner)
         check_conversation(body, len(before.items) + len(request.lead), service.settings.limits)
     except BridgeError:
         reservation.release()
@@ -198,12 +198,12 @@ def _as_param(tool: Tool) -> ToolParam:
     return FunctionToolParam(tool.name, description, parameters, tool.strict)
 
 
-def check_references(given: CreateResponse, resolved: CreateResponse, limits: Limits) -> None:
+def check_references(original: CreateResponse, resolved: CreateResponse, limits: Limits) -> None:
     """Raises HttpError 400 when a request that is stored refers to items of more bytes than its own input
     allows: they are stored with it."""
-    if resolved is given or given.store is False:
+    if resolved is original or original.store is False:
         return
-    own = len(encode(given.input))
+    own = len(encode(original.input))
     copied = len(encode(resolved.input)) - own
     most = limits.stored_reference_bytes + _COPIED * own
     if copied > most:
@@ -218,14 +218,16 @@ def check_references(given: CreateResponse, resolved: CreateResponse, limits: Li
         )
 
 
-def _count_references(service: Service, given: CreateResponse, resolved: CreateResponse, owner: str) -> None:
+def _count_references(
+    service: Service, original: CreateResponse, resolved: CreateResponse, owner: str
+) -> None:
     """Count the items that a stored request refers to, which are stored with it, against the quota of stored
     bytes. Raises HttpError 429."""
 
     def more() -> int:
-        return max(len(encode(own_input(resolved))) - len(encode(own_input(given))), 0)
+        return max(len(encode(own_input(resolved))) - len(encode(own_input(original))), 0)
 
-    if given.store is not False:
+    if original.store is not False:
         service.quotas.store(owner, more)
 
 
@@ -262,7 +264,7 @@ class QuotaCount(Watch, Struct):
     used: Used
     stored: bool
 
-    def end(self, ended: EndedRun, said: LoggedEnd) -> None:
+    def end(self, ended: EndedRun, logged_end: LoggedEnd) -> None:
         if not ended.counts:
             return
         response = ended.response

@@ -143,9 +143,9 @@ def correction(objection: str, schema: dict[str, Any], way: AnswerWay) -> str:
 
 
 def _with_function(request: CreateResponse) -> CreateResponse:
-    given: Any = request.text and request.text.format
-    about = f"Gives the answer. {given.description}" if given.description else "Gives the answer."
-    function = FunctionToolParam(ANSWER, about, given.schema, given.strict)
+    text_format: Any = request.text and request.text.format
+    about = f"Gives the answer. {text_format.description}" if text_format.description else "Gives the answer."
+    function = FunctionToolParam(ANSWER, about, text_format.schema, text_format.strict)
     return replace(
         request,
         tools=[function],

@@ -274,11 +274,11 @@ class RunAssembly:
     def _report(self, losses: Sequence[Diagnostic], upstream_header: str = "") -> None:
         """Add these losses, and those that the upstream reports, to the headers of the answer."""
         request = self._request
-        found = reported_losses(losses, upstream_header)
-        new = [loss for loss in found if loss not in request.reported]
+        all_losses = reported_losses(losses, upstream_header)
+        new = [loss for loss in all_losses if loss not in request.reported]
         if new:
             _log.info("request.losses", request_id=request.id, losses=new)
-        request.reported.update(dict.fromkeys(found))
+        request.reported.update(dict.fromkeys(all_losses))
         request.answer_headers.update(loss_header(request.reported))
 
     # What asks for the answers that follow in the same response.
@@ -314,10 +314,10 @@ class RunAssembly:
             may_correct=self._formatted is not None and not request.body.stop,
         )
 
-    def _next_attempts(self, asked: Translated, accept: OnAccepted) -> Attempts:
+    def _next_attempts(self, request: Translated, accept: OnAccepted) -> Attempts:
         others = [each.alone for each in (self._target, *self._target.fallbacks)]
         again = RouteChoice(self._service.routes, others)
-        prepare = partial(attempt_at, asked)
+        prepare = partial(attempt_at, request)
         return Attempts(self._upstream.target.alone, prepare, accept, self._observe, again)
 
     async def _attempt(self, target: Target) -> Attempt:
@@ -330,20 +330,20 @@ class RunAssembly:
     def _ask(self, items: Sequence[Any], last: bool) -> Attempts:
         return self._next_attempts(_following(self._request, items, last=last), self._accept)
 
-    def _ask_for_summary(self, stream: HostedStream, asked: Translated) -> Attempts:
-        return self._next_attempts(asked, partial(self._accept_summary, stream, asked))
+    def _ask_for_summary(self, stream: HostedStream, request: Translated) -> Attempts:
+        return self._next_attempts(request, partial(self._accept_summary, stream, request))
 
     def _accept_summary(
         self,
         stream: HostedStream,
-        asked: Translated,
+        request: Translated,
         attempt: Attempt,
         _reply: UpstreamReply,
         _tried: Sequence[Tried],
     ) -> None:
         self._upstream.target = attempt.target
         self._meter.answers += not attempt.again
-        inbound = window_inbound_for(asked, attempt.target, stream, self._upstream.shown)
+        inbound = window_inbound_for(request, attempt.target, stream, self._upstream.shown)
         self._translation.set_inbound(inbound)
 
     def _report_loss(self, where: str, why: str) -> None:
@@ -395,13 +395,13 @@ class RunAssembly:
         from openresponses_server.observation.spans import request_attributes
 
         request = self._request
-        found = request_attributes(
+        attributes = request_attributes(
             request.body,
             stream=request.streams or request.body.stream is True,
             choices=request.choices,
             conversation=conversation_of(request.body) or request.client.conversation,
         )
-        return found if self._content is None else {**found, **self._content.asked()}
+        return attributes if self._content is None else {**attributes, **self._content.asked()}
 
 
 def _following(request: Translated, items: Sequence[Any], *, last: bool) -> Translated:

@@ -76,11 +76,11 @@ async def _claim_here(service: Service, response_id: str) -> None:
 
 
 @contextmanager
-def _retracting(service: Service, kept: ResponseSessionPersistenceTransformer) -> Iterator[None]:
+def _retracting(service: Service, persistence: ResponseSessionPersistenceTransformer) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        service.keeper.retract(kept)
+        service.keeper.retract(persistence)
         raise
 
 
@@ -119,8 +119,8 @@ async def _run_stored(service: Service, record: StoredResponse, worker: str, pre
         if lacks_secrets(record.request):
             raise _secrets_not_stored()
         leased = LeasedResponse(response, worker, wire_of(record), previous_attempts)
-        asked = Received(decode_request(record.request), {}, request_id, record.owner, leased=leased)
-        run = RunAssembly(await prepare(asked, service), service).run()
+        request = Received(decode_request(record.request), {}, request_id, record.owner, leased=leased)
+        run = RunAssembly(await prepare(request, service), service).run()
     except BridgeError as error:
         if isinstance(error, StoreError) and not isinstance(error, UnreadableRecord):
             raise  # retried when this lease expires

@@ -55,8 +55,8 @@ async def read_json(
 
 def _decode_for_deployment(decode: Callable[[bytes], T], model: str, body: bytes) -> T:
     """The decoded body. If it names no model, it is for the one that the path names."""
-    given = request_object(body)
-    return decode(body if given.get("model") else encode({**given, "model": model}))
+    fields = request_object(body)
+    return decode(body if fields.get("model") else encode({**fields, "model": model}))
 
 
 async def read_bytes(request: Request, service: Service, *, expands: int | None = None) -> bytes:

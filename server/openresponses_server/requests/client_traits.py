@@ -48,8 +48,8 @@ _ANSWERED: Final = ("message-threads-", "responses_websockets=")
 def passed_values(name: str, value: str) -> list[str]:
     """The values in this header that are passed on, each once: those made of the characters that its names
     have."""
-    given = value[: _MAX_VALUES * (_MAX_LENGTH + 2)].split(",")
-    values = dict.fromkeys(each.strip() for each in given)
+    parts = value[: _MAX_VALUES * (_MAX_LENGTH + 2)].split(",")
+    values = dict.fromkeys(each.strip() for each in parts)
     known = _CHARACTERS.get(name, _OF_AN_ID)
     return [
         each
@@ -64,8 +64,8 @@ def _passed_headers(request: Received) -> dict[str, str]:
         return {}  # a client of Chat Completions may have brought nothing of its own
     own = DIALECTS[spoken].side.endpoint
     mine = frozenset() if own is None else own.passed_headers
-    found = {name: passed_values(name, headers[name]) for name in mine if name in headers}
-    return {name: ",".join(values) for name, values in found.items() if values}
+    by_name = {name: passed_values(name, headers[name]) for name in mine if name in headers}
+    return {name: ",".join(values) for name, values in by_name.items() if values}
 
 
 def with_passed_headers(
@@ -90,9 +90,9 @@ _LONGEST_KEY: Final = 64  # characters, of the schema
 def session_key(owner: str, user: str | None, headers: Mapping[str, str]) -> str | None:
     """The cache key for the session that the user or the headers name, of 64 characters; None if they name
     none. Two owners never have the same key."""
-    found = _SESSION.search(user[:_LONGEST_USER]) if user else None
-    session = "" if found is None else found[1]
-    if found is None:
+    match = _SESSION.search(user[:_LONGEST_USER]) if user else None
+    session = "" if match is None else match[1]
+    if match is None:
         for name in _SESSION_HEADERS:
             if name in headers:
                 session = headers[name][:_LONGEST_USER]
@@ -115,10 +115,10 @@ def read_headers(request: Received, service: Service) -> Received:
         raise invalid(REASONING_HEADER, f"expected one of {', '.join(FORMS)}")
     key = client_key(headers)
     wire: str = service.settings.wire
-    asked = AUTO
+    requested = AUTO
     wire_keys = service.settings.wire_keys
     if WIRE_HEADER in headers:
-        wire = asked = wire_choice(headers[WIRE_HEADER])
+        wire = requested = wire_choice(headers[WIRE_HEADER])
     elif key is not None and wire_keys is not None:
         wire = _wire_of_key(key, wire_keys) or wire
     client = ClientTraits(
@@ -128,7 +128,7 @@ def read_headers(request: Received, service: Service) -> Received:
         form,
         headers[CONVERSATION_HEADER][:_LONGEST_CONVERSATION] if CONVERSATION_HEADER in headers else "",
         wire,
-        shows_only_summaries(headers, streamed=bool(request.body.stream), asked=asked),
+        shows_only_summaries(headers, streamed=bool(request.body.stream), asked=requested),
     )
     return replace(request, client=client)
 

@@ -74,8 +74,8 @@ def from_window(history: Sequence[Item], own: Sequence[Item], sealer: Sealer) ->
         for index in reversed(range(len(items))):
             window = _window(items[index], sealer)
             if window is not None:
-                found = [*window, *items[index + 1 :]]
-                return (found, list(own)) if later else ([], found)
+                tail = [*window, *items[index + 1 :]]
+                return (tail, list(own)) if later else ([], tail)
     return list(history), list(own)
 
 
@@ -146,8 +146,8 @@ def transcript(items: Iterable[Any]) -> str:
     """The conversation as text: messages, calls and their outputs, in order, without reasoning, and without
     the secrets of tools, which are for the upstream and not for its model."""
     identities = ToolIdentityMap()
-    given = [Entry(item, _PARAM, _PARAM) for item in items_without_secrets(list(items))]
-    entries = normalize_entries(given, Diagnostics())
+    raw_entries = [Entry(item, _PARAM, _PARAM) for item in items_without_secrets(list(items))]
+    entries = normalize_entries(raw_entries, Diagnostics())
     return "\n\n".join(filter(None, (_entry(entry.item, identities) for entry in entries)))
 
 

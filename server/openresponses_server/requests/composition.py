@@ -170,25 +170,27 @@ def _web_commands(settings: Settings, hosted: Sequence[HostedProvider]) -> WebCo
 
 def hosted_providers(settings: Settings, sealer: ServerSealer, use_once: UseOnce) -> list[HostedProvider]:
     """Return the providers of the tools that the server runs. Raises SettingsError."""
-    found: list[HostedProvider] = []
+    providers: list[HostedProvider] = []
     mistakes = Mistakes()
     if settings.web_search is not None:
         from openresponses_server.hosted.web import WebSearch
 
         with mistakes.kept():
-            found.append(WebSearch(settings.web_search))
+            providers.append(WebSearch(settings.web_search))
     for each in settings.functions:
         from openresponses_server.hosted.functions import ModuleFunctions
 
         with mistakes.kept():
-            found.append(ModuleFunctions(each))
+            providers.append(ModuleFunctions(each))
     if settings.mcp_servers or settings.mcp_hosts or settings.mcp_private_hosts:
         from openresponses_server.hosted.mcp.provider import McpServers
 
         with mistakes.kept():
-            found.append(McpServers(settings, partial(sealer.derived_keys, "approvals of calls"), use_once))
+            providers.append(
+                McpServers(settings, partial(sealer.derived_keys, "approvals of calls"), use_once)
+            )
     mistakes.check()
-    return found
+    return providers
 
 
 def named_models(settings: Settings) -> set[str]:

@@ -35,14 +35,14 @@ async def fetch_addresses(request: Placed, service: Service) -> Placed:
             try:
                 if len(fetched) >= limits.fetched_files:
                     raise FetchError(f"a request may have at most {limits.fetched_files} files to fetch")
-                held = request.reservation.size
+                previous_size = request.reservation.size
                 request.reservation.grow(left)
                 file = await fetch_file(url, accepts, most=left, seconds=limits.fetch_seconds)
             except FetchError as error:
                 raise invalid(param, f"the file can't be fetched: {error}") from error
             left -= len(file.data)
             text = f"data:{file.media_type};base64,{b64encode(file.data).decode()}"
-            request.reservation.resize(held + len(text))
+            request.reservation.resize(previous_size + len(text))
             fetched[url] = text
         return fetched[url]
 
@@ -50,12 +50,12 @@ async def fetch_addresses(request: Placed, service: Service) -> Placed:
         for field in _PART_FIELDS:
             parts = getattr(item, field, None)
             if isinstance(parts, list):
-                made = [
+                new_parts = [
                     await _with_bytes(part, request.target.fetches, data_url, f"{where}.{field}[{number}]")
                     for number, part in enumerate(parts)
                 ]
-                if any(new is not old for new, old in zip(made, parts, strict=True)):
-                    item = replace(item, **{field: made})
+                if any(new is not old for new, old in zip(new_parts, parts, strict=True)):
+                    item = replace(item, **{field: new_parts})
         return item
 
     own = [await without_addresses(each, f"input[{at}]") for at, each in enumerate(request.own)]
@@ -72,13 +72,13 @@ async def _with_bytes(
 ) -> Any:
     if isinstance(part, InputFileContent) and part.file_url and "files" in kinds and not part.file_data:
         name = part.filename or urlsplit(part.file_url).path.rpartition("/")[2][:_LONGEST_NAME] or "file"
-        found = await data_url(part.file_url, _is_file_type, f"{where}.file_url")
-        return replace(part, filename=name, file_data=found, file_url=UNSET)
+        data = await data_url(part.file_url, _is_file_type, f"{where}.file_url")
+        return replace(part, filename=name, file_data=data, file_url=UNSET)
     if isinstance(part, InputImageParam | InputImageContent) and "images" in kinds:
         url = part.image_url
         if isinstance(url, str) and not url.startswith("data:"):
-            found = await data_url(url, _IMAGE_TYPES.__contains__, f"{where}.image_url")
-            return replace(part, image_url=found)
+            data = await data_url(url, _IMAGE_TYPES.__contains__, f"{where}.image_url")
+            return replace(part, image_url=data)
     return part
 
 

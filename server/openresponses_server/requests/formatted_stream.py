@@ -196,9 +196,9 @@ class FormattedStream(CallHoldingFilter, ItemHoldingFilter):
         self.require("item")
         kind = _type_of(item)
         if kind != "message":
-            said = self._answer_in(item)
-            if said is not None:
-                return self._answer(HeldCall(), said)
+            answer = self._answer_in(item)
+            if answer is not None:
+                return self._answer(HeldCall(), answer)
             return self._item_follows(kind) + super().item(item)
         if not self._holds_text:
             self._sent = True
@@ -268,11 +268,11 @@ class FormattedStream(CallHoldingFilter, ItemHoldingFilter):
         if self._waits:
             self._leave_out()
             return events + super().finish(reason)
-        said = self._shown() if self._sent else json_in("".join(self._pieces))
-        if len(said) > MOST_JUDGED:
+        text = self._shown() if self._sent else json_in("".join(self._pieces))
+        if len(text) > MOST_JUDGED:
             return events + self.fail(_model_error(_TOO_LONG))
         self._reason = reason
-        self.question = SchemaCheck(self._plan.schema, said)
+        self.question = SchemaCheck(self._plan.schema, text)
         return events
 
     def settle(self, objection: str | None) -> list[Event]:
@@ -289,9 +289,9 @@ class FormattedStream(CallHoldingFilter, ItemHoldingFilter):
         plan = self._plan
         if self._sent or plan.schema is None or objection.startswith(UNJUDGED):
             return None
-        said = "".join(self._pieces)
-        asked = MessageParam("user", correction(objection, plan.schema, plan.way))
-        return [MessageParam("assistant", said), asked] if said.strip() else [asked]
+        answer = "".join(self._pieces)
+        request = MessageParam("user", correction(objection, plan.schema, plan.way))
+        return [MessageParam("assistant", answer), request] if answer.strip() else [request]
 
     @property
     def _is_enforced(self) -> bool:
@@ -300,13 +300,13 @@ class FormattedStream(CallHoldingFilter, ItemHoldingFilter):
     def _shown(self) -> str:
         """The text of the answer that was sent: the last messages without an item of another kind between
         them."""
-        found: list[str] = []
+        texts: list[str] = []
         for item in reversed(self.snapshot.output[self._first_item :]):
             if isinstance(item, Message):
-                found.append(_text_of(item))
-            elif item.type != "reasoning" and any(found):
+                texts.append(_text_of(item))
+            elif item.type != "reasoning" and any(texts):
                 break
-        return "".join(reversed(found))
+        return "".join(reversed(texts))
 
     def cancel(self) -> list[Event]:
         return self._release() + super().cancel()
@@ -325,10 +325,10 @@ def _type_of(item: Item | Mapping[str, Any]) -> str:
 
 def _text_of(item: Item | Mapping[str, Any]) -> str:
     content = item.get("content") if isinstance(item, Mapping) else getattr(item, "content", None)
-    found = []
+    texts = []
     for part in content if isinstance(content, list) else ():
         if isinstance(part, OutputTextContent):
-            found.append(part.text)
+            texts.append(part.text)
         elif isinstance(part, Mapping) and part.get("type") == "output_text":
-            found.append(str(part.get("text")))
-    return "".join(found)
+            texts.append(str(part.get("text")))
+    return "".join(texts)

@@ -217,9 +217,9 @@ async def read_body(request: Request, service: Service, endpoint: Endpoint) -> F
     """Read as much of the body as its model needs. Raises as `read_json`, and InvalidRequestError for a model
     that is given twice or is not a name."""
     headers = fields_of(request.scope)
-    given = headers.get("content-type", "")
-    if endpoint.forms and given.partition(";")[0].strip().lower() == _FORM:
-        return await _read_form(request, headers, service, boundary_of(given))
+    content_type = headers.get("content-type", "")
+    if endpoint.forms and content_type.partition(";")[0].strip().lower() == _FORM:
+        return await _read_form(request, headers, service, boundary_of(content_type))
     return await read_json(request, service, _decoded)
 
 
@@ -273,18 +273,18 @@ async def _read_form(
             raise without_price(name[:80])
 
     scanner = MultipartScanner(boundary, check)
-    kept = bytearray()
+    buffer = bytearray()
     body = arriving_body(request, headers, service)
     while piece := await body.read():
-        kept += scanner.feed(piece)
-        reservation.resize(len(kept) + len(piece))
-        if scanner.model is not None and len(kept) > _MOST_KEPT and not body.ended:
-            begun = _Form(boundary, bytes(kept), scanner, scanner.model)
+        buffer += scanner.feed(piece)
+        reservation.resize(len(buffer) + len(piece))
+        if scanner.model is not None and len(buffer) > _MOST_KEPT and not body.ended:
+            begun = _Form(boundary, bytes(buffer), scanner, scanner.model)
             length = headers.get("content-length", "")
             known = length.isascii() and length.isdigit() and "content-encoding" not in headers
             return _ArrivingForm(begun, body, int(length) if known else None, scanner.model)
-    kept += scanner.close()
-    return _Form(boundary, bytes(kept), scanner, scanner.model)
+    buffer += scanner.close()
+    return _Form(boundary, bytes(buffer), scanner, scanner.model)
 
 
 # The usage that an answer reports: only the beginning and the end of the answer are kept, which may be
@@ -332,9 +332,9 @@ class ImageCounter:
     def feed(self, data: bytes) -> None:
         """The next bytes of the answer."""
         data = self._end + data
-        for found in _IMAGE.finditer(data):
-            if found.end() > len(self._end):
-                for number, group in enumerate(found.groups()):
+        for match in _IMAGE.finditer(data):
+            if match.end() > len(self._end):
+                for number, group in enumerate(match.groups()):
                     self._found[number] += group is not None
         self._end = data[-_LONGEST_IMAGE:]
 
@@ -365,12 +365,10 @@ class UsageFinder:
 
     def usage(self) -> Usage | None:
         """The usage, None if none was found."""
-        found = self._found()
-        if found is None:
+        raw = self._found()
+        if raw is None:
             return None
-        counts: dict[str, Any] = {
-            name: nearest_count(number or 0) for name, number in counts_in(found).items()
-        }
+        counts: dict[str, Any] = {name: nearest_count(number or 0) for name, number in counts_in(raw).items()}
         if not counts["input_tokens"] and not counts["output_tokens"]:
             counts["input_tokens"] = counts["total_tokens"]  # rerank says no more
         return within_bounds(Usage.of(**counts), Diagnostics())
@@ -378,8 +376,8 @@ class UsageFinder:
     def seconds(self) -> Fraction | None:
         """Return the length of a recording in seconds, None if the answer does not say it: in its usage, else
         as `duration`."""
-        given = [(self._found() or {}).get("seconds"), self._duration()]
-        known = (each for each in given if type(each) in (int, float) and each > 0)
+        candidates = [(self._found() or {}).get("seconds"), self._duration()]
+        known = (each for each in candidates if type(each) in (int, float) and each > 0)
         return next((Fraction(str(min(each, _MOST_SECONDS))) for each in known), None)
 
     def _found(self) -> dict[str, Any] | None:
@@ -406,17 +404,17 @@ class UsageFinder:
             return None
 
 
-def _outer_usage(kept: bytes) -> dict[str, Any] | None:
+def _outer_usage(data: bytes) -> dict[str, Any] | None:
     """The first usage or the last one, whichever has counted more."""
-    places = [found.end() for found in _USAGE.finditer(kept)]
-    outer = _first_usage(kept, places[:_MOST_TRIED]), _first_usage(kept, places[: -_MOST_TRIED - 1 : -1])
+    places = [match.end() for match in _USAGE.finditer(data)]
+    outer = _first_usage(data, places[:_MOST_TRIED]), _first_usage(data, places[: -_MOST_TRIED - 1 : -1])
     return max(filter(None, outer), key=_counted, default=None)
 
 
-def _first_usage(kept: bytes, places: Iterable[int]) -> dict[str, Any] | None:
+def _first_usage(data: bytes, places: Iterable[int]) -> dict[str, Any] | None:
     for place in places:
         try:
-            value, _ = _JSON.raw_decode(kept[place : place + _LONGEST_USAGE].decode("utf-8", "replace"))
+            value, _ = _JSON.raw_decode(data[place : place + _LONGEST_USAGE].decode("utf-8", "replace"))
         except (ValueError, RecursionError):
             continue
         if isinstance(value, dict) and value:
@@ -462,7 +460,7 @@ class _Count(Watch, Struct):
     used: Callable[[], Usage | None]
     """What it has used so far."""
 
-    def end(self, ended: EndedRun, said: LoggedEnd) -> None:
+    def end(self, ended: EndedRun, logged_end: LoggedEnd) -> None:
         usage, failed = ended.response.usage, not ended.has_end or ended.response.status == "failed"
         self.service.meters.book.add(self.owner, "", self.model, usage, failed=failed, cost=ended.cost)
         if ended.counts:
@@ -519,8 +517,8 @@ class ForwardedUsage:
         """The number of what is counted beside tokens, None if it is not known; of images that were not all
         sent, that of those that were asked for."""
         if self._images is not None:
-            wanted = 1 if completed else _images_of(self._body)
-            return max(self._images.images, wanted)
+            minimum = 1 if completed else _images_of(self._body)
+            return max(self._images.images, minimum)
         match self._endpoint.counted:
             case "characters":
                 return _characters_of(self._body)
@@ -577,7 +575,7 @@ def _attempts(
     key = client_key(fields_of(request.scope))
 
     async def attempt(each: Target) -> Attempt:
-        asked = UpstreamRequest(
+        upstream_request = UpstreamRequest(
             endpoint.path,
             b"",
             request.state.request_id,
@@ -588,7 +586,7 @@ def _attempts(
             operation=endpoint.operation,
             model=each.model,
         )
-        return Attempt(each, asked, [])
+        return Attempt(each, upstream_request, [])
 
     def accepted(_attempt: Attempt, _reply: UpstreamReply, _tried: Sequence[Tried]) -> None:
         return None

@@ -81,15 +81,17 @@ async def _opened(
     rest: list[Any] = []
     for index, tool in enumerate(request.body.tools or ()):
         kind = str(tool.type).removeprefix(SLUG).partition("_20")[0]  # without its version
-        found = next((each for each in request.providers if each.takes(tool, upstream_has=kind in has)), None)
-        if found is None:
+        handler = next(
+            (each for each in request.providers if each.takes(tool, upstream_has=kind in has)), None
+        )
+        if handler is None:
             rest.append(tool)
             continue
         if len(entries) == _MOST_TOOLS:
             what = f"The server runs at most {_MOST_TOOLS} of the tools of a request."
             raise InvalidRequestError(InvalidRequestError.INVALID_VALUE, what, param=f"tools[{index}]")
         try:
-            entries.append((kind, await found.open(tool, context)))
+            entries.append((kind, await handler.open(tool, context)))
         except InvalidRequestError as error:
             param = f"tools[{index}].{error.param}" if error.param else f"tools[{index}]"
             raise InvalidRequestError(error.code, error.message, param=param) from error
@@ -116,11 +118,11 @@ async def _check_unused(items: Sequence[Mapping[str, Any]], owner: str, service:
 
 def _names(tools: Iterable[Any]) -> set[str]:
     """The names by which a model may call a client's tools."""
-    found: set[str] = set()
+    names: set[str] = set()
     for tool in tools:
         members = tool.tools if isinstance(tool, NamespaceTool) else [tool]
-        found |= {str(getattr(each, "name", None) or each.type) for each in members}
-    return found
+        names |= {str(getattr(each, "name", None) or each.type) for each in members}
+    return names
 
 
 def _free(name: str, taken: set[str]) -> str:
@@ -138,14 +140,14 @@ _GRANTED: Final = None
 def _decisions(conversation: Iterable[Any]) -> dict[str, str | None]:
     """The user's decisions, by the ids of the requests for approval: None for one that was approved, so that
     its call has run or will run; else the reason why it was declined, which may be ""."""
-    found: dict[str, str | None] = {}
-    for asked, answer in Conversation(conversation).responses.items():
+    decisions: dict[str, str | None] = {}
+    for request_id, answer in Conversation(conversation).responses.items():
         reason = answer.get("reason")
         if granted(answer):
-            found[asked] = _GRANTED
+            decisions[request_id] = _GRANTED
         else:
-            found[asked] = reason if isinstance(reason, str) else ""
-    return found
+            decisions[request_id] = reason if isinstance(reason, str) else ""
+    return decisions
 
 
 def _check_decisions(
@@ -159,12 +161,12 @@ def _check_decisions(
     requests = {each.id: each for each in chain(history, own) if kind_of(each) == "mcp_approval_request"}
     decided = Conversation(history).responses
     for index, raw in answers:
-        asked = str(_asked_in(raw))
-        first = decided.setdefault(asked, raw)
-        is_ours = asked in requests and _recall(requests[asked], providers, has) is not None
+        item_id = str(_asked_in(raw))
+        first = decided.setdefault(item_id, raw)
+        is_ours = item_id in requests and _recall(requests[item_id], providers, has) is not None
         if is_ours and granted(first) != granted(raw):
             was, is_now = ("approved", "declined") if granted(first) else ("declined", "approved")
-            what = f"The call of '{asked[:80]}' was {was} before and can't be {is_now}: send one decision."
+            what = f"The call of '{item_id[:80]}' was {was} before and can't be {is_now}: send one decision."
             raise InvalidRequestError(InvalidRequestError.INVALID_VALUE, what, param=f"input[{index}]")
 
 
@@ -179,29 +181,29 @@ def _recalled(
     has: frozenset[str],
     decisions: Mapping[str, str | None],
 ) -> list[Any]:
-    found: list[Any] = []
+    result: list[Any] = []
     for item in items:
-        said = _recall(item, providers, has)
-        if said is None:
-            found.append(item)
+        recalled = _recall(item, providers, has)
+        if recalled is None:
+            result.append(item)
             continue
         reason: str | None = ""
         if kind_of(item) == "mcp_approval_request":
             reason = decisions.get(item.id, "")
-        if said is NOTHING or reason is _GRANTED:
+        if recalled is NOTHING or reason is _GRANTED:
             continue
         if reason:
-            said = replace(said, output=f"This call was declined: {reason}")
+            recalled = replace(recalled, output=f"This call was declined: {reason}")
         call_id = f"call_{item.id}"[:LONGEST_ID]
-        found.append(FunctionCallParam(call_id, said.name, said.arguments))
-        found.append(FunctionCallOutputParam(call_id, said.output))
-    return found
+        result.append(FunctionCallParam(call_id, recalled.name, recalled.arguments))
+        result.append(FunctionCallOutputParam(call_id, recalled.output))
+    return result
 
 
 def _recall(item: Any, providers: Sequence[HostedProvider], has: frozenset[str]) -> Recalled | None:
     kind = str(item.type).removeprefix(SLUG)
     tool = "mcp" if kind.startswith("mcp_") else kind.removesuffix("_call")
     for provider in providers:
-        if (said := provider.recall(item, upstream_has=tool in has)) is not None:
-            return said
+        if (recalled := provider.recall(item, upstream_has=tool in has)) is not None:
+            return recalled
     return None

@@ -80,13 +80,13 @@ class HostedTools(Struct, frozen=True):
         names = self.types.get(kind := _kind(choice), ())
         if kind != "mcp":
             return names
-        wanted = {name: choice.raw.get(name) for name in ("server_label", "name")}
-        return [name for name in names if self._is_of(name, wanted)]
+        fields = {name: choice.raw.get(name) for name in ("server_label", "name")}
+        return [name for name in names if self._is_of(name, fields)]
 
-    def _is_of(self, name: str, wanted: Mapping[str, Any]) -> bool:
+    def _is_of(self, name: str, fields: Mapping[str, Any]) -> bool:
         tool, own = self.tools[name]
         item = tool.announce(HostedCall("", own, ""))
-        return all(item.get(field) == value for field, value in wanted.items() if value is not None)
+        return all(item.get(field) == value for field, value in fields.items() if value is not None)
 
     def following(self, request: CreateResponse, items: Sequence[Any], *, last: bool) -> CreateResponse:
         """The request for the next answer, with its input. A choice that forced a call no longer applies."""

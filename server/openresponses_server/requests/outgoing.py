@@ -107,9 +107,9 @@ def find_upstream(request: Received, service: Service) -> Addressed:
     # a call less for most requests; the key of a claimed one was checked when it was queued
     is_admitted = ACCESS.get() is None or request.leased is not None
     find = service.router.target_of if is_admitted else partial(target_of, service)
-    found = target = find(request.body.model, request.owner)
+    original = target = find(request.body.model, request.owner)
     if service.image_refusals.known:
-        target = _without_refused_images(found, request.owner, service.image_refusals)
+        target = _without_refused_images(original, request.owner, service.image_refusals)
     if request.choices != 1:
         target = target.for_choices(request.choices)
     if request.body.prompt is not None and not (request.has_template or knows_prompts(target)):
@@ -117,7 +117,7 @@ def find_upstream(request: Received, service: Service) -> Addressed:
     return Addressed(
         **asdict(request),
         target=target,
-        learn=partial(service.learned_limits.learn, request.owner, request.body.model or found.model),
+        learn=partial(service.learned_limits.learn, request.owner, request.body.model or original.model),
         field_refusals=service.field_refusals if service.field_refusals.known else None,
         providers=service.hosted,
     )
@@ -358,9 +358,9 @@ def open_sealed_items(
 ) -> tuple[History, History]:
     """The items with the sealed compactions and reasoning that this upstream may read opened, and without
     those before a compaction that stands for them."""
-    sealer, compacts, given = target.sealer, target.dialect.side.compacts, len(own)
+    sealer, compacts, count = target.sealer, target.dialect.side.compacts, len(own)
     history, own = from_window(history, own, sealer)
-    left_out = given - len(own)
+    left_out = count - len(own)
     earlier = open_reasoning(history, target, losses)
     own = open_reasoning(own, target, losses)
     return (
@@ -389,8 +389,8 @@ def _tool_call_mode(tools: bool, streaming: bool) -> ToolCallMode:
 
 def report_losses(request: Translated, _service: Service) -> Translated:
     """Report what the request lost in translation in the headers of its answer."""
-    if found := (request.continuation or request.form).losses:
-        request.answer_headers.update(loss_header(reported_losses(found)))
+    if losses := (request.continuation or request.form).losses:
+        request.answer_headers.update(loss_header(reported_losses(losses)))
     return request
 
 
@@ -426,10 +426,10 @@ async def attempt_at(request: Translated, target: Target) -> Attempt:
         return await _attempt(await translate_again(request))
     if request.continuation is None:
         return await _attempt(request)
-    made = await _attempt(replace(request, form=request.continuation))
+    attempt = await _attempt(replace(request, form=request.continuation))
     forgotten = partial(has_forgotten, response_id=request.previous_id)
     whole = Remedy("request.with_history", forgotten, partial(_with_history, request))
-    return replace(made, remedies=[whole])
+    return replace(attempt, remedies=[whole])
 
 
 async def _with_history(request: Translated, _error: UpstreamError) -> Attempt:
@@ -442,16 +442,16 @@ async def _without(
     """Return the attempt without this; None if that changes nothing."""
     room = output_room(error, refused) or request.output_room
     less = replace(request, left_out=request.left_out | {what}, output_room=room)
-    made = await _attempt(await translate_again(less))
-    return None if made.request.body == refused else made
+    attempt = await _attempt(await translate_again(less))
+    return None if attempt.request.body == refused else attempt
 
 
 async def _without_fields(request: Translated, refused: bytes, error: UpstreamError) -> Attempt | None:
     """Return the attempt without the fields that the refusal names; None if it names none."""
-    found = await off_loop(len(refused), partial(refused_fields, error, refused), begun=True)
-    if not found:
+    fields = await off_loop(len(refused), partial(refused_fields, error, refused), begun=True)
+    if not fields:
         return None
-    return await _attempt(replace(request, dropped_fields=request.dropped_fields.union(found)))
+    return await _attempt(replace(request, dropped_fields=request.dropped_fields.union(fields)))
 
 
 async def _attempt(request: Translated) -> Attempt:
@@ -565,18 +565,18 @@ _UNFORCED: Final = (None, "auto", "none")
 
 def _droppable(request: Translated, sent: bytes) -> list[LeftOut]:
     """Return which of the things that an upstream may refuse and that can be left out this request has."""
-    found: list[LeftOut] = []
+    options: list[LeftOut] = []
     body, target = request.body, request.target
     if request.truncator is not None and target.shared is None and may_truncate(body, request.history):
-        found.append("older items")
+        options.append("older items")
     if _ENCRYPTED.search(sent) is not None and has_encrypted((*request.history, *request.own)):
-        found.append("encrypted reasoning")
+        options.append("encrypted reasoning")
     if _IMAGE in sent and target.able.images is not False:
-        found.append("images")
+        options.append("images")
     if body.text is not None and not request.compacts:
         way = way_of(body, target)
         if way is not None and way is not AnswerWay.INSTRUCTED:  # its model could be instructed instead
-            found.append("the format")
+            options.append("the format")
     if body.tool_choice not in _UNFORCED:
-        found.append("the forced call")
-    return [each for each in found if each not in request.left_out] if request.left_out else found
+        options.append("the forced call")
+    return [each for each in options if each not in request.left_out] if request.left_out else options

@@ -132,14 +132,14 @@ def _named(name: str) -> Iterator[str]:
 def passed_by(body: CreateResponse, targets: Iterable[Target] | None = None) -> dict[str, Any]:
     """The fields of a request's body that no reader here knows; with `targets` those that may be sent to one
     of them."""
-    found: dict[str, Any] = {}
+    unknown: dict[str, Any] = {}
     for place, fields, _ in body.beyond or ():
         if not place:
-            found |= fields
+            unknown |= fields
     native = body.native
     if native is not UNSET and (
         targets is None or any(each.dialect.dialect.name == native.dialect for each in targets)
     ):
         named = (each for name in native.names for each in _named(name))
-        found |= {**dict.fromkeys(named, True), **carried_by(body).body, **carried_by_chat(body).body}
-    return found
+        unknown |= {**dict.fromkeys(named, True), **carried_by(body).body, **carried_by_chat(body).body}
+    return unknown

@@ -159,16 +159,16 @@ def _read(path: Path) -> Prompt:
 
 
 def _prompt(fields: dict[str, Any]) -> Prompt:
-    given = converted(fields, _File)
-    if not given.versions:
+    file = converted(fields, _File)
+    if not file.versions:
         raise SettingsError("it has no [versions.…]", "$.versions")
     templates = {}
-    for name, version in given.versions.items():
+    for name, version in file.versions.items():
         with about(f"$.versions.{name}"):
             if not _is_name(name):
                 raise SettingsError(f"{name[:_LONGEST_NAME]!r} can't be a version")
             templates[name] = _template(version)
-    default = given.default or next(reversed(templates))
+    default = file.default or next(reversed(templates))
     if default not in templates:
         raise SettingsError(f"there is no version {default!r}", "$.default")
     return Prompt(templates, default)
@@ -186,10 +186,10 @@ def _template(version: Version) -> Template:
         instructions = list(_pieces(version.instructions))
         used |= _names(instructions, version, ".instructions", only_text=True)
     messages: list[tuple[Role, Pieces]] = []
-    for at, said in enumerate(version.input):
-        content = list(_pieces(said.content))
-        used |= _names(content, version, f".input[{at}].content", only_text=said.role != "user")
-        messages.append((said.role, content))
+    for at, message in enumerate(version.input):
+        content = list(_pieces(message.content))
+        used |= _names(content, version, f".input[{at}].content", only_text=message.role != "user")
+        messages.append((message.role, content))
     if instructions is None and not messages:
         raise SettingsError("it has neither instructions nor input")
     for name in version.variables.keys() - used:
@@ -198,14 +198,14 @@ def _template(version: Version) -> Template:
 
 
 def _defaults(version: Version) -> CreateResponse:
-    given = {name: value for name in _DEFAULTS if (value := getattr(version, name)) is not None}
+    fields = {name: value for name in _DEFAULTS if (value := getattr(version, name)) is not None}
     try:
-        found = decode_request(encode(given))
+        defaults = decode_request(encode(fields))
     except InvalidRequestError as error:
         raise SettingsError(error.message, f".{error.param}" if error.param else "") from error
-    for unknown in names_of(found.beyond):
+    for unknown in names_of(defaults.beyond):
         raise SettingsError(f"{unknown} is not known", f".{unknown}")
-    return found
+    return defaults
 
 
 def _names(pieces: Pieces, version: Version, at: str, *, only_text: bool) -> set[str]:
@@ -250,8 +250,8 @@ def expanded(prompts: Mapping[str, Prompt], request: CreateResponse, most: int) 
 
     Raises InvalidRequestError with the path of what is wrong, and HttpError 404 for an unknown version.
     """
-    given = request.prompt or {}
-    prompt_id, named, values = given.get("id"), given.get("version"), given.get("variables")
+    reference = request.prompt or {}
+    prompt_id, named, values = reference.get("id"), reference.get("version"), reference.get("variables")
     if not isinstance(prompt_id, str):
         raise invalid("prompt.id", "expected a string")
     if named is not None and not isinstance(named, str):
@@ -261,7 +261,7 @@ def expanded(prompts: Mapping[str, Prompt], request: CreateResponse, most: int) 
     prompt = prompts.get(prompt_id)
     if prompt is None:
         return None
-    for name in given.keys() - _FIELDS:
+    for name in reference.keys() - _FIELDS:
         raise invalid(f"prompt.{name[:_LONGEST_NAME]}", "is not known")
     version = named or prompt.default
     template = prompt.versions.get(version)
@@ -274,8 +274,10 @@ def expanded(prompts: Mapping[str, Prompt], request: CreateResponse, most: int) 
     gaps = {name: getattr(own, name) for name in _DEFAULTS if getattr(request, name) is None}
     if request.instructions is None and template.instructions is not None:
         gaps["instructions"] = _text(template.instructions, parts)
-    made = replace(request, **gaps, prompt={**given, "version": version})
-    return Expanded(made, [MessageParam(role, _content(said, parts)) for role, said in template.messages])
+    combined = replace(request, **gaps, prompt={**reference, "version": version})
+    return Expanded(
+        combined, [MessageParam(role, _content(pieces, parts)) for role, pieces in template.messages]
+    )
 
 
 def unknown_prompt(request: CreateResponse) -> HttpError:
@@ -284,17 +286,17 @@ def unknown_prompt(request: CreateResponse) -> HttpError:
     return HttpError(404, f"Prompt {prompt_id!r} not found.", code=NOT_FOUND, param="prompt.id")
 
 
-def _values(template: Template, given: Mapping[str, Any]) -> dict[str, Any]:
+def _values(template: Template, variables: Mapping[str, Any]) -> dict[str, Any]:
     """The variables' values: texts, and parts of a message."""
-    for name in given.keys() - template.variables.keys():
+    for name in variables.keys() - template.variables.keys():
         raise invalid(_param(name), "the prompt has no such variable")
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for name, variable in template.variables.items():
-        value = given.get(name)
+        value = variables.get(name)
         if value is None and variable.default is None:
             raise invalid(_param(name), "the prompt needs it", _MISSING)
-        found[name] = variable.default if value is None else _value(name, variable, value)
-    return found
+        values[name] = variable.default if value is None else _value(name, variable, value)
+    return values
 
 
 def _value(name: str, variable: Variable, value: Any) -> Any:
@@ -305,13 +307,13 @@ def _value(name: str, variable: Variable, value: Any) -> Any:
         expected = "a string or an object" if variable.type == _TEXT else "an object"
         raise invalid(param, f"expected {expected} of type {variable.type!r}")
     try:
-        made = decode_request(encode({"input": [{"role": "user", "content": [value]}]}))
+        request = decode_request(encode({"input": [{"role": "user", "content": [value]}]}))
     except InvalidRequestError as error:
         where = f"{param}{(error.param or '').removeprefix('input[0].content[0]')}"
         raise invalid(where, "it is not what its type has", error.code) from error
-    for unknown in names_of(made.beyond):
+    for unknown in names_of(request.beyond):
         raise invalid(f"{param}.{unknown.rpartition('.')[2]}", "is not known")
-    message: Any = own_input(made)[0]
+    message: Any = own_input(request)[0]
     part = message.content[0]
     if isinstance(part, InputTextContent):
         return part.text
@@ -338,18 +340,18 @@ def _text(pieces: Pieces, parts: Mapping[str, Any]) -> str:
 
 def _content(pieces: Pieces, parts: Mapping[str, Any]) -> Any:
     """A text, or parts if one of them is something else."""
-    made: list[Any] = []
+    content: list[Any] = []
     texts: list[str] = []
     for piece in pieces:
         value = parts[piece.name] if isinstance(piece, Placeholder) else piece
         if isinstance(value, str):
             texts.append(value)
             continue
-        if said := "".join(texts):
-            made.append(InputTextContent(said))
+        if text := "".join(texts):
+            content.append(InputTextContent(text))
         texts.clear()
-        made.append(value)
+        content.append(value)
     rest = "".join(texts)
-    if not made:
+    if not content:
         return rest
-    return [*made, InputTextContent(rest)] if rest else made
+    return [*content, InputTextContent(rest)] if rest else content

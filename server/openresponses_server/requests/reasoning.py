@@ -52,7 +52,7 @@ def open_reasoning(items: Sequence[Any], target: Target, losses: dict[Loss, None
     can't be opened here, because another server or another key sealed it: each is a loss."""
     if REASONING_ITEMS.isdisjoint(map(type, items)):
         return list(items)
-    found = []
+    result = []
     for item in items:
         if isinstance(item, ReasoningParam | ReasoningItem) and _is_ours(item.encrypted_content):
             try:
@@ -64,8 +64,8 @@ def open_reasoning(items: Sequence[Any], target: Target, losses: dict[Loss, None
                 losses["reasoning", "another upstream's"] = None
                 continue
             item = replace(item, content=[ReasoningTextContent(text)], encrypted_content=UNSET)
-        found.append(item)
-    return found
+        result.append(item)
+    return result
 
 
 def has_encrypted(items: Iterable[Any]) -> bool:

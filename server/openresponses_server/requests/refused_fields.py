@@ -72,10 +72,10 @@ def _pop(value: Any, steps: list[str]) -> bool:
         if not steps:
             return False
         if steps[0].startswith(_OF_TYPE):
-            kept = [each for each in value if not _is_of(each, steps[0][1:])]
-            found = len(kept) < len(value)
-            value[:] = kept
-            return found
+            remaining = [each for each in value if not _is_of(each, steps[0][1:])]
+            is_found = len(remaining) < len(value)
+            value[:] = remaining
+            return is_found
         rest = steps[1:] if steps[0].isdecimal() else steps
         return sum(_pop(each, rest) for each in value) > 0
     if not isinstance(value, dict):
@@ -106,8 +106,8 @@ def _pop_anywhere(body: dict[str, Any], name: str) -> bool:
 def without_fields(body: bytes, names: Iterable[str]) -> tuple[bytes, list[str]]:
     """The body without these fields, and the names of those that it had. Takes time linear in the body."""
     value = _object(body)
-    found = _leave_out(value, names)
-    return (encode(value), found) if found else (body, [])
+    removed = _leave_out(value, names)
+    return (encode(value), removed) if removed else (body, [])
 
 
 def _object(body: bytes) -> dict[str, Any]:
@@ -121,16 +121,16 @@ def _object(body: bytes) -> dict[str, Any]:
 
 def _leave_out(body: dict[str, Any], names: Iterable[str]) -> list[str]:
     """Leave these fields out of the body; returns the names of those that it had."""
-    found = []
+    removed = []
     for name in names:
         steps = _steps(name)
         had = _pop(body, steps) if len(steps) > 1 else bool(steps) and _pop_anywhere(body, steps[0])
         if had:
-            found.append(name)
+            removed.append(name)
     if body.get("tools") == []:
         body.pop("tools")
         body.pop("tool_choice", None)
-    return found
+    return removed
 
 
 def named_fields(error: UpstreamError) -> list[str]:

@@ -29,19 +29,19 @@ def upstream_response(target: Target, response_id: str | None, key: str | None) 
 
 async def choose_route(request: Placed, service: Service) -> Placed:
     """Choose which of the request's routes is asked first: the first one, where nothing else can decide."""
-    asked = request.target
-    if not asked.has_equals and not service.routes.routes.conditions:
+    primary = request.target
+    if not primary.has_equals and not service.routes.routes.conditions:
         return request
-    targets = (asked, *asked.fallbacks)
+    targets = (primary, *primary.fallbacks)
     chosen = RouteChoice(service.routes, targets)
-    if asked.has_equals:
+    if primary.has_equals:
         chosen.session = named_session(request)
         chosen.preferred = await _preferred(request, service, targets)
-    first = chosen.peek() or asked
-    target = asked
-    if first is not asked:
+    first = chosen.peek() or primary
+    target = primary
+    if first is not primary:
         others = tuple(each for each in targets if each is not first)
-        target = first._replace(fallbacks=others, has_equals=asked.has_equals)
+        target = first._replace(fallbacks=others, has_equals=primary.has_equals)
     # choices choose for themselves
     return replace(request, target=target, chosen=chosen if request.choices == 1 else None)
 

@@ -56,8 +56,8 @@ class Truncator(Struct, frozen=True):
             return replace(fit, request=done)
         costs = [self.counter.item(item, model) + _ROUNDING for item in items]
         base = self.counter.request(bare, (), model) + _ROUNDING
-        kept = kept_indexes(items, costs, limit - base)
-        gone = len(items) - len(kept)
+        indexes = kept_indexes(items, costs, limit - base)
+        gone = len(items) - len(indexes)
         if not gone:
             return fit
         what = f"the first {gone} of {len(items)} items, for which the model's context has no room"
@@ -65,8 +65,8 @@ class Truncator(Struct, frozen=True):
         return replace(
             fit,
             request=done,
-            earlier=[items[index] for index in kept if index < before],
-            own=[items[index] for index in kept if index >= before],
+            earlier=[items[index] for index in indexes if index < before],
+            own=[items[index] for index in indexes if index >= before],
             losses=[*fit.losses, ("input", what)],
         )
 

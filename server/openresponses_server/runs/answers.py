@@ -52,9 +52,11 @@ class AnswerLog:
         outputs. Returns whether the new items have calls for the client to answer."""
         new = [item for item in output[self._seen :] if not kind_of(item)]
         self._seen = len(output)
-        named = [(self._unique(call.call_id), call, said) for call, said in pairs]
+        named = [(self._unique(call.call_id), call, result) for call, result in pairs]
         calls = [FunctionCallParam(call_id, call.name, call.arguments or "{}") for call_id, call, _ in named]
-        self._keep([*new, *calls, *(FunctionCallOutputParam(call_id, said) for call_id, _, said in named)])
+        self._keep(
+            [*new, *calls, *(FunctionCallOutputParam(call_id, result) for call_id, _, result in named)]
+        )
         return any(map(is_answered_by_client, new))
 
     def add_calls_before(self) -> None:
@@ -65,13 +67,13 @@ class AnswerLog:
         """Count the latest answer, which another one follows."""
         self._end(self._written(()), self.items[: self._given])
 
-    def end_unfit(self, asked: Sequence[Any]) -> None:
-        """Count the latest answer, which did not fit its format. `asked` are the items that ask for another
+    def end_unfit(self, items: Sequence[Any]) -> None:
+        """Count the latest answer, which did not fit its format. `items` are the items that ask for another
         one: the answer itself, then what was wrong with it."""
-        written, given = [*self._written(()), *asked[:-1]], self.items[: self._given]
-        self._keep(asked)
+        written, context = [*self._written(()), *items[:-1]], self.items[: self._given]
+        self._keep(items)
         self.is_whole = False
-        self._end(written, given)
+        self._end(written, context)
 
     def end_summary(self, summary: str) -> None:
         """Count an answer that was the summary of the conversation; "" if none of it was received."""
@@ -106,21 +108,21 @@ class AnswerLog:
 
     def _written(self, output: Sequence[Any]) -> list[Any]:
         """Return what the latest answer wrote: its items in the conversation, and the output after those."""
-        found = [each for each in self.items[self._given :] if not isinstance(each, FunctionCallOutputParam)]
-        return found + [each for each in output[self._seen :] if not kind_of(each)]
+        items = [each for each in self.items[self._given :] if not isinstance(each, FunctionCallOutputParam)]
+        return items + [each for each in output[self._seen :] if not kind_of(each)]
 
-    def _end(self, written: Sequence[Any], given: Sequence[Any], *, last: bool = False) -> None:
-        """Count the latest answer, unless none of it was received. `given` are the items that were sent after
-        those of the request."""
+    def _end(self, written: Sequence[Any], context: Sequence[Any], *, last: bool = False) -> None:
+        """Count the latest answer, unless none of it was received. `context` are the items that were sent
+        after those of the request."""
         self._given = len(self.items)
-        if (counted := self._counted(written, given)) is not None:
+        if (counted := self._counted(written, context)) is not None:
             self.usage.append(counted)
             self._models.append(self._model())
             if self.ended is not None and not last:
                 self.ended(counted)
 
-    def _counted(self, written: Sequence[Any], given: Sequence[Any]) -> Usage | None:
-        return None if self.reported is None and not written else self._count(self.reported, written, given)
+    def _counted(self, written: Sequence[Any], context: Sequence[Any]) -> Usage | None:
+        return None if self.reported is None and not written else self._count(self.reported, written, context)
 
     def _keep(self, items: Sequence[Any]) -> None:
         self.items += items

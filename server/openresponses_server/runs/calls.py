@@ -109,11 +109,11 @@ class CallRunner:
             else:
                 planned.append(_PlannedCall(each, tool, call))
         # an approval is used up by its first call, whatever that call does
-        kept = self._persistence
+        persistence = self._persistence
         if not any(each.call.approval_id or not each.tool.is_repeatable(each.call) for each in planned):
-            kept = None
-        if kept is not None:
-            kept.show()
+            persistence = None
+        if persistence is not None:
+            persistence.show()
         items: list[dict[str, Any]] = []
         for _, tool, call in planned:
             announced = tool.announce(call)
@@ -122,7 +122,7 @@ class CallRunner:
                 events += self._stream.item_event(item_id, kind, fields)
             yield events
             items.append({**announced, "id": item_id})
-        if kept is not None and not await kept.make_durable():
+        if persistence is not None and not await persistence.make_durable():
             raise lost()
         run = self._result if self._spans is None else partial(self._spanned_result, self._spans)
         running = [asyncio.create_task(run(each.tool, each.call)) for each in planned]
@@ -179,12 +179,12 @@ class CallRunner:
             result = failure("The tool failed.", type(error).__name__)
         most = self.limits.result_bytes
         output = bounded(result.output, most)
-        kept: dict[str, Any] = {}
+        fields: dict[str, Any] = {}
         for name in ("output", "error"):
             if name in result.item:
-                said = result.item[name]
-                kept[name] = bounded(said, most) if isinstance(said, str) else said
-        return replace(result, output=output, item={**result.item, **(kept or {OUTPUT: output})})
+                value = result.item[name]
+                fields[name] = bounded(value, most) if isinstance(value, str) else value
+        return replace(result, output=output, item={**result.item, **(fields or {OUTPUT: output})})
 
 
 def failure(message: str, error_type: str = TOOL_ERROR) -> HostedResult:

@@ -58,13 +58,13 @@ class Client(Struct, eq=False):
         """True if the client took nothing for so long that the run continues without it."""
         return self.behind is not None and self.behind.done()
 
-    async def wait(self, made: asyncio.Task[None]) -> None:
+    async def wait(self, task: asyncio.Task[None]) -> None:
         """Wait until the run has ended, or continues without this client. Raises what the run raises until
         then."""
         if self.behind is not None:
-            await asyncio.wait((made, self.behind), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((task, self.behind), return_when=asyncio.FIRST_COMPLETED)
         if not self.is_behind:
-            await asyncio.shield(made)
+            await asyncio.shield(task)
 
     async def drain(self, rest: Awaitable[None], batch: Batch) -> None:
         """Wait until these events are sent and the client can take more."""

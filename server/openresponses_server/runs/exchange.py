@@ -299,20 +299,20 @@ class Outflow(Struct, eq=False):
             self.send(Batch(events))
             return
         try:
-            kept = persistence.append(events)
+            pending = persistence.append(events)
         except Exception as error:
-            kept = failing(error)
+            pending = failing(error)
         batch = Batch(events, persistence.batch.data)
-        if kept is None:
+        if pending is None:
             self.send(batch)
             return
         self.batch, self.is_logged = batch, True
-        if isinstance(kept, asyncio.Future):
+        if isinstance(pending, asyncio.Future):
             # mostly the log answers before anything more arrives, which would pause the source
             self.stage = Passage.LOGGING
-            kept.add_done_callback(self._send_logged)
+            pending.add_done_callback(self._send_logged)
         else:
-            self._leave_to_task(Passage.STORING, kept)
+            self._leave_to_task(Passage.STORING, pending)
 
     def send(self, batch: Batch) -> bool:
         """Send this batch. Returns True if it was sent and nothing must be awaited."""

@@ -84,19 +84,19 @@ class Follower:
         self._interval = interval
 
     async def check_starting_after(
-        self, found: ResponseProgress, after: int, sent: int | None = None
+        self, progress: ResponseProgress, after: int, sent: int | None = None
     ) -> None:
         """Check that a client can have seen the event `after`. `sent` is the number of the last event if this
         process makes the response. Raises HttpError 400 if nobody can have seen the event, and 503 if that is
         unknown because another worker makes the response and has not renewed its lease since. If neither is
         known by the time the response has ended, `follow` reports it."""
-        if after <= found.last_sequence:
+        if after <= progress.last_sequence:
             return
-        if found.lease is None:
-            record = await self._store.get(found.id, found.owner)
-            last = None if record is None or self._lacks_end(record, after) else found.last_sequence
+        if progress.lease is None:
+            record = await self._store.get(progress.id, progress.owner)
+            last = None if record is None or self._lacks_end(record, after) else progress.last_sequence
         else:
-            last = await self._sent_elsewhere(found, after) if sent is None else sent
+            last = await self._sent_elsewhere(progress, after) if sent is None else sent
         if last is not None and after > last:
             raise _no_such_event(last)
 
@@ -107,16 +107,16 @@ class Follower:
 
         However large the response is, only a piece of it is in memory."""
         response_id, owner = asked_for.id, asked_for.owner
-        found: ResponseProgress | None = asked_for
-        asked = after
+        progress: ResponseProgress | None = asked_for
+        start = after
         had_ended = asked_for.lease is None
         stored = -1  # the number of the last event that came out of the store
         whole = True  # what was sent ends with a frame
         deadline = time.monotonic() + self._timeout
         while True:
             try:
-                found = found or await self._store.standing(response_id, owner)
-                if found is None:
+                progress = progress or await self._store.standing(response_id, owner)
+                if progress is None:
                     return
                 async for piece in self._store.frames(response_id, owner, after):
                     whole = piece.last is not None
@@ -126,14 +126,14 @@ class Follower:
                         after = stored = piece.last
                 if not whole:
                     return
-                if found.lease is None:
+                if progress.lease is None:
                     # The store's last event is the end; it may have been sent before the record said so.
-                    if stored == found.last_sequence:
+                    if stored == progress.last_sequence:
                         yield DONE
                     else:
-                        yield await self._end(found, asked, after, had_ended=had_ended)
+                        yield await self._end(progress, start, after, had_ended=had_ended)
                     return
-                settled = await self._settle(response_id, found.lease)
+                settled = await self._settle(response_id, progress.lease)
                 deadline = time.monotonic() + self._timeout
             except StoreError as error:
                 if time.monotonic() > deadline or not whole:
@@ -149,7 +149,7 @@ class Follower:
                 if frames is not None and frames.ended:
                     yield DONE
                     return
-            found = None
+            progress = None
 
     async def _settle(self, response_id: str, lease: Lease) -> bool:
         """Settle the response if its worker has stopped; returns whether it was settled."""
@@ -183,49 +183,49 @@ class Follower:
             return None
         return last
 
-    async def _saved_elsewhere(self, asked: ResponseProgress, logged: int, after: int) -> int | None:
+    async def _saved_elsewhere(self, standing: ResponseProgress, logged: int, after: int) -> int | None:
         """Return the number of the last event that another worker has saved, if the log has none above
         `logged`, since it may lack those sent during an outage; None if it can't be known. A worker saves
         what it has sent, unless it has died; so the number is known when the worker has renewed its lease and
         then had the time for a checkpoint."""
-        lease, surely_at = asked.lease, math.inf
+        lease, surely_at = standing.lease, math.inf
         give_up_at = time.monotonic() + _UNSURE_FOR + 2 * self._interval
         while time.monotonic() < give_up_at:
-            found = await self._store.standing(asked.id, asked.owner)
-            if found is None or found.lease is None or found.lease.until < await self._store.now():
+            progress = await self._store.standing(standing.id, standing.owner)
+            if progress is None or progress.lease is None or progress.lease.until < await self._store.now():
                 return None
-            last = max(logged, found.last_sequence)
-            waits = found.lease.worker == NOBODY
+            last = max(logged, progress.last_sequence)
+            waits = progress.lease.worker == NOBODY
             if last >= after or waits or time.monotonic() > surely_at:
                 return last
-            if lease is None or found.lease.worker != lease.worker:
-                lease = found.lease
-            elif found.lease.until > lease.until:
+            if lease is None or progress.lease.worker != lease.worker:
+                lease = progress.lease
+            elif progress.lease.until > lease.until:
                 surely_at = min(surely_at, time.monotonic() + 2 * self._interval)
             await asyncio.sleep(self._pause)
         raise _not_known_yet()
 
-    async def _end(self, found: ResponseProgress, asked: int, after: int, *, had_ended: bool) -> bytes:
-        """The last bytes for a client that asked for the events above `asked` and was sent those up to
+    async def _end(self, progress: ResponseProgress, start: int, after: int, *, had_ended: bool) -> bytes:
+        """The last bytes for a client that asked for the events above `start` and was sent those up to
         `after`, but not the stored end; none if the response was deleted. `had_ended`: the end was stored
         before the client asked. Raises StoreError."""
-        record = await self._store.get(found.id, found.owner)
+        record = await self._store.get(progress.id, progress.owner)
         if record is None:
             return b""
         last = record.last_sequence
         if self._lacks_end(record, after):
-            if after > asked:
+            if after > start:
                 # The numbers of one connection rise (law E2).
                 return encode_sse([ResponseFailed(after + 1, record.response)]) + DONE
             if after == last and had_ended:
                 return DONE
-            frames = self._store.frames(found.id, found.owner, last - 1)
+            frames = self._store.frames(progress.id, progress.owner, last - 1)
             end = b"".join([piece.data async for piece in frames])
             return end + DONE if end else b""
-        if asked > last:
+        if start > last:
             error = _no_such_event(last)
             payload = ErrorPayload(error.error_type, error.code, error.message, error.param)
-            return encode_sse([ErrorEvent(asked + 1, payload)]) + DONE
+            return encode_sse([ErrorEvent(start + 1, payload)]) + DONE
         return DONE
 
     def _lacks_end(self, record: StoredResponse, seen: int) -> bool:
@@ -254,7 +254,7 @@ async def remaining_stream(run: Run, gate: Gate, follower: Follower) -> AsyncGen
     any size. They end early if the response is deleted meanwhile or its store can't be reached: the client
     can ask again. Raises HttpError 429 if the limit of readers is reached."""
     after = run.client.last_sent
-    found = ResponseProgress(run.translation.response_id, run.owner, _BEING_MADE, after)
+    progress = ResponseProgress(run.translation.response_id, run.owner, _BEING_MADE, after)
     async with gate.readers.shared(run.owner):
-        async for data in follower.follow(found, after):
+        async for data in follower.follow(progress, after):
             yield data

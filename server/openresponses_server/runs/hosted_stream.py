@@ -135,9 +135,9 @@ class HostedStream(CallHoldingFilter, ItemHoldingFilter):
         """Begin the output with these whole items."""
         self._opening = items
 
-    def condensed(self, found: Condensed, usage: Usage | None) -> None:
+    def condensed(self, summary: Condensed, usage: Usage | None) -> None:
         """The answer was the summary of a conversation, or should have been one."""
-        self._asked, self._answers.reported = found, usage
+        self._asked, self._answers.reported = summary, usage
 
     def next_answer(self) -> None:
         """Begin another answer."""
@@ -228,13 +228,13 @@ class HostedStream(CallHoldingFilter, ItemHoldingFilter):
         run."""
         self.require("finish")
         events = self._pass_nameless()
-        kept, self._kept = self._kept, {}
+        calls, self._kept = self._kept, {}
         cut = incomplete or outcome(reason or self._deferred)[0] is not None
-        if not kept or cut or reason == STOP_SEQUENCE:
+        if not calls or cut or reason == STOP_SEQUENCE:
             return events + super().finish(reason, incomplete=incomplete)
         self._reason = reason
         self._asked = CallsToRun(
-            [HostedCall(call.id, each.name, "".join(each.pieces)) for call, each in kept.items()]
+            [HostedCall(call.id, each.name, "".join(each.pieces)) for call, each in calls.items()]
         )
         return events
 
@@ -244,8 +244,8 @@ def _whole_call(item: Item | Mapping[str, Any]) -> FunctionCall | None:
         return None if item.namespace else item
     if not isinstance(item, Mapping) or item.get("type") != "function_call" or item.get("namespace"):
         return None
-    given = [item.get(name) for name in ("call_id", "name", "arguments")]
-    if not all(isinstance(each, str) for each in given):
+    fields = [item.get(name) for name in ("call_id", "name", "arguments")]
+    if not all(isinstance(each, str) for each in fields):
         return None
-    call_id, name, arguments = map(str, given)
+    call_id, name, arguments = map(str, fields)
     return FunctionCall("", call_id, name, arguments, "completed")

@@ -93,31 +93,33 @@ class Keeper:
         except (StoreError, TimeoutError):
             _log.warning("keeper.not_stored", responses=len(released))
 
-    def add(self, kept: ResponseSessionPersistenceTransformer, on_lost: Callable[[], None]) -> None:
+    def add(self, persistence: ResponseSessionPersistenceTransformer, on_lost: Callable[[], None]) -> None:
         """Make the checkpoints of this run from now on; `on_lost` is called when its record turns out to be
         another worker's."""
-        self._kept[kept.response_id, kept.worker] = _Kept(kept, on_lost)
+        self._kept[persistence.response_id, persistence.worker] = _Kept(persistence, on_lost)
 
-    def remove(self, kept: ResponseSessionPersistenceTransformer, *, ended: bool) -> None:
+    def remove(self, persistence: ResponseSessionPersistenceTransformer, *, ended: bool) -> None:
         """The run has ended here. It is kept until its end is stored; so is the failure of a run whose
         beginning the store may have without having confirmed it. Any other run needs nothing more: it is
         stored, or it was aborted, and is settled when its lease expires, or it was refused, since not even
         its beginning could be stored."""
-        name = kept.response_id, kept.worker
+        name = persistence.response_id, persistence.worker
         there = self._kept.get(name)
-        if kept.unsettled and not kept.held:
-            self.retract(kept)
-        elif ended and there is not None and kept.held:
+        if persistence.unsettled and not persistence.held:
+            self.retract(persistence)
+        elif ended and there is not None and persistence.held:
             there.ended_at = self._clock()
         else:
             self._kept.pop(name, None)
 
-    def retract(self, kept: ResponseSessionPersistenceTransformer) -> None:
+    def retract(self, persistence: ResponseSessionPersistenceTransformer) -> None:
         """The request of this run was refused because the store did not answer. If the store may have the
         response nevertheless, store that it failed as soon as the store answers: its client was sent that."""
-        if kept.unsettled:
-            kept.retract()
-            self._kept[kept.response_id, kept.worker] = _Kept(kept, _nothing, self._clock())
+        if persistence.unsettled:
+            persistence.retract()
+            self._kept[persistence.response_id, persistence.worker] = _Kept(
+                persistence, _nothing, self._clock()
+            )
 
     def recheck(self, response_id: str) -> None:
         """The record of this run has changed: check soon whether it still belongs to the run."""
@@ -144,8 +146,8 @@ class Keeper:
             self.term.until = begun_at + self._lease
 
     async def _renew_held(self) -> None:
-        if held := self._held():
-            for response_id in await self._store.renew(held, await self._store.now() + self._lease):
+        if leases := self._held():
+            for response_id in await self._store.renew(leases, await self._store.now() + self._lease):
                 # The run may have ended meanwhile: check it once more.
                 self.recheck(response_id)
 
@@ -189,8 +191,10 @@ class Keeper:
         for start in range(0, len(due), WRITTEN_TOGETHER):
             await asyncio.gather(*map(_checkpoint, due[start : start + WRITTEN_TOGETHER]))
         for name, each in list(self._kept.items()):
-            since, kept = each.ended_at, each.persistence
-            if since is not None and (kept.saved or kept.lost or self._clock() - since > _UNSAVED_FOR):
+            since, persistence = each.ended_at, each.persistence
+            if since is not None and (
+                persistence.saved or persistence.lost or self._clock() - since > _UNSAVED_FOR
+            ):
                 del self._kept[name]
 
 

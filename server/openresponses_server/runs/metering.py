@@ -96,13 +96,13 @@ class Meters:
         """An estimate of how many tokens this model will count."""
         return self.estimator(owner).tokens(measured, model)
 
-    def learn(self, owner: str, model: str, given: MeasuredInput, usage: Usage) -> None:
+    def learn(self, owner: str, model: str, measured_input: MeasuredInput, usage: Usage) -> None:
         """Correct the estimates for this key by what an upstream counted; some of its counts are skipped."""
         known = self._keys.get(owner) or _Learned(TokenEstimator(costs=self._costs))
         now = time.monotonic()
         if known.estimator.sample_count(model) >= _ALWAYS_LEARNED and now - known.at < _PAUSE:
             return
-        if not known.estimator.learn(model, given.measured, usage.input_tokens):
+        if not known.estimator.learn(model, measured_input.measured, usage.input_tokens):
             return
         known.at = now
         self._keys[owner] = known
@@ -199,9 +199,9 @@ class Meter(Watch, Struct, eq=False):
             usage, input_tokens=input_tokens, output_tokens=output_tokens, total_tokens=total, estimated=True
         )
 
-    def end(self, ended: EndedRun, said: LoggedEnd) -> None:
+    def end(self, ended: EndedRun, logged_end: LoggedEnd) -> None:
         """Record the end of the response, or that it has none: it was refused, or its client disconnected."""
-        if self.is_recorded or (said == HANDED_OVER and not ended.has_end):
+        if self.is_recorded or (logged_end == HANDED_OVER and not ended.has_end):
             return
         self.is_recorded = True
         usage, failed = ended.response.usage, ended.response.status == "failed"

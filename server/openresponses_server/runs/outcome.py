@@ -109,9 +109,9 @@ class RunOutcome(Struct, eq=False):
     def refused(self) -> None:
         """The run ended without an end of the response, which was then ended as failed."""
         ended = self._ended(None)
-        said = self._said(ended, None)
+        logged_end = self._said(ended, None)
         for watch in self.watches:
-            watch.refused(ended, said)
+            watch.refused(ended, logged_end)
 
     def __enter__(self) -> None:
         for watch in self.watches:
@@ -120,9 +120,9 @@ class RunOutcome(Struct, eq=False):
 
     def __exit__(self, _kind: type[BaseException] | None, raised: BaseException | None, _: object) -> None:
         ended = self._ended(raised)
-        said = self._said(ended, raised)
+        logged_end = self._said(ended, raised)
         for watch in reversed(self.watches):
-            watch.end(ended, said)
+            watch.end(ended, logged_end)
 
     def _ended(self, raised: BaseException | None) -> EndedRun:
         target, response, answered_at = self.attempts.target, self.translation.snapshot, self.answered_at
@@ -176,8 +176,8 @@ class LogLine(Watch, Struct):
     path: str = ""
     """The endpoint, if its answer is not a response that this server makes."""
 
-    def end(self, ended: EndedRun, said: LoggedEnd) -> None:
-        if said == HANDED_OVER:
+    def end(self, ended: EndedRun, logged_end: LoggedEnd) -> None:
+        if logged_end == HANDED_OVER:
             return
         target = self.attempts.target
         fields: dict[str, Any] = {"upstream": target.upstream.name}
@@ -199,15 +199,15 @@ class LogLine(Watch, Struct):
             fields["cost_usd"] = dollars(ended.cost)
         if ended.noticed:
             fields |= _warnings(ended.noticed)
-        if said.cause is not None:
-            fields |= {"address": target.upstream.address, "cause": said.cause}
-        _write(ended.response, said.status, said.code, fields)
+        if logged_end.cause is not None:
+            fields |= {"address": target.upstream.address, "cause": logged_end.cause}
+        _write(ended.response, logged_end.status, logged_end.code, fields)
 
 
 def _warnings(noticed: Sequence[Diagnostic]) -> dict[str, Any]:
     """Return the warnings about an answer that looks complete nevertheless."""
-    found = [f"{case.where}: {case.what}" for case in noticed if case.kind == "warning"]
-    return {"warnings": found[:_MOST_WARNINGS]} if found else {}
+    warnings = [f"{case.where}: {case.what}" for case in noticed if case.kind == "warning"]
+    return {"warnings": warnings[:_MOST_WARNINGS]} if warnings else {}
 
 
 def log_ended(response: Response, cause: str | None = None) -> None:

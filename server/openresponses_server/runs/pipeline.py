@@ -214,18 +214,18 @@ class Pipeline(Struct, eq=False):
             question = judged
         return await self._judged(question)
 
-    async def _next_round(self, asked: CallsToRun | Condensed) -> Attempts | None:
+    async def _next_round(self, question: CallsToRun | Condensed) -> Attempts | None:
         """Run these calls, or continue with this summary. Returns the attempts for the next answer, or None
         if the response ends or its text must be judged."""
         rounds, translation = self.rounds, self.translation
         assert rounds is not None
         try:
-            if isinstance(asked, CallsToRun):
-                steps = rounds.answer(asked)
+            if isinstance(question, CallsToRun):
+                steps = rounds.answer(question)
             else:
-                if asked.summary:
+                if question.summary:
                     await self.send(translation.begin())
-                steps = rounds.go_on(asked)
+                steps = rounds.go_on(question)
             async with aclosing(steps):
                 async for events in steps:
                     await self.send(events)
@@ -257,19 +257,21 @@ class Pipeline(Struct, eq=False):
         """Store the end, then send it, or a failure in its place (law S1), and with it the batch that an
         interruption has left unsent, unless the end replaces it. The client may take `seconds` for it."""
         self._move(Stage.ENDING)
-        outflow, held, is_logged = self.outflow, None, False
+        outflow, unsent, is_logged = self.outflow, None, False
         if outflow.stage is not Passage.FREE:
-            held, is_logged = outflow.interrupt()
+            unsent, is_logged = outflow.interrupt()
         batch = Batch(events, last=True)
         if outflow.persistence is not None:
-            unlogged = held if is_logged else None
-            kept = await outflow.persistence.persist(events, None if unlogged is None else unlogged.events)
-            batch = Batch(kept, outflow.persistence.batch.data, last=True)
+            unlogged = unsent if is_logged else None
+            outgoing = await outflow.persistence.persist(
+                events, None if unlogged is None else unlogged.events
+            )
+            batch = Batch(outgoing, outflow.persistence.batch.data, last=True)
             if unlogged is not None and outflow.persistence.ended_elsewhere:
-                held = None
+                unsent = None
         on_end(None if batch.events is events else batch.events[-1])
-        if held is not None:
-            batch = Batch([*held.events, *batch.events], last=True)
+        if unsent is not None:
+            batch = Batch([*unsent.events, *batch.events], last=True)
         outflow.stage = Passage.SENDING
         await outflow.client.send_last(batch, seconds)
         self._move(Stage.ENDED)

@@ -75,8 +75,8 @@ class RunQueue:
             if not _has_free_slot(gate):
                 await asyncio.sleep(jittered(_PAUSE))
                 continue
-            found = await self._poll(self._claim_next(claim, gate))
-            if found and time.monotonic() - looked_at < _BLOCK:
+            has_entry = await self._poll(self._claim_next(claim, gate))
+            if has_entry and time.monotonic() - looked_at < _BLOCK:
                 continue
             while _has_free_slot(gate) and await self._poll(resume_waiting(gate.runs.at_their_limit())):
                 await asyncio.sleep(0)  # that run acquires its slot before the next is looked for
@@ -139,7 +139,7 @@ class RunQueue:
             read: Any = await self._redis.xreadgroup(
                 _GROUP, self._worker, {self._key: ">"}, count=most, block=round(_BLOCK * 1000)
             )
-            entries = [entry for _, found in read or () for entry in found]
+            entries = [entry for _, batch in read or () for entry in batch]
         of: Counter[str] = Counter()
         chosen: dict[bytes, str] = {}
         for entry_id, fields in entries:

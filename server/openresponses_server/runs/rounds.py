@@ -80,11 +80,11 @@ class Rounds:
 
     async def before(self, attempts: Attempts) -> Attempts:
         """Return what is asked first: a summary if one is due, else these attempts."""
-        found = None if self._compaction is None else await self._compaction.attempts(self._answers.items)
-        if found is None:
+        summary = None if self._compaction is None else await self._compaction.attempts(self._answers.items)
+        if summary is None:
             return attempts
         self._waiting, self.is_compacting = attempts, True
-        return found
+        return summary
 
     async def go_on(self, condensed: Condensed) -> AsyncGenerator[list[Event], None]:
         """Continue after a compaction, with or without the summary; return its events."""
@@ -105,19 +105,19 @@ class Rounds:
         if self._asked > 1:
             self.next = self._ask([], self._is_last)
 
-    async def answer(self, asked: CallsToRun) -> AsyncGenerator[list[Event], None]:
+    async def answer(self, batch: CallsToRun) -> AsyncGenerator[list[Event], None]:
         """Run the calls; gives the events of each step, which are stored and sent before the next one."""
         self.next = None
         stream, answers, called = self._stream, self._answers, CalledTools()
         if events := stream.block_done():
             yield events
-        async with aclosing(self._calls.run(asked.calls, called, may_run=not self._is_last)) as steps:
+        async with aclosing(self._calls.run(batch.calls, called, may_run=not self._is_last)) as steps:
             async for events in steps:
                 yield events
         has_others = answers.add(stream.snapshot.output, called.outputs)
         if called.waits_for_user or has_others or self._is_last:
             return
-        if asked is self.released:
+        if batch is self.released:
             answers.add_calls_before()
         else:
             answers.end()
@@ -128,12 +128,12 @@ class Rounds:
 
     async def correct(self, objection: str) -> Attempts | None:
         """Return the attempts for another answer instead of the last one; None if that one is final."""
-        asked = self._stream.corrected(objection) if self._may_correct else None
-        if asked is None:
+        correction = self._stream.corrected(objection) if self._may_correct else None
+        if correction is None:
             return None
         self._may_correct = False
         self._answers.add(self._stream.snapshot.output)
-        self._answers.end_unfit(asked)
+        self._answers.end_unfit(correction)
         self._asked += 1
         self._stream.next_answer()
         return await self.before(self._ask(self._answers.items, self._is_last))

@@ -274,8 +274,8 @@ class Run:
                 if self._stopped:
                     return self.translation.cancel()
                 # A background run waits for a slot instead of being refused.
-                held = self._request.slot_reserved
-                async with gate.slot(self.owner, waits=self._background, held=held):
+                is_reserved = self._request.slot_reserved
+                async with gate.slot(self.owner, waits=self._background, held=is_reserved):
                     if self.is_queued:
                         self._leave_queue()
                     if deadline.when() is None:  # it was not interrupted
@@ -338,8 +338,8 @@ class Run:
     def _needs_end(self) -> bool:
         """Something of the response was sent or stored, so that its end is sent or stored too."""
         persistence = self.persistence
-        held = persistence is not None and persistence.held and not persistence.only_reserves
-        return self.client.has_sent or self._background or held
+        is_held = persistence is not None and persistence.held and not persistence.only_reserves
+        return self.client.has_sent or self._background or is_held
 
     def _on_end(self, instead: Event | None) -> None:
         if instead is not None:

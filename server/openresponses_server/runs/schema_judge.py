@@ -33,8 +33,8 @@ def main() -> None:
     def answer(line: bytes) -> bytes:
         schema, seconds, text = json.loads(line)
         _end_after(seconds)
-        said = unusable(schema) if text is None else objection(schema, text)
-        return json.dumps(said).encode()
+        verdict = unusable(schema) if text is None else objection(schema, text)
+        return json.dumps(verdict).encode()
 
     answer_lines(answer)
 

@@ -114,9 +114,9 @@ class SchemaJudge:
         process = await self._process()
         try:
             with anyio.fail_after(self._seconds):
-                said: str | None = json.loads(await process.ask(line))
+                verdict: str | None = json.loads(await process.ask(line))
         except BaseException:
             process.end()
             raise
         self._idle.append(process)
-        return said
+        return verdict

@@ -204,8 +204,8 @@ class Settler:
         response = record.response
         last = record.last_sequence
         await self._acquire_log(response.id)
-        found, whole = await self._tail(response.id, last)
-        tail = joined(found)
+        frames, whole = await self._tail(response.id, last)
+        tail = joined(frames)
         terminal: Event | None = None
         if tail is not None:
             last = tail.last
@@ -244,9 +244,9 @@ class Settler:
     async def _tail(self, response_id: str, after: int) -> tuple[list[Frames], bool]:
         """The frames since the last checkpoint that the log still has, and whether these are all. The first
         events are stored before they are sent."""
-        found, sound = await self._read(response_id, after)
-        if found or after < 0:
-            return found, sound or not found
+        frames, sound = await self._read(response_id, after)
+        if frames or after < 0:
+            return frames, sound or not frames
         if not sound:
             return [], False
         # If the log has the event before, nothing was sent after it.
@@ -255,14 +255,14 @@ class Settler:
 
     async def _read(self, response_id: str, after: int) -> tuple[list[Frames], bool]:
         """The frames of the log above this number, and whether it could be read to its end."""
-        found: list[Frames] = []
+        batches: list[Frames] = []
         try:
             async with self._log_time():
                 async for frames in self._event_log.read(response_id, after, wait=False):
-                    found.append(frames)
+                    batches.append(frames)
         except (LogGone, LogGap, LogError, TimeoutError):
-            return found, False
-        return found, True
+            return batches, False
+        return batches, True
 
     async def _replay(self, record: StoredResponse, tail: Frames) -> tuple[Response, Event | None]:
         """The response that the whole stream gives (law E1), and the terminal event if there is one."""

@@ -54,25 +54,25 @@ async def release_to_other_workers(runs: Iterable[Run], store: ResponseStore, qu
     """Stop these background runs, which wait for a slot or have just been stored, and release their leases.
     The other workers find them in the queue at once, or in the store at their next look. Runs that only this
     process can make stay."""
-    held, owners = {}, {}
+    leases, owners = {}, {}
     for run in runs:
         if run.persistence is not None and can_be_resumed_elsewhere(run):
-            held[run.persistence.response_id] = run.persistence.worker
+            leases[run.persistence.response_id] = run.persistence.worker
             owners[run.persistence.response_id] = run.owner
             if run.is_queued:
                 run.task.cancel()
                 await asyncio.wait([run.task])
-    if not held:
+    if not leases:
         return
     try:
-        await store.release(held, await store.now())
+        await store.release(leases, await store.now())
         for response_id, owner in owners.items():
             if queue is not None:
                 await queue.put(response_id, owner)
     except (StoreError, LogError) as error:  # they are found when their leases are over
-        _log.warning("shutdown.not_handed_over", responses=len(held), code=error.code)
+        _log.warning("shutdown.not_handed_over", responses=len(leases), code=error.code)
         return
-    _log.info("shutdown.handed_over", responses=len(held))
+    _log.info("shutdown.handed_over", responses=len(leases))
 
 
 # The request of a background response, as it is stored for the worker that will make it.
@@ -93,9 +93,9 @@ def is_personal(request: CreateResponse) -> bool:
 
 def stored_request(request: CreateResponse, wire: str) -> bytes:
     """The request as JSON, with the wire of its client, and without what `is_personal` names."""
-    kept = request_without_secrets(request)
-    body = decode_json(encode(replace(kept, beyond=UNSET, native=UNSET)))
-    restore_fields(body, kept.beyond)
+    redacted = request_without_secrets(request)
+    body = decode_json(encode(replace(redacted, beyond=UNSET, native=UNSET)))
+    restore_fields(body, redacted.beyond)
     if is_personal(request):
         body[_LACKS_SECRETS] = True
     return encode({**body, WIRE: wire})

@@ -39,9 +39,9 @@ def raise_file_limit(connections: int) -> None:
     """Raise the limit of open files, within the hard limit, for this many client connections, each with one
     to an upstream."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = 2 * connections + _OTHER_FILES
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    target = 2 * connections + _OTHER_FILES
+    if soft != resource.RLIM_INFINITY and soft < target:
+        most = target if hard == resource.RLIM_INFINITY else min(target, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
@@ -53,14 +53,16 @@ def _inherited_socket() -> socket.socket | None:
     if count != "1":
         raise SettingsError(f"LISTEN_FDS: expected one socket, got {count[:20]}")
     try:
-        found = socket.socket(fileno=_FIRST_INHERITED)
-        usable = found.family in _LISTENING and found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+        listener = socket.socket(fileno=_FIRST_INHERITED)
+        usable = listener.family in _LISTENING and listener.getsockopt(
+            socket.SOL_SOCKET, socket.SO_ACCEPTCONN
+        )
     except OSError as error:
         raise SettingsError(f"LISTEN_FDS: the socket can't be used: {error.strerror}") from error
     if not usable:
         raise SettingsError("LISTEN_FDS: the socket is not one that listens on a TCP port")
-    found.set_inheritable(False)
-    return found
+    listener.set_inheritable(False)
+    return listener
 
 
 def _bind(host: str, port: int) -> socket.socket:

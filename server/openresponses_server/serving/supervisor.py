@@ -58,9 +58,9 @@ class _Worker:
     def receive(self) -> None:
         """Read the worker's messages."""
         with suppress(OSError):
-            while said := self.control.recv(4096):
+            while data := self.control.recv(4096):
                 self.last_message_at = time.monotonic()
-                self.ready = self.ready or worker.READY in said
+                self.ready = self.ready or worker.READY in data
 
     def send_command(self, what: bytes) -> None:
         """Send a command; a worker that is still starting reads it later."""

@@ -137,10 +137,10 @@ class _WorkerServer(Server):
 
     def _connection(self) -> asyncio.Protocol:
         make = cast(Any, self.config.http_protocol_class)
-        made: asyncio.Protocol = make(
+        protocol: asyncio.Protocol = make(
             config=self.config, server_state=self.server_state, app_state=self.lifespan.state
         )
-        return made
+        return protocol
 
     def _read_commands(self) -> None:
         try:

@@ -855,13 +855,13 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 def load_settings(config: Path | None = None, **overrides: Any) -> Settings:
     """Return the settings in a file, with `overrides`; None among those means "not given". Raises
     SettingsError with everything that is wrong, each with the file, its line and the field."""
-    given = {name: value for name, value in overrides.items() if value is not None}
+    options = {name: value for name, value in overrides.items() if value is not None}
     mistakes = Mistakes()
-    with located(config, given):
+    with located(config, options):
         read = read_config(config) if config is not None else {}
-        fields = {"store": EMBEDDED_STORE} | read | given
-        if isinstance(read.get("trace"), dict) and "trace" in given:
-            fields["trace"] = read["trace"] | given["trace"]
+        fields = {"store": EMBEDDED_STORE} | read | options
+        if isinstance(read.get("trace"), dict) and "trace" in options:
+            fields["trace"] = read["trace"] | options["trace"]
         replaced = fields
         with mistakes.kept():
             replaced = substituted(fields, kept=_UNEXPANDED)
@@ -879,11 +879,11 @@ def load_settings(config: Path | None = None, **overrides: Any) -> Settings:
         changes: dict[str, Any] = {}
         for name, place in _PLACED.items():
             with mistakes.kept():
-                changes[name] = place(settings, None if name in given else config)
+                changes[name] = place(settings, None if name in options else config)
         for name, variable in KEYS_VARIABLES.items():
             with mistakes.kept():
                 changes[name] = _hashes(getattr(settings, name), variable, f"$.{name}")
-        where = Path() if "upstreams" in given or config is None else config.parent
+        where = Path() if "upstreams" in options or config is None else config.parent
         settings = msgspec.structs.replace(
             settings,
             upstreams=[_with_absolute_paths(each, where) for each in settings.upstreams],
@@ -906,17 +906,17 @@ def deprecated_settings(config: Path | None) -> list[str]:
     ]
 
 
-def _hashed_wire_keys(given: WireKeys | None) -> WireKeys | None:
+def _hashed_wire_keys(wire_keys: WireKeys | None) -> WireKeys | None:
     """Return the lists with hashes instead of keys. Raises SettingsError for a key in two lists."""
-    if given is None:
+    if wire_keys is None:
         return None
-    found: dict[str, str] = {}
-    for wire in given.__struct_fields__:
-        for number, key in enumerate(getattr(given, wire)):
+    wires: dict[str, str] = {}
+    for wire in wire_keys.__struct_fields__:
+        for number, key in enumerate(getattr(wire_keys, wire)):
             place = f"$.wire_keys.{wire}[{number}]"
-            if found.setdefault(_hash(key, place), wire) != wire:
+            if wires.setdefault(_hash(key, place), wire) != wire:
                 raise SettingsError("the key is in another list too", place)
-    lists = {wire: [key for key, of in found.items() if of == wire] for wire in given.__struct_fields__}
+    lists = {wire: [key for key, of in wires.items() if of == wire] for wire in wire_keys.__struct_fields__}
     return WireKeys(**lists)
 
 
@@ -976,13 +976,13 @@ def _with_absolute_paths(upstream: UpstreamSettings, folder: Path) -> UpstreamSe
     return msgspec.structs.replace(upstream, **placed)
 
 
-def _with_absolute_module(given: FunctionSettings, config: Path | None) -> FunctionSettings:
+def _with_absolute_module(function: FunctionSettings, config: Path | None) -> FunctionSettings:
     """Return the function with the absolute path of its file, if it names one."""
-    if not given.module.endswith(".py"):
-        return given
+    if not function.module.endswith(".py"):
+        return function
     folder = config.parent if config is not None else Path()
-    path = folder.joinpath(Path(given.module).expanduser()).absolute()
-    return msgspec.structs.replace(given, module=str(path))
+    path = folder.joinpath(Path(function.module).expanduser()).absolute()
+    return msgspec.structs.replace(function, module=str(path))
 
 
 def _with_absolute_folder(server: McpServerSettings, config: Path | None) -> McpServerSettings:
@@ -1041,9 +1041,9 @@ _PLACED: Final[dict[str, Callable[[Settings, Path | None], Any]]] = {
 """Settings that name places or keys → what they become; a path is relative to the file that has it."""
 
 
-def _hashes(given: list[str], variable: str, place: str) -> list[str]:
+def _hashes(entries: list[str], variable: str, place: str) -> list[str]:
     """Return the hashes of these keys or, without any, of those in the variable. Raises SettingsError."""
-    keys = given or [key for key in os.environ.get(variable, "").split(",") if key.strip()]
+    keys = entries or [key for key in os.environ.get(variable, "").split(",") if key.strip()]
     return [_hash(key, f"{place}[{index}]") for index, key in enumerate(keys)]
 
 

@@ -124,11 +124,11 @@ def configured_keys(variable: str) -> list[bytes]:
     if not text:
         raise ConfigError(f"the environment variable {variable} is not set", "$.sealing_key_env")
     keys = [_decoded_key(each.strip()) for each in text.split(",")]
-    found = [key for key in keys if key is not None]
-    if len(found) < len(keys):
+    valid_keys = [key for key in keys if key is not None]
+    if len(valid_keys) < len(keys):
         what = f"key {keys.index(None) + 1} of {len(keys)} in the environment variable {variable}"
         raise ConfigError(f"{what} is not {KEY_BYTES} bytes in hex or base64", "$.sealing_key_env")
-    return found
+    return valid_keys
 
 
 def _decoded_key(text: str) -> bytes | None:

@@ -20,8 +20,8 @@ def described(kind: type[Struct]) -> Mapping[str, str]:
     (base,) = kind.__bases__
     (declared,) = ast.parse(dedent(inspect.getsource(kind))).body
     assert isinstance(declared, ast.ClassDef)
-    found = {} if base is Struct else dict(described(base))
-    found |= {
+    descriptions = {} if base is Struct else dict(described(base))
+    descriptions |= {
         field.target.id: " ".join(below.value.value.split())
         for field, below in pairwise(declared.body)
         if isinstance(field, ast.AnnAssign)
@@ -30,6 +30,6 @@ def described(kind: type[Struct]) -> Mapping[str, str]:
         and isinstance(below.value, ast.Constant)
         and isinstance(below.value.value, str)
     }
-    if missing := [name for name in kind.__struct_fields__ if not found.get(name)]:
+    if missing := [name for name in kind.__struct_fields__ if not descriptions.get(name)]:
         raise KeyError(f"{kind.__name__} does not say what {', '.join(missing)} is")
-    return found
+    return descriptions

@@ -30,7 +30,7 @@ def lines_of(text: str) -> dict[str, int]:
 
     A statement is the smallest number of lines that are TOML by themselves.
     """
-    found: dict[str, int] = {}
+    lines: dict[str, int] = {}
     tables: dict[str, int] = {}  # lists of tables → how many of their tables have begun
     table = "$"
     statement: list[str] = []
@@ -46,11 +46,11 @@ def lines_of(text: str) -> dict[str, int]:
             continue
         if statement[0].lstrip().startswith("["):
             table = _table_path(fields, tables)
-            found.setdefault(table, begins)
+            lines.setdefault(table, begins)
         else:
-            _collect_lines(fields, table, begins, found)
+            _collect_lines(fields, table, begins, lines)
         statement = []
-    return found
+    return lines
 
 
 def line_of(path: str, lines: dict[str, int]) -> int | None:
@@ -88,24 +88,24 @@ def _table_path(header: dict[str, Any], tables: dict[str, int]) -> str:
     return path
 
 
-def _collect_lines(value: Any, path: str, line: int, found: dict[str, int]) -> None:
+def _collect_lines(value: Any, path: str, line: int, lines: dict[str, int]) -> None:
     inner: dict[str, Any] = {}
     if isinstance(value, dict):
         inner = {f"{path}.{key}": each for key, each in value.items()}
     elif isinstance(value, list):
         inner = {f"{path}[{at}]": each for at, each in enumerate(value)}
     for where, each in inner.items():
-        found.setdefault(where, line)
-        _collect_lines(each, where, line, found)
+        lines.setdefault(where, line)
+        _collect_lines(each, where, line, lines)
 
 
 _LONGEST: Final = 60  # compared characters
 
 
-def did_you_mean(given: str, known: Iterable[str]) -> str:
+def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return the end of a message: ` (did you mean 'port'?)` if a known name is similar, else ""."""
-    found = get_close_matches(given[:_LONGEST].lower(), list(known), n=1)
-    return f" (did you mean {found[0]!r}?)" if found else ""
+    matches = get_close_matches(name[:_LONGEST].lower(), list(known), n=1)
+    return f" (did you mean {matches[0]!r}?)" if matches else ""
 
 
 _VARIABLE: Final = re.compile(r"\$(\$\{)|\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
@@ -364,19 +364,19 @@ def _wrong_value(error: msgspec.ValidationError, value: Any, kind: Any, at: str)
     return ConfigError(message, at)
 
 
-def deprecated_in(given: Any, kind: Any, path: str = "$") -> Iterator[tuple[str, str]]:
+def deprecated_in(data: Any, kind: Any, path: str = "$") -> Iterator[tuple[str, str]]:
     """Yield the path of each deprecated field in these fields of a file, and what replaces it, from the
     field's `Meta(extra={"deprecated": …})`. `kind` is their type from `msgspec.inspect`; fields of another
     shape are skipped."""
     kind = _struct_or_list(kind)
     inner: Iterable[tuple[str, Any, Any]] = ()
-    if isinstance(kind, msgspec.inspect.StructType) and isinstance(given, dict):
-        fields = [field for field in kind.fields if field.encode_name in given]
-        inner = [(f"{path}.{each.encode_name}", given[each.encode_name], each.type) for each in fields]
-    elif isinstance(kind, msgspec.inspect.DictType) and isinstance(given, dict):
-        inner = ((f"{path}.{key}", value, kind.value_type) for key, value in given.items())
-    elif isinstance(kind, msgspec.inspect.CollectionType) and isinstance(given, list):
-        inner = ((f"{path}[{at}]", value, kind.item_type) for at, value in enumerate(given))
+    if isinstance(kind, msgspec.inspect.StructType) and isinstance(data, dict):
+        fields = [field for field in kind.fields if field.encode_name in data]
+        inner = [(f"{path}.{each.encode_name}", data[each.encode_name], each.type) for each in fields]
+    elif isinstance(kind, msgspec.inspect.DictType) and isinstance(data, dict):
+        inner = ((f"{path}.{key}", value, kind.value_type) for key, value in data.items())
+    elif isinstance(kind, msgspec.inspect.CollectionType) and isinstance(data, list):
+        inner = ((f"{path}[{at}]", value, kind.item_type) for at, value in enumerate(data))
     for where, value, of in inner:
         if replacement := deprecation(of):
             yield where, replacement
@@ -393,8 +393,8 @@ def _struct_or_list(kind: Any) -> Any:
     """Return the type of a field without its metadata and without None."""
     if isinstance(kind, msgspec.inspect.Metadata):
         kind = kind.type
-    given = kind.types if isinstance(kind, msgspec.inspect.UnionType) else [kind]
-    return next(each for each in given if not isinstance(each, msgspec.inspect.NoneType))
+    kinds = kind.types if isinstance(kind, msgspec.inspect.UnionType) else [kind]
+    return next(each for each in kinds if not isinstance(each, msgspec.inspect.NoneType))
 
 
 def substituted(value: Any, kept: Set[str] = frozenset(), where: str = "$") -> Any:
@@ -406,7 +406,7 @@ def substituted(value: Any, kept: Set[str] = frozenset(), where: str = "$") -> A
     return replaced
 
 
-def _substituted(value: Any, kept: Set[str], where: str, mistakes: Mistakes) -> Any:
+def _substituted(value: Any, unexpanded: Set[str], where: str, mistakes: Mistakes) -> Any:
     if isinstance(value, str):
         try:
             return expanded(value, where)
@@ -414,24 +414,26 @@ def _substituted(value: Any, kept: Set[str], where: str, mistakes: Mistakes) -> 
             mistakes.add(error)
             return value
     if isinstance(value, list):
-        return [_substituted(each, kept, f"{where}[{at}]", mistakes) for at, each in enumerate(value)]
+        return [_substituted(each, unexpanded, f"{where}[{at}]", mistakes) for at, each in enumerate(value)]
     if not isinstance(value, dict):
         return value
-    found = {name: _substituted(each, kept, f"{where}.{name}", mistakes) for name, each in value.items()}
-    return {name: value[name] if name in kept else each for name, each in found.items()}
+    fields = {
+        name: _substituted(each, unexpanded, f"{where}.{name}", mistakes) for name, each in value.items()
+    }
+    return {name: value[name] if name in unexpanded else each for name, each in fields.items()}
 
 
 def expanded(text: str, where: str = "") -> str:
     """Return the text with its variables replaced; `${NAME:-default}` has a default. Raises ConfigError."""
 
-    def value(found: re.Match[str]) -> str:
-        escaped, name, otherwise = found.groups()
+    def value(match: re.Match[str]) -> str:
+        escaped, name, otherwise = match.groups()
         if escaped:
             return str(escaped)
-        given = os.environ.get(name) or otherwise
-        if given is None:
+        replacement = os.environ.get(name) or otherwise
+        if replacement is None:
             raise ConfigError(f"the environment variable {name} is not set", where)
-        return given
+        return replacement
 
     return _VARIABLE.sub(value, text)
 

@@ -22,10 +22,10 @@ class Authority(NamedTuple):
 
 def authority_of(authority: str) -> Authority | None:
     """Parse `host[:port]`; None if it is not valid."""
-    found = _AUTHORITY.fullmatch(authority)
-    if found is None:
+    match = _AUTHORITY.fullmatch(authority)
+    if match is None:
         return None
-    name, address, port = found.groups()
+    name, address, port = match.groups()
     if name is None:
         try:
             host = str(IPv6Address(address))
@@ -38,8 +38,8 @@ def authority_of(authority: str) -> Authority | None:
 
 def host_name(name: str) -> str | None:
     """Parse a host without a port; an IPv6 address may have brackets. None if it is not valid."""
-    found = authority_of(f"[{name}]" if name.count(":") > 1 and not name.startswith("[") else name)
-    return None if found is None or found.port is not None else found.host
+    authority = authority_of(f"[{name}]" if name.count(":") > 1 and not name.startswith("[") else name)
+    return None if authority is None or authority.port is not None else authority.host
 
 
 def is_loopback(host: str) -> bool:

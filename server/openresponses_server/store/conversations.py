@@ -54,14 +54,14 @@ def total_size(items: Iterable[InputRow]) -> ConversationSize:
 def named(items: Sequence[InputItem]) -> list[ListedItem]:
     """Return the items that a client adds, each under its own id or a new one. Raises HttpError `item_exists`
     if two of them have one id."""
-    found: dict[str, ListedItem] = {}
+    by_id: dict[str, ListedItem] = {}
     for index, item in enumerate(items):
         own = getattr(item, "id", None)
         name = own if isinstance(own, str) and can_be_id(own) else _new_id(item)
-        if name in found:
+        if name in by_id:
             raise item_exists(name, index)
-        found[name] = ListedItem(name, item)
-    return list(found.values())
+        by_id[name] = ListedItem(name, item)
+    return list(by_id.values())
 
 
 def rows_of(items: Iterable[ListedItem]) -> list[InputRow]:
@@ -70,18 +70,18 @@ def rows_of(items: Iterable[ListedItem]) -> list[InputRow]:
 
 
 def turn_rows(
-    response: Response, given: Sequence[InputRow], taken: Callable[[Collection[bytes]], set[bytes]]
+    response: Response, input_rows: Sequence[InputRow], taken: Callable[[Collection[bytes]], set[bytes]]
 ) -> list[InputRow]:
     """Return the rows that a response appends to its conversation when it ends: its input, then its output.
     Return none if it failed, so that its request may be sent again, or was cancelled before there was output.
 
-    `given` is the stored input; `taken` returns those of some ids that the conversation has. An item whose id
-    is taken, or can't be looked up, gets another, since the end of a response is not refused.
+    `input_rows` is the stored input; `taken` returns those of some ids that the conversation has. An item
+    whose id is taken, or can't be looked up, gets another, since the end of a response is not refused.
     """
     if response.status == "failed" or (response.status != "completed" and not response.output):
         return []
     output = [InputRow(id_bytes(item.id), encode(item)) for item in response.output]
-    rows = [*given, *output]
+    rows = [*input_rows, *output]
     in_use = taken([row.item_id for row in rows if _usable(row.item_id)])
     return list(_named_apart(response.id, rows, in_use))
 

@@ -49,15 +49,15 @@ _NOTHING: Final = Usage.of(0, 0)
 _SAMPLE: Final = 16_000  # inspected characters
 
 
-def interrupted(response: Response, given: Sequence[InputItem] = (), *, whole: bool) -> Response:
-    """Return the response of a run whose worker stopped, with its partial output (law E8). `given` is the
-    request's input, from which its usage is estimated; `whole` is True if that has everything that was
+def interrupted(response: Response, input_items: Sequence[InputItem] = (), *, whole: bool) -> Response:
+    """Return the response of a run whose worker stopped, with its partial output (law E8). `input_items` is
+    the request's input, from which its usage is estimated; `whole` is True if that has everything that was
     sent."""
     ended = _failed(response, INTERRUPTED if whole else CUT_OFF)
     instructions = response.instructions if isinstance(response.instructions, str) else None
-    taken = measured_request(CreateResponse(instructions=instructions), given, most=_SAMPLE).tokens()
-    made = measured_output(response.output, most=_SAMPLE).tokens()
-    return replace(ended, usage=response.usage or Usage.of(taken, made, estimated=True))
+    taken = measured_request(CreateResponse(instructions=instructions), input_items, most=_SAMPLE).tokens()
+    output_tokens = measured_output(response.output, most=_SAMPLE).tokens()
+    return replace(ended, usage=response.usage or Usage.of(taken, output_tokens, estimated=True))
 
 
 def failed(response: Response, error: BridgeError) -> Response:
@@ -132,10 +132,10 @@ async def stored_end(
     deleted, or has not ended when `time_left`, called before each wait, returns hardly any seconds."""
     while True:
         try:
-            found = await store.standing(response_id, owner)
-            if found is None:
+            progress = await store.standing(response_id, owner)
+            if progress is None:
                 return None
-            if found.lease is None:
+            if progress.lease is None:
                 return await _read(store, response_id, owner, seen)
         except StoreError:
             pass  # it may soon be back

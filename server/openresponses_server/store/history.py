@@ -55,8 +55,8 @@ class Conversation(Struct, frozen=True):
             upstream = turn.upstream
             named.update(zip(listed_ids(turn.response.id, turn.input), turn.input, strict=True))
             named.update((item.id, item) for item in output if item.id)
-        said: tuple[Any, ...] = () if last is None else (last.instructions, last.tools)
-        return Conversation(items, named, responses, self.size + size, upstream, *said)
+        settings: tuple[Any, ...] = () if last is None else (last.instructions, last.tools)
+        return Conversation(items, named, responses, self.size + size, upstream, *settings)
 
 
 def own_input(request: CreateResponse) -> list[InputItem]:
@@ -134,11 +134,11 @@ async def items_of_conversation(
     if size.bytes > available.conversation:
         raise TooLarge(TooLarge.CONVERSATION, size.bytes, available.conversation, _CONVERSATION)
     reservation.grow(size.bytes)
-    found = await store.conversations.items(conversation_id, owner)
-    if found is None:
+    entries = await store.conversations.items(conversation_id, owner)
+    if entries is None:
         raise unknown_conversation(conversation_id, _CONVERSATION)
-    items: list[InputItem | Item] = [each.item for each in found]
-    return Conversation(items, {each.id: each.item for each in found}, size=size.bytes)
+    items: list[InputItem | Item] = [each.item for each in entries]
+    return Conversation(items, {each.id: each.item for each in entries}, size=size.bytes)
 
 
 async def with_usable_upstream(store: ResponseStore, before: Conversation, owner: str) -> Conversation:
@@ -198,24 +198,24 @@ async def resolved(
     Raises HttpError `item_not_found` with the path of the reference, and TooLarge, since each request holds
     copies of the items that it refers to.
     """
-    given = request.input
-    if not isinstance(given, list) or ItemReference not in set(map(type, given)):
+    entries = request.input
+    if not isinstance(entries, list) or ItemReference not in set(map(type, entries)):
         return request
-    known = before.named.keys() | {_id(item) for item in given if not isinstance(item, ItemReference)}
-    wanted = {item.id for item in given if isinstance(item, ItemReference)} - known
-    found = {each: _as_input(remembered[each]) for each in wanted & remembered.keys()}
-    size = sum(len(encode(item)) for item in found.values())
+    known = before.named.keys() | {_id(item) for item in entries if not isinstance(item, ItemReference)}
+    unresolved = {item.id for item in entries if isinstance(item, ItemReference)} - known
+    by_id = {each: _as_input(remembered[each]) for each in unresolved & remembered.keys()}
+    size = sum(len(encode(item)) for item in by_id.values())
     if size > available.references:
         raise TooLarge(TooLarge.REFERENCES, size, available.references)
-    if rest := wanted - found.keys():
-        found |= await store.items(rest, owner, most=available.references - size)
+    if rest := unresolved - by_id.keys():
+        by_id |= await store.items(rest, owner, most=available.references - size)
     items: list[InputItem] = []
-    for index, item in enumerate(given):
+    for index, item in enumerate(entries):
         if not isinstance(item, ItemReference):
             items.append(item)
-        elif item.id in wanted:
-            wanted.remove(item.id)
-            items.append(found[item.id] if item.id in found else _missing(item.id, index))
+        elif item.id in unresolved:
+            unresolved.remove(item.id)
+            items.append(by_id[item.id] if item.id in by_id else _missing(item.id, index))
     return replace(request, input=items)
 
 

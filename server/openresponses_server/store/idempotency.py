@@ -36,6 +36,6 @@ class KeyedResponse(Struct, frozen=True):
 class KeyTaken(Exception):
     """The key stands for another response."""
 
-    def __init__(self, found: KeyedResponse) -> None:
-        super().__init__(f"the key stands for {found.response_id}")
-        self.found = found
+    def __init__(self, response: KeyedResponse) -> None:
+        super().__init__(f"the key stands for {response.response_id}")
+        self.found = response

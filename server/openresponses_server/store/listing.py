@@ -60,8 +60,8 @@ class ListFilter(Struct, frozen=True):
     def matches(self, row: Listed) -> bool:
         """Return True if the row meets the conditions that are not about columns of the database."""
         needle = self.search.casefold()
-        found = needle in row.id.casefold() or needle in row.asked.casefold()
-        return found and (not self.model or row.model == self.model)
+        is_match = needle in row.id.casefold() or needle in row.asked.casefold()
+        return is_match and (not self.model or row.model == self.model)
 
 
 class ListedPage(Struct, frozen=True):
@@ -78,7 +78,7 @@ class ListingStore(Protocol):
     async def heads(
         self,
         owner: str,
-        wanted: ListFilter,
+        list_filter: ListFilter,
         after: str | None,
         limit: int,
         only: Collection[str] | None = None,
@@ -90,38 +90,38 @@ class ListingStore(Protocol):
 
 
 async def page_of(
-    store: ListingStore, owner: str, wanted: ListFilter, after: str | None, limit: int
+    store: ListingStore, owner: str, list_filter: ListFilter, after: str | None, limit: int
 ) -> ListedPage:
     """Return a page of matching responses; at most `_LOOKED_AT` responses are checked."""
-    found: list[Listed] = []
+    rows: list[Listed] = []
     looked_at = 0
     while looked_at < _LOOKED_AT:
-        heads = await store.heads(owner, wanted, after, _AT_ONCE)
+        heads = await store.heads(owner, list_filter, after, _AT_ONCE)
         for head in heads:
             after = head.id
             row = listed(head)
-            if wanted.matches(row):
-                found.append(row)
-                if len(found) == limit:
-                    return ListedPage(found, after)
+            if list_filter.matches(row):
+                rows.append(row)
+                if len(rows) == limit:
+                    return ListedPage(rows, after)
         looked_at += len(heads)
         if len(heads) < _AT_ONCE:
-            return ListedPage(found, None)
-    return ListedPage(found, after)
+            return ListedPage(rows, None)
+    return ListedPage(rows, after)
 
 
 async def conversation_of(store: ListingStore, owner: str, response_id: str, most: int = 100) -> list[Listed]:
     """Return the turns up to and including this one, newest first; of a longer conversation the last
     `most`."""
-    found: list[Listed] = []
+    turns: list[Listed] = []
     following: str | None = response_id
     seen: set[str] = set()
-    while following and following not in seen and len(found) < most:
+    while following and following not in seen and len(turns) < most:
         seen.add(following)
         heads = await store.heads(owner, ListFilter(), None, 1, [following])
-        found += map(listed, heads)
+        turns += map(listed, heads)
         following = heads[0].previous_response_id if heads else None
-    return found
+    return turns
 
 
 def listed(head: ResponseRow) -> Listed:
@@ -140,11 +140,11 @@ def listed(head: ResponseRow) -> Listed:
 def _first(pattern: re.Pattern[str], data: bytes) -> str:
     """Return the string that the pattern finds in the beginning of a JSON text, which may end within the
     string."""
-    found = pattern.search(data.decode("utf-8", "ignore"))
-    if found is None:
+    match = pattern.search(data.decode("utf-8", "ignore"))
+    if match is None:
         return ""
     try:
-        text = decode_json('"' + _UNFINISHED_ESCAPE.sub("", found[1]) + '"')
+        text = decode_json('"' + _UNFINISHED_ESCAPE.sub("", match[1]) + '"')
     except WireError:
         return ""
     return text.encode("utf-8", "replace").decode() if isinstance(text, str) else ""

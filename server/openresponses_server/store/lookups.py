@@ -44,7 +44,7 @@ def items_at(locations: Mapping[bytes, ItemLocation], bodies: Mapping[str, bytes
     """Return the items at these locations as input, by id. `bodies` has the JSON of the responses that are
     needed for their output. Stored references are left out. Raises UnreadableRecord."""
     outputs = {response_id: _outputs(response_id, body) for response_id, body in bodies.items()}
-    found: dict[str, InputItem] = {}
+    items: dict[str, InputItem] = {}
     for name, (response_id, item) in locations.items():
         data = outputs.get(response_id, {}).get(name) if item is None else item
         if data is None:
@@ -52,8 +52,8 @@ def items_at(locations: Mapping[bytes, ItemLocation], bodies: Mapping[str, bytes
         with reading(response_id):
             (read,) = decode_input([data])
         if not isinstance(read, ItemReference):
-            found[name.decode("utf-8", "surrogatepass")] = read
-    return found
+            items[name.decode("utf-8", "surrogatepass")] = read
+    return items
 
 
 def _outputs(response_id: str, body: bytes) -> dict[bytes, bytes]:

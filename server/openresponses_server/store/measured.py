@@ -79,8 +79,8 @@ def measured_store(store: ResponseStore, called: Called) -> ResponseStore:
     """Return the store with its calls timed: `called` is called after each."""
     measured = _Measured("store", store, _OF_STORE, called)
     setattr(measured, _USAGE, _Measured("store", store.usage, _OF_USAGE, called))
-    kept = _Measured("store", store.conversations, _OF_CONVERSATIONS, called, "conversation_")
-    setattr(measured, _CONVERSATIONS, kept)
+    conversations = _Measured("store", store.conversations, _OF_CONVERSATIONS, called, "conversation_")
+    setattr(measured, _CONVERSATIONS, conversations)
     return cast(ResponseStore, measured)
 
 

@@ -101,84 +101,84 @@ class MemoryRecords:
         """Return every record, oldest first."""
         return list(self._records.values())
 
-    def add(self, kept: MemoryRecord) -> None:
+    def add(self, record: MemoryRecord) -> None:
         """Store this record, replacing the one with its id."""
-        there = self._records.get(kept.row.id)
+        there = self._records.get(record.row.id)
         if there is not None:
             self._drop(there)
-        held = [kept.row.response, kept.row.request or b""]
-        held += [row.item for row in kept.input] + [each.data for each in kept.frames.values()]
-        kept.size = sum(map(len, held))
-        self._records[kept.row.id] = kept
-        self._inputs.add(kept.row.owner, kept.input_names, kept.row.id)
-        self._outputs.add(kept.row.owner, kept.output, kept.row.id)
-        if kept.row.previous_response_id is not None:
-            self._later.setdefault(kept.row.previous_response_id, set()).add(kept.row.id)
-        self._bytes += kept.size
-        self._make_room(kept)
+        contents = [record.row.response, record.row.request or b""]
+        contents += [row.item for row in record.input] + [each.data for each in record.frames.values()]
+        record.size = sum(map(len, contents))
+        self._records[record.row.id] = record
+        self._inputs.add(record.row.owner, record.input_names, record.row.id)
+        self._outputs.add(record.row.owner, record.output, record.row.id)
+        if record.row.previous_response_id is not None:
+            self._later.setdefault(record.row.previous_response_id, set()).add(record.row.id)
+        self._bytes += record.size
+        self._make_room(record)
 
-    def remove(self, kept: MemoryRecord) -> None:
+    def remove(self, record: MemoryRecord) -> None:
         """Delete the record, or hide it if later turns continue it."""
-        if self._is_continued(kept):
-            self._hide(kept)
+        if self._is_continued(record):
+            self._hide(record)
         else:
-            self._drop_with_context(kept)
+            self._drop_with_context(record)
 
-    def _is_continued(self, kept: MemoryRecord) -> bool:
+    def _is_continued(self, record: MemoryRecord) -> bool:
         """Return True if a later turn of the same owner continues it."""
-        later = self._later.get(kept.row.id, set()) - {kept.row.id}
-        return any(owner_of(self._records[each]) == owner_of(kept) for each in later)
+        later = self._later.get(record.row.id, set()) - {record.row.id}
+        return any(owner_of(self._records[each]) == owner_of(record) for each in later)
 
-    def _hide(self, kept: MemoryRecord) -> None:
-        self._inputs.drop(kept.row.owner, kept.input_names, kept.row.id)
-        self._outputs.drop(kept.row.owner, kept.output, kept.row.id)
-        kept.row = hidden_row(kept.row)
-        kept.frames, kept.output = {}, []
-        size = len(kept.row.response) + sum(len(row.item) for row in kept.input)
-        self.grown(kept, size - kept.size)
+    def _hide(self, record: MemoryRecord) -> None:
+        self._inputs.drop(record.row.owner, record.input_names, record.row.id)
+        self._outputs.drop(record.row.owner, record.output, record.row.id)
+        record.row = hidden_row(record.row)
+        record.frames, record.output = {}, []
+        size = len(record.row.response) + sum(len(row.item) for row in record.input)
+        self.grown(record, size - record.size)
 
-    def _drop_with_context(self, kept: MemoryRecord) -> None:
+    def _drop_with_context(self, record: MemoryRecord) -> None:
         """Remove the record, and the turns that were kept only for it."""
-        leaf: MemoryRecord | None = kept
+        leaf: MemoryRecord | None = record
         while leaf is not None:
             self._drop(leaf)
             before = self._records.get(leaf.row.previous_response_id or "")
             unneeded = before is not None and is_hidden(before.row.owner) and not self._is_continued(before)
             leaf = before if unneeded else None
 
-    def _drop(self, kept: MemoryRecord) -> None:
-        del self._records[kept.row.id]
-        self._inputs.drop(kept.row.owner, kept.input_names, kept.row.id)
-        self._outputs.drop(kept.row.owner, kept.output, kept.row.id)
-        self._bytes -= kept.size
-        link = kept.row.previous_response_id
+    def _drop(self, record: MemoryRecord) -> None:
+        del self._records[record.row.id]
+        self._inputs.drop(record.row.owner, record.input_names, record.row.id)
+        self._outputs.drop(record.row.owner, record.output, record.row.id)
+        self._bytes -= record.size
+        link = record.row.previous_response_id
         if link is not None:
             later = self._later[link]
-            later.discard(kept.row.id)
+            later.discard(record.row.id)
             if not later:
                 del self._later[link]
 
-    def grown(self, kept: MemoryRecord, by: int) -> None:
+    def grown(self, record: MemoryRecord, by: int) -> None:
         """Add to the size of the record."""
-        kept.size += by
+        record.size += by
         self._bytes += by
-        self._make_room(kept)
+        self._make_room(record)
 
-    def name_output(self, kept: MemoryRecord, names: list[bytes]) -> None:
+    def name_output(self, record: MemoryRecord, names: list[bytes]) -> None:
         """Index the items of an ended response's output by these ids."""
-        self._outputs.drop(kept.row.owner, kept.output, kept.row.id)
-        kept.output = names
-        self._outputs.add(kept.row.owner, names, kept.row.id)
+        self._outputs.drop(record.row.owner, record.output, record.row.id)
+        record.output = names
+        self._outputs.add(record.row.owner, names, record.row.id)
 
     def locate(self, owner: str, name: bytes, now: float) -> ItemLocation | None:
         """Return the location of the owner's item with this id: the newest output, else the newest input."""
-        made = self._readable(self._outputs.holders(owner, name), now)
-        holders = made or self._readable(self._inputs.holders(owner, name), now)
+        producers = self._readable(self._outputs.holders(owner, name), now)
+        holders = producers or self._readable(self._inputs.holders(owner, name), now)
         if not holders:
             return None
-        kept = max(holders, key=lambda kept: (kept.row.created_at, kept.row.id))
-        item = None if made else next(row.item for row in reversed(kept.input) if row.item_id == name)
-        return ItemLocation(kept.row.id, item)
+        record = max(holders, key=lambda record: (record.row.created_at, record.row.id))
+        item = None if producers else next(row.item for row in reversed(record.input) if row.item_id == name)
+        return ItemLocation(record.row.id, item)
 
     def clear(self) -> None:
         """Remove everything."""
@@ -189,21 +189,21 @@ class MemoryRecords:
         self._bytes = 0
 
     def _readable(self, ids: Iterable[str], now: float) -> list[MemoryRecord]:
-        return [kept for each in ids if (kept := self._records[each]).is_readable(now)]
+        return [record for each in ids if (record := self._records[each]).is_readable(now)]
 
     def _make_room(self, newest: MemoryRecord) -> None:
         if len(self._records) <= self._limit and self._bytes <= self._max_bytes:
             return
-        for kept in self.all():
-            if kept is not newest and kept.row.lease_until is None and kept.row.id in self._records:
-                self._drop_with_context(kept)
+        for record in self.all():
+            if record is not newest and record.row.lease_until is None and record.row.id in self._records:
+                self._drop_with_context(record)
                 if len(self._records) <= self._limit and self._bytes <= self._max_bytes:
                     return
 
 
-def owner_of(kept: MemoryRecord) -> str:
+def owner_of(record: MemoryRecord) -> str:
     """Return the record's owner, also of a hidden record."""
-    return kept.row.owner.removeprefix(HIDDEN)
+    return record.row.owner.removeprefix(HIDDEN)
 
 
 def is_over(row: Row, now: float) -> bool:
@@ -231,46 +231,48 @@ class MemoryListing:
     async def heads(
         self,
         owner: str,
-        wanted: ListFilter,
+        list_filter: ListFilter,
         after: str | None,
         limit: int,
         only: Collection[str] | None = None,
     ) -> list[ResponseRow]:
         now = self._clock()
         there = [
-            kept
-            for kept in self._records.all()
-            if kept.row.owner == owner and kept.is_readable(now) and (only is None or kept.row.id in only)
+            record
+            for record in self._records.all()
+            if record.row.owner == owner
+            and record.is_readable(now)
+            and (only is None or record.row.id in only)
         ]
         before = None
         if after is not None:
-            before = next((_place(kept.row) for kept in there if kept.row.id == after), None)
+            before = next((_place(record.row) for record in there if record.row.id == after), None)
             if before is None:
                 return []
         fitting = [
-            kept
-            for kept in there
-            if (before is None or _place(kept.row) < before) and _is_wanted(kept.row, wanted)
+            record
+            for record in there
+            if (before is None or _place(record.row) < before) and _is_wanted(record.row, list_filter)
         ]
-        fitting.sort(key=lambda kept: _place(kept.row), reverse=True)
-        return [_head(kept) for kept in fitting[:limit]]
+        fitting.sort(key=lambda record: _place(record.row), reverse=True)
+        return [_head(record) for record in fitting[:limit]]
 
 
 def _place(row: Row) -> tuple[float, str]:
     return row.created_at, row.id
 
 
-def _is_wanted(row: Row, wanted: ListFilter) -> bool:
+def _is_wanted(row: Row, list_filter: ListFilter) -> bool:
     return (
-        (not wanted.status or row.status == wanted.status)
-        and (wanted.since is None or row.created_at >= wanted.since)
-        and (wanted.until is None or row.created_at < wanted.until)
+        (not list_filter.status or row.status == list_filter.status)
+        and (list_filter.since is None or row.created_at >= list_filter.since)
+        and (list_filter.until is None or row.created_at < list_filter.until)
     )
 
 
-def _head(kept: MemoryRecord) -> ResponseRow:
-    row = kept.row
-    item = kept.input[-1].item[:HEAD_BYTES] if kept.input else None
+def _head(record: MemoryRecord) -> ResponseRow:
+    row = record.row
+    item = record.input[-1].item[:HEAD_BYTES] if record.input else None
     response = row.response[:HEAD_BYTES]
     return ResponseRow(
         row.id, row.status, row.created_at, row.previous_response_id, row.last_sequence, response, item
@@ -304,14 +306,14 @@ class MemoryStore:
         return self._clock()
 
     async def get(self, response_id: str, owner: str = "") -> StoredResponse | None:
-        kept = self._of(response_id, owner)
-        return None if kept is None else _record(kept)
+        record = self._of(response_id, owner)
+        return None if record is None else _record(record)
 
     async def standing(self, response_id: str, owner: str = "") -> ResponseProgress | None:
-        kept = self._of(response_id, owner)
-        if kept is None:
+        record = self._of(response_id, owner)
+        if record is None:
             return None
-        return ResponseProgress(response_id, owner, lease_of(kept.row), kept.row.last_sequence)
+        return ResponseProgress(response_id, owner, lease_of(record.row), record.row.last_sequence)
 
     async def put(
         self, record: StoredResponse, frames: Frames | None = None, *, key: IdempotencyKey | None = None
@@ -327,17 +329,19 @@ class MemoryStore:
             self._keys[key.name] = row.id, key
         output = [] if record.lease else output_names(record.response)
         before = there.row.response if there is not None and there.row.lease_until is None else None
-        kept = MemoryRecord(row, input_rows(record), {frames.first: frames} if frames else {}, output)
-        self._records.add(kept)
+        memory_record = MemoryRecord(
+            row, input_rows(record), {frames.first: frames} if frames else {}, output
+        )
+        self._records.add(memory_record)
         if record.lease is None and before != row.response:
-            self._append_turn(kept, record.response, record.conversation)
+            self._append_turn(memory_record, record.response, record.conversation)
 
     async def keyed(self, name: str, owner: str = "") -> KeyedResponse | None:
         response_id, key = self._keys.get(name, ("", None))
-        kept = self._of(response_id, owner)
-        if key is None or kept is None or key.until <= self._clock():
+        record = self._of(response_id, owner)
+        if key is None or record is None or key.until <= self._clock():
             return None
-        failed = kept.row.status == "failed" and kept.row.lease_until is None
+        failed = record.row.status == "failed" and record.row.lease_until is None
         return None if failed else KeyedResponse(response_id, key.request)
 
     async def checkpoint(
@@ -347,20 +351,20 @@ class MemoryStore:
         response: Response | None = None,
         frames: Frames | None = None,
     ) -> None:
-        kept = self._held_by(response_id, lease.worker)
-        is_late = frames is not None and frames.last < kept.row.last_sequence
-        if kept.row.lease_until is None or is_late:
+        record = self._held_by(response_id, lease.worker)
+        is_late = frames is not None and frames.last < record.row.last_sequence
+        if record.row.lease_until is None or is_late:
             raise LeaseLost(response_id, lease.worker)
-        self._update(kept, response, frames, lease.until)
+        self._update(record, response, frames, lease.until)
 
     async def renew(self, held: Mapping[str, str], until: float) -> set[str]:
         lost = set()
         for response_id, worker in held.items():
-            kept = self._records.get(response_id)
-            if kept is None or kept.row.lease_worker != worker or kept.row.lease_until is None:
+            record = self._records.get(response_id)
+            if record is None or record.row.lease_worker != worker or record.row.lease_until is None:
                 lost.add(response_id)
             else:
-                kept.row = replace(kept.row, lease_until=until)
+                record.row = replace(record.row, lease_until=until)
         return lost
 
     async def finish(
@@ -372,37 +376,37 @@ class MemoryStore:
         *,
         conversation: str | None = None,
     ) -> None:
-        kept = self._held_by(response_id, worker)
-        if kept.row.lease_until is not None or kept.row.response != encode(response):
-            self._records.name_output(kept, output_names(response))
-            self._update(kept, response, frames, None)
-            self._append_turn(kept, response, conversation)
+        record = self._held_by(response_id, worker)
+        if record.row.lease_until is not None or record.row.response != encode(response):
+            self._records.name_output(record, output_names(response))
+            self._update(record, response, frames, None)
+            self._append_turn(record, response, conversation)
 
     async def acquire(self, response_id: str, lease: Lease, now: float) -> StoredResponse | None:
-        kept = self._records.get(response_id)
-        if kept is None or kept.row.lease_until is None:
+        record = self._records.get(response_id)
+        if record is None or record.row.lease_until is None:
             return None
-        if not (is_over(kept.row, now) or waits(kept.row) or kept.row.lease_worker == lease.worker):
+        if not (is_over(record.row, now) or waits(record.row) or record.row.lease_worker == lease.worker):
             return None
-        return self._claim(kept, lease)
+        return self._claim(record, lease)
 
     async def claim_orphans(
         self, lease: Lease, now: float, limit: int = 100, *, waiting: bool = True
     ) -> list[StoredResponse]:
-        over = [kept for kept in self._records.all() if is_over(kept.row, now)]
-        orphans = [kept for kept in over if waiting or not waits(kept.row)]
-        return [self._claim(kept, lease) for kept in orphans[:limit]]
+        over = [record for record in self._records.all() if is_over(record.row, now)]
+        orphans = [record for record in over if waiting or not waits(record.row)]
+        return [self._claim(record, lease) for record in orphans[:limit]]
 
     async def claim_of(self, process: str, lease: Lease, limit: int = 100) -> list[StoredResponse]:
-        left = [kept for kept in self._records.all() if is_made_by(kept.row, process)]
-        return [self._claim(kept, lease) for kept in left[:limit]]
+        left = [record for record in self._records.all() if is_made_by(record.row, process)]
+        return [self._claim(record, lease) for record in left[:limit]]
 
     async def release(self, held: Mapping[str, str], until: float) -> None:
         lost = await self.renew(held, until)
         for response_id in held.keys() - lost:
-            kept = self._records.get(response_id)
-            assert kept is not None
-            kept.row = replace(kept.row, lease_worker=NOBODY)
+            record = self._records.get(response_id)
+            assert record is not None
+            record.row = replace(record.row, lease_worker=NOBODY)
 
     @property
     def folder(self) -> None:
@@ -415,44 +419,44 @@ class MemoryStore:
         self, lease: Lease, before: float, limit: int = 1, not_of: Collection[str] = ()
     ) -> list[StoredResponse]:
         waiting = [
-            kept
-            for kept in self._records.all()
-            if waits(kept.row) and is_over(kept.row, before) and kept.row.owner not in not_of
+            record
+            for record in self._records.all()
+            if waits(record.row) and is_over(record.row, before) and record.row.owner not in not_of
         ]
-        return [self._claim(kept, lease) for kept in waiting[:limit]]
+        return [self._claim(record, lease) for record in waiting[:limit]]
 
     async def waiting(self, owner: str, most: int) -> tuple[int, int]:
-        owners = [kept.row.owner for kept in self._records.all() if waits(kept.row)]
+        owners = [record.row.owner for record in self._records.all() if waits(record.row)]
         return min(len(owners), most), min(owners.count(owner), most)
 
     async def frames(self, response_id: str, owner: str = "", after: int = -1) -> AsyncIterator[Piece]:
-        kept = self._of(response_id, owner)
-        for first in list(kept.frames) if kept is not None else ():
+        record = self._of(response_id, owner)
+        for first in list(record.frames) if record is not None else ():
             # looked up each time, so that a slow reader does not keep frames that were dropped
-            kept = self._of(response_id, owner)
-            if kept is None or first not in kept.frames:
+            record = self._of(response_id, owner)
+            if record is None or first not in record.frames:
                 return
-            for piece in pieces(kept.frames[first], after):
+            for piece in pieces(record.frames[first], after):
                 yield piece
 
     async def chain(self, response_id: str, owner: str = "") -> list[StoredTurn]:
         turns = self._linked(response_id, owner)
-        links = {each: kept.row.previous_response_id for each, kept in turns.items()}
+        links = {each: turn.row.previous_response_id for each, turn in turns.items()}
         return [_turn(turns[each]) for each in in_order(response_id, links)]
 
     async def size(self, response_id: str, owner: str = "") -> int:
         return sum(
-            len(kept.row.response) + sum(len(row.item) for row in kept.input)
-            for kept in self._linked(response_id, owner).values()
+            len(turn.row.response) + sum(len(row.item) for row in turn.input)
+            for turn in self._linked(response_id, owner).values()
         )
 
     async def stock(self) -> dict[str, int]:
-        held: Counter[str] = Counter()
-        for kept in self._records.all():
-            held[owner_of(kept)] += kept.size
+        totals: Counter[str] = Counter()
+        for record in self._records.all():
+            totals[owner_of(record)] += record.size
         for owner, size in self.conversations.stock():
-            held[owner] += size
-        return held
+            totals[owner] += size
+        return totals
 
     async def missing(
         self, response_ids: Collection[str], owner: str = "", *, before: Collection[str] = ()
@@ -470,14 +474,14 @@ class MemoryStore:
         limit: int = 20,
         order: Order = "desc",
     ) -> InputPage | None:
-        kept = self._of(response_id, owner)
-        if kept is None:
+        record = self._of(response_id, owner)
+        if record is None:
             return None
-        ids = [row.item_id for row in kept.input]
+        ids = [row.item_id for row in record.input]
         bounds = window(position(ids, "after", after), position(ids, "before", before), order)
         low = 0 if bounds.low is None else bounds.low + 1
         high = len(ids) if bounds.high is None else bounds.high
-        rows = kept.input[low:high]
+        rows = record.input[low:high]
         if bounds.downwards:
             rows.reverse()
         page = [listed_item(response_id, row.item_id, row.item) for row in rows[:limit]]
@@ -491,8 +495,10 @@ class MemoryStore:
         now = self._clock()
         names = map(id_bytes, item_ids)
         locations = {name: at for name in names if (at := self._records.locate(owner, name, now)) is not None}
-        made = {at.response_id for at in locations.values() if at.item is None}
-        bodies = {each: kept.row.response for each in made if (kept := self._records.get(each)) is not None}
+        ids = {at.response_id for at in locations.values() if at.item is None}
+        bodies = {
+            each: record.row.response for each in ids if (record := self._records.get(each)) is not None
+        }
         size = sum(map(len, bodies.values()))
         size += sum(len(at.item) for at in locations.values() if at.item is not None)
         if size > most:
@@ -500,10 +506,10 @@ class MemoryStore:
         return items_at(locations, bodies)
 
     async def delete(self, response_id: str, owner: str = "") -> bool:
-        kept = self._records.get(response_id)
-        if kept is None or kept.row.owner != owner:
+        record = self._records.get(response_id)
+        if record is None or record.row.owner != owner:
             return False
-        self._records.remove(kept)
+        self._records.remove(record)
         return True
 
     async def use_once(self, name: str, until: float) -> bool:
@@ -518,9 +524,9 @@ class MemoryStore:
         return True
 
     async def sweep(self, now: float) -> int:
-        expired = [kept for kept in self._records.all() if not kept.is_readable(now)]
-        for kept in reversed(expired):  # newest first, since turns before it may be kept only for it
-            self._records.remove(kept)
+        expired = [record for record in self._records.all() if not record.is_readable(now)]
+        for record in reversed(expired):  # newest first, since turns before it may be kept only for it
+            self._records.remove(record)
         self._used = {name: until for name, until in self._used.items() if until > now}
         self._keys = {
             name: (of, key)
@@ -532,10 +538,10 @@ class MemoryStore:
 
     async def export(self) -> AsyncIterator[bytes]:
         keys = dict(self._keys.values())
-        for kept in self._records.all():
-            frames = [kept.frames[first] for first in sorted(kept.frames)]
-            items = [row.item for row in kept.input]
-            for line in export_lines(kept.row, items, frames, keys.get(kept.row.id)):
+        for record in self._records.all():
+            frames = [record.frames[first] for first in sorted(record.frames)]
+            items = [row.item for row in record.input]
+            for line in export_lines(record.row, items, frames, keys.get(record.row.id)):
                 yield line
         for conversation, rows in self.conversations.all():
             yield conversation_line(conversation, len(rows))
@@ -552,61 +558,65 @@ class MemoryStore:
         self.conversations.clear()
 
     def _of(self, response_id: str, owner: str) -> MemoryRecord | None:
-        kept = self._records.get(response_id)
-        mine = kept is not None and kept.row.owner == owner and kept.is_readable(self._clock())
-        return kept if mine else None
+        record = self._records.get(response_id)
+        mine = record is not None and record.row.owner == owner and record.is_readable(self._clock())
+        return record if mine else None
 
     def _context(self, response_id: str, owner: str) -> MemoryRecord | None:
         """Return the turn as the context of a later one, also if it was deleted or has expired."""
-        kept = self._records.get(response_id)
-        return kept if kept is not None and owner_of(kept) == owner else None
+        turn = self._records.get(response_id)
+        return turn if turn is not None and owner_of(turn) == owner else None
 
     def _linked(self, response_id: str, owner: str) -> dict[str, MemoryRecord]:
         """Return the turns of a chain as far back as they exist, newest first."""
         turns: dict[str, MemoryRecord] = {}
-        kept = self._of(response_id, owner)
-        while kept is not None and kept.row.id not in turns:
-            turns[kept.row.id] = kept
-            kept = self._context(kept.row.previous_response_id or "", owner)
+        turn = self._of(response_id, owner)
+        while turn is not None and turn.row.id not in turns:
+            turns[turn.row.id] = turn
+            turn = self._context(turn.row.previous_response_id or "", owner)
         return turns
 
-    def _append_turn(self, kept: MemoryRecord, response: Response, conversation: str | None) -> None:
+    def _append_turn(self, record: MemoryRecord, response: Response, conversation: str | None) -> None:
         if conversation is not None:
-            row = kept.row
-            self.conversations.append_turn(conversation, row.owner, response, kept.input, row.expires_at)
+            row = record.row
+            self.conversations.append_turn(conversation, row.owner, response, record.input, row.expires_at)
 
     def _held_by(self, response_id: str, worker: str) -> MemoryRecord:
-        kept = self._records.get(response_id)
-        if kept is None or kept.row.lease_worker != worker:
+        record = self._records.get(response_id)
+        if record is None or record.row.lease_worker != worker:
             raise LeaseLost(response_id, worker)
-        return kept
+        return record
 
-    def _claim(self, kept: MemoryRecord, lease: Lease) -> StoredResponse:
-        kept.row = replace(kept.row, lease_worker=lease.worker, lease_until=lease.until)
-        return _record(kept)
+    def _claim(self, record: MemoryRecord, lease: Lease) -> StoredResponse:
+        record.row = replace(record.row, lease_worker=lease.worker, lease_until=lease.until)
+        return _record(record)
 
     def _update(
-        self, kept: MemoryRecord, response: Response | None, frames: Frames | None, lease_until: float | None
+        self,
+        record: MemoryRecord,
+        response: Response | None,
+        frames: Frames | None,
+        lease_until: float | None,
     ) -> None:
         more = 0
         changes: dict[str, object] = {"updated_at": self._clock(), "lease_until": lease_until}
         if response is not None:
             body = encode(response)
-            more += len(body) - len(kept.row.response)
+            more += len(body) - len(record.row.response)
             changes |= {"response": body, "status": response.status}
         if frames is not None:
-            there = kept.frames.get(frames.first)
+            there = record.frames.get(frames.first)
             more += len(frames.data) - (len(there.data) if there else 0)
-            kept.frames[frames.first] = frames
+            record.frames[frames.first] = frames
             changes["last_sequence"] = frames.last
-        kept.row = replace(kept.row, **changes)
-        self._records.grown(kept, more)
+        record.row = replace(record.row, **changes)
+        self._records.grown(record, more)
 
 
-def _record(kept: MemoryRecord) -> StoredResponse:
-    return record_of(kept.row, [row.item for row in kept.input])
+def _record(record: MemoryRecord) -> StoredResponse:
+    return record_of(record.row, [row.item for row in record.input])
 
 
-def _turn(kept: MemoryRecord) -> StoredTurn:
-    items = (row.item for row in kept.input)
-    return turn_of(kept.row.id, kept.row.response, items, kept.row.conversation_id)
+def _turn(record: MemoryRecord) -> StoredTurn:
+    items = (row.item for row in record.input)
+    return turn_of(record.row.id, record.row.response, items, record.row.conversation_id)

@@ -52,34 +52,34 @@ class MemoryConversations:
 
     def load(self, conversation: StoredConversation, rows: Sequence[InputRow]) -> None:
         """Keep a new conversation with these items."""
-        kept = self._kept[conversation.id] = _Kept(conversation, {}, len(conversation.metadata), {})
-        self._bytes += kept.size
-        self._append(kept, rows, conversation.expires_at)
+        entry = self._kept[conversation.id] = _Kept(conversation, {}, len(conversation.metadata), {})
+        self._bytes += entry.size
+        self._append(entry, rows, conversation.expires_at)
 
     async def get(self, conversation_id: str, owner: str) -> StoredConversation | None:
-        kept = self._of(conversation_id, owner)
-        return None if kept is None else kept.conversation
+        entry = self._of(conversation_id, owner)
+        return None if entry is None else entry.conversation
 
     async def count(self, owner: str, most: int) -> int:
         now = self._clock()
-        return min(sum(_is_of(kept, owner, now) for kept in self._kept.values()), most)
+        return min(sum(_is_of(entry, owner, now) for entry in self._kept.values()), most)
 
     async def update(
         self, conversation_id: str, owner: str, metadata: bytes, expires_at: float | None
     ) -> StoredConversation | None:
-        kept = self._of(conversation_id, owner)
-        if kept is None:
+        entry = self._of(conversation_id, owner)
+        if entry is None:
             return None
-        self._grow(kept, len(metadata) - len(kept.conversation.metadata))
-        kept.conversation = replace(kept.conversation, metadata=metadata)
-        self._changed(kept, expires_at)
-        return kept.conversation
+        self._grow(entry, len(metadata) - len(entry.conversation.metadata))
+        entry.conversation = replace(entry.conversation, metadata=metadata)
+        self._changed(entry, expires_at)
+        return entry.conversation
 
     async def delete(self, conversation_id: str, owner: str) -> bool:
-        kept = self._of(conversation_id, owner)
-        if kept is None:
+        entry = self._of(conversation_id, owner)
+        if entry is None:
             return False
-        self._drop(kept)
+        self._drop(entry)
         return True
 
     async def add(
@@ -90,18 +90,18 @@ class MemoryConversations:
         most: ConversationSize,
         expires_at: float | None,
     ) -> bool:
-        kept = self._of(conversation_id, owner)
-        if kept is None:
+        entry = self._of(conversation_id, owner)
+        if entry is None:
             return False
         rows = rows_of(items)
         for index, row in enumerate(rows):
-            if row.item_id in kept.items:
+            if row.item_id in entry.items:
                 raise item_exists(items[index].id, index)
-        there, more = total_size(kept.items.values()), total_size(rows)
+        there, more = total_size(entry.items.values()), total_size(rows)
         sum_ = ConversationSize(there.items + more.items, there.bytes + more.bytes)
         if sum_.items > most.items or sum_.bytes > most.bytes:
             raise full(sum_, most)
-        self._append(kept, rows, expires_at)
+        self._append(entry, rows, expires_at)
         return True
 
     def append_turn(
@@ -109,24 +109,24 @@ class MemoryConversations:
         conversation_id: str,
         owner: str,
         response: Response,
-        given: Sequence[InputRow],
+        input_rows: Sequence[InputRow],
         expires_at: float | None,
     ) -> None:
         """Append the items of an ended response to the conversation, if that still exists, instead of those
         that the response has appended before."""
-        kept = self._of(conversation_id, owner)
-        if kept is not None:
-            items = kept.items
-            for name in kept.turns.pop(response.id, ()):
+        entry = self._of(conversation_id, owner)
+        if entry is not None:
+            items = entry.items
+            for name in entry.turns.pop(response.id, ()):
                 if (before := items.pop(name, None)) is not None:
-                    self._grow(kept, -len(before.item))
+                    self._grow(entry, -len(before.item))
 
             def taken(names: Collection[bytes]) -> set[bytes]:
                 return items.keys() & names
 
-            rows = turn_rows(response, given, taken)
-            kept.turns[response.id] = [row.item_id for row in rows]
-            self._append(kept, rows, expires_at)
+            rows = turn_rows(response, input_rows, taken)
+            entry.turns[response.id] = [row.item_id for row in rows]
+            self._append(entry, rows, expires_at)
 
     async def page(
         self,
@@ -137,60 +137,60 @@ class MemoryConversations:
         limit: int = 20,
         order: Order = "desc",
     ) -> InputPage | None:
-        kept = self._of(conversation_id, owner)
-        if kept is None:
+        entry = self._of(conversation_id, owner)
+        if entry is None:
             return None
-        names = list(kept.items)
+        names = list(entry.items)
         if order == "desc":
             names.reverse()
         first = 0
         if after is not None:
-            if id_bytes(after) not in kept.items:
+            if id_bytes(after) not in entry.items:
                 raise CursorError("after", after)
             first = names.index(id_bytes(after)) + 1
         shown = names[first : first + limit]
-        page = [listed_item(conversation_id, name, kept.items[name].item) for name in shown]
+        page = [listed_item(conversation_id, name, entry.items[name].item) for name in shown]
         return InputPage(page, len(names) > first + limit)
 
     async def item(self, conversation_id: str, item_id: str, owner: str) -> ListedItem | None:
-        kept = self._of(conversation_id, owner)
-        row = None if kept is None else kept.items.get(id_bytes(item_id))
+        entry = self._of(conversation_id, owner)
+        row = None if entry is None else entry.items.get(id_bytes(item_id))
         return None if row is None else listed_item(conversation_id, row.item_id, row.item)
 
     async def remove(
         self, conversation_id: str, item_id: str, owner: str, expires_at: float | None
     ) -> StoredConversation | None:
-        kept = self._of(conversation_id, owner)
-        row = None if kept is None else kept.items.pop(id_bytes(item_id), None)
-        if kept is None or row is None:
+        entry = self._of(conversation_id, owner)
+        row = None if entry is None else entry.items.pop(id_bytes(item_id), None)
+        if entry is None or row is None:
             return None
-        self._grow(kept, -len(row.item))
-        self._changed(kept, expires_at)
-        return kept.conversation
+        self._grow(entry, -len(row.item))
+        self._changed(entry, expires_at)
+        return entry.conversation
 
     async def size(self, conversation_id: str, owner: str) -> ConversationSize | None:
-        kept = self._of(conversation_id, owner)
-        return None if kept is None else total_size(kept.items.values())
+        entry = self._of(conversation_id, owner)
+        return None if entry is None else total_size(entry.items.values())
 
     async def items(self, conversation_id: str, owner: str) -> list[ListedItem] | None:
-        kept = self._of(conversation_id, owner)
-        if kept is None:
+        entry = self._of(conversation_id, owner)
+        if entry is None:
             return None
-        return [listed_item(conversation_id, row.item_id, row.item) for row in kept.items.values()]
+        return [listed_item(conversation_id, row.item_id, row.item) for row in entry.items.values()]
 
     async def sweep(self, now: float) -> int:
-        over = [kept for kept in self._kept.values() if not _is_readable(kept, now)]
-        for kept in over:
-            self._drop(kept)
+        over = [entry for entry in self._kept.values() if not _is_readable(entry, now)]
+        for entry in over:
+            self._drop(entry)
         return len(over)
 
     def stock(self) -> list[tuple[str, int]]:
         """Return (owner, bytes) of each conversation."""
-        return [(kept.conversation.owner, kept.size) for kept in self._kept.values()]
+        return [(entry.conversation.owner, entry.size) for entry in self._kept.values()]
 
     def all(self) -> list[tuple[StoredConversation, list[InputRow]]]:
         """Return every conversation with its items."""
-        return [(kept.conversation, list(kept.items.values())) for kept in self._kept.values()]
+        return [(entry.conversation, list(entry.items.values())) for entry in self._kept.values()]
 
     def clear(self) -> None:
         """Remove everything."""
@@ -198,36 +198,36 @@ class MemoryConversations:
         self._bytes = 0
 
     def _of(self, conversation_id: str, owner: str) -> _Kept | None:
-        kept = self._kept.get(conversation_id)
-        return kept if kept is not None and _is_of(kept, owner, self._clock()) else None
+        entry = self._kept.get(conversation_id)
+        return entry if entry is not None and _is_of(entry, owner, self._clock()) else None
 
-    def _append(self, kept: _Kept, rows: Sequence[InputRow], expires_at: float | None) -> None:
-        kept.items.update((row.item_id, row) for row in rows)
-        self._grow(kept, total_size(rows).bytes)
-        self._changed(kept, expires_at)
+    def _append(self, entry: _Kept, rows: Sequence[InputRow], expires_at: float | None) -> None:
+        entry.items.update((row.item_id, row) for row in rows)
+        self._grow(entry, total_size(rows).bytes)
+        self._changed(entry, expires_at)
 
-    def _grow(self, kept: _Kept, by: int) -> None:
-        kept.size += by
+    def _grow(self, entry: _Kept, by: int) -> None:
+        entry.size += by
         self._bytes += by
 
-    def _changed(self, kept: _Kept, expires_at: float | None) -> None:
-        kept.conversation = replace(kept.conversation, expires_at=expires_at)
-        del self._kept[kept.conversation.id]
-        self._kept[kept.conversation.id] = kept
+    def _changed(self, entry: _Kept, expires_at: float | None) -> None:
+        entry.conversation = replace(entry.conversation, expires_at=expires_at)
+        del self._kept[entry.conversation.id]
+        self._kept[entry.conversation.id] = entry
         for oldest in list(self._kept.values()):
-            if oldest is kept or (len(self._kept) <= self._limit and self._bytes <= self._max_bytes):
+            if oldest is entry or (len(self._kept) <= self._limit and self._bytes <= self._max_bytes):
                 return
             self._drop(oldest)
 
-    def _drop(self, kept: _Kept) -> None:
-        del self._kept[kept.conversation.id]
-        self._bytes -= kept.size
+    def _drop(self, entry: _Kept) -> None:
+        del self._kept[entry.conversation.id]
+        self._bytes -= entry.size
 
 
-def _is_of(kept: _Kept, owner: str, now: float) -> bool:
-    return kept.conversation.owner == owner and _is_readable(kept, now)
+def _is_of(entry: _Kept, owner: str, now: float) -> bool:
+    return entry.conversation.owner == owner and _is_readable(entry, now)
 
 
-def _is_readable(kept: _Kept, now: float) -> bool:
-    expires_at = kept.conversation.expires_at
+def _is_readable(entry: _Kept, now: float) -> bool:
+    expires_at = entry.conversation.expires_at
     return expires_at is None or expires_at > now

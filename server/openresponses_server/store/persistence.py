@@ -212,15 +212,15 @@ class ResponseSessionPersistenceTransformer:
         async def look() -> None:
             """Look up whether another worker, which settles the run, has closed the log, or whether the log
             was lost."""
-            if (found := this()) is not None:
-                await found.checkpoint()
+            if (persistence := this()) is not None:
+                await persistence.checkpoint()
 
         async def store_instead() -> None:
             """Store the frames that the log does not have, before they are sent."""
-            if (found := this()) is not None:
-                await found.checkpoint(always=True)
-                if found.lost:
-                    raise LeaseLost(found.response_id, found.worker)
+            if (persistence := this()) is not None:
+                await persistence.checkpoint(always=True)
+                if persistence.lost:
+                    raise LeaseLost(persistence.response_id, persistence.worker)
 
         return LogWriter(log, self.response_id, look, store_instead)
 
@@ -248,10 +248,10 @@ class ResponseSessionPersistenceTransformer:
     async def transform(self, batches: AsyncIterable[list[Event]]) -> AsyncIterator[list[Event]]:
         """Pass a whole stream through, with checkpoints on the way."""
         async for events in batches:
-            kept = await self.persist(events)
+            outgoing = await self.persist(events)
             if self.due(self._clock()):
                 await self.checkpoint()
-            yield kept
+            yield outgoing
 
     async def queue(self, *, for_anybody: bool = False) -> None:
         """Store the response before its run begins, here or, with `for_anybody`, at any worker that acquires
@@ -317,8 +317,8 @@ class ResponseSessionPersistenceTransformer:
         been sent before."""
         if type(events[-1]) in TERMINAL_EVENTS:
             return await self._end(events, (unsent or events)[0].sequence_number - 1)
-        if (kept := self.append(events)) is not None:
-            await kept
+        if (pending := self.append(events)) is not None:
+            await pending
         return events
 
     def append(self, events: list[Event]) -> Awaitable[object] | None:
@@ -362,8 +362,8 @@ class ResponseSessionPersistenceTransformer:
         if self.lost:
             raise LeaseLost(self.response_id, self.worker)
         self._held_until = max(self._held_until, self._clock() + self._lease)
-        if (kept := self._log.append(batch)) is not None:
-            await kept
+        if (pending := self._log.append(batch)) is not None:
+            await pending
 
     async def _keep_first(self, events: list[Event]) -> None:
         # Store before sending: a background response can be made again as long as no output is stored.
@@ -384,8 +384,8 @@ class ResponseSessionPersistenceTransformer:
     def due(self, now: float) -> bool:
         """Return True if a checkpoint has anything to do: store frames, or the end after a failure. A
         checkpoint is not due only to renew the lease of a run without new events (`Keeper` does that)."""
-        kept = self.held or self.unsettled or (self.sends_only_at_end and not self.saved)
-        return kept and now >= self._next_at and (bool(self._record.pending) or self._final is not None)
+        can_store = self.held or self.unsettled or (self.sends_only_at_end and not self.saved)
+        return can_store and now >= self._next_at and (bool(self._record.pending) or self._final is not None)
 
     async def checkpoint(self, *, always: bool = False) -> None:
         """Store the events since the last checkpoint and renew the lease. The next checkpoint makes up for a
@@ -478,13 +478,13 @@ class ResponseSessionPersistenceTransformer:
             most = self._timeout if self._in_haste() else self._timeout + self._settling
             return lost_at + most - self._clock()
 
-        found = await stored_end(*self._where, seen, time_left)
-        if found is None:
+        end = await stored_end(*self._where, seen, time_left)
+        if end is None:
             self._made_elsewhere = await is_there(*self._where, self._timeout)
             return self._failed(events, lost())
         self.ended_elsewhere = True
-        self.batch = found.frames
-        return found.events
+        self.batch = end.frames
+        return end.events
 
     def _failed(self, events: list[Event], error: BridgeError) -> list[Event]:
         """Return the end to send if the real one could not be stored. It is stored as soon as possible."""

@@ -97,8 +97,8 @@ def make_own_folder(folder: Path) -> None:
     others, or is a link, which others can make in a folder that everybody may write."""
     with suppress(FileExistsError):
         folder.mkdir(mode=0o700)
-    found = folder.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
+    status = folder.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o077:
         raise PermissionError(errno.EPERM, "it is not a folder of this user alone")
 
 
@@ -106,14 +106,14 @@ def _locked(file: Path) -> int:
     """Make and lock a file. Returns its descriptor. The file gets its name when it is locked, so that nobody
     finds it unlocked. Raises OSError."""
     unnamed = file.with_name(f"{file.name}.new")
-    held = os.open(unnamed, os.O_CREAT | os.O_RDWR, 0o600)
+    descriptor = os.open(unnamed, os.O_CREAT | os.O_RDWR, 0o600)
     try:
-        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         unnamed.rename(file)
     except OSError:
-        os.close(held)
+        os.close(descriptor)
         raise
-    return held
+    return descriptor
 
 
 @cache

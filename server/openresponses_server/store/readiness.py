@@ -136,8 +136,8 @@ def _report(part: str, before: OutageCause | None, now: OutageCause | None) -> N
 async def check_before_start(settings: Settings) -> list[Outage]:
     """Return the outages that may end by themselves. Raises Outage for one that waiting does not end. A store
     that must be upgraded is waited for."""
-    found = [await _outage(_check_store(settings)), await _outage(_check_log(settings))]
-    return [each for each in found if each is not None]
+    outages = [await _outage(_check_store(settings)), await _outage(_check_log(settings))]
+    return [each for each in outages if each is not None]
 
 
 async def _check_store(settings: Settings) -> None:

@@ -257,8 +257,8 @@ def decode_input(items: Iterable[bytes]) -> list[InputItem]:
             return decoded
     except _REFUSED:
         pass
-    kept = (_unknown_fields.kept(_object(piece))[0] for piece in pieces)
-    return [build(vocabulary.INPUT_ITEMS, each, Repairing()) for each in kept]
+    objects = (_unknown_fields.kept(_object(piece))[0] for piece in pieces)
+    return [build(vocabulary.INPUT_ITEMS, each, Repairing()) for each in objects]
 
 
 def _object(data: bytes) -> Any:

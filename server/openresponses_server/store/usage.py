@@ -176,9 +176,9 @@ class UsageSums:
 
     def pop(self, owner: str) -> UsageRows:
         """Remove and return all sums of one owner."""
-        found = self.of(owner)
+        sums = self.of(owner)
         self._owners.pop(owner, None)
-        return found
+        return sums
 
     def remove(self, before: float) -> None:
         """Remove sums as `UsageStore.remove_usage` does."""
@@ -216,7 +216,7 @@ class _Account:
             there = self.days.setdefault((row.day, model), DayUsage(row.owner, row.day, model))
             while len(self.days) > MAX_ROWS:
                 oldest = min(day for day, _ in self.days)
-                self.days = {key: kept for key, kept in self.days.items() if kept.day != oldest}
+                self.days = {key: entry for key, entry in self.days.items() if entry.day != oldest}
         there.counts.add(row.counts)
 
     def add_agent(self, row: AgentCounts) -> None:
@@ -281,20 +281,20 @@ class UsageBook:
             rows = self._sums.of(owner).days
             if self._any_key and not any(row.counts.total_tokens or row.counts.cost for row in rows):
                 continue
-            found = self._sums.pop(owner)
-            drained.days += found.days
-            drained.agents += found.agents
+            sums = self._sums.pop(owner)
+            drained.days += sums.days
+            drained.agents += sums.agents
         return drained
 
 
 @lru_cache(maxsize=256)
-def _name(given: str) -> str:
+def _name(name: str) -> str:
     """Return the name in a form that every store accepts."""
-    if not given:
-        return given
-    if len(given) <= _LONGEST and given.isascii() and "\0" not in given:
-        return given
-    return given[:_LONGEST].replace("\0", "\ufffd").encode(errors="replace").decode()
+    if not name:
+        return name
+    if len(name) <= _LONGEST and name.isascii() and "\0" not in name:
+        return name
+    return name[:_LONGEST].replace("\0", "\ufffd").encode(errors="replace").decode()
 
 
 class MemoryUsage:

@@ -86,10 +86,10 @@ class UsageKeeper:
             if self._batch:  # it would count twice here, if only the answer was lost
                 with suppress(Outage):
                     await self._send()
-            found = await self._store.usage_of(owner, since)
+            stored = await self._store.usage_of(owner, since)
             here = [self._batch, self.book.of(owner, since)]
         sums = UsageSums()
-        for spent in (found, *here):
+        for spent in (stored, *here):
             sums.add(
                 [row for row in spent.days if row.owner == owner and row.day >= since],
                 [agent for agent in spent.agents if agent.owner == owner],
@@ -101,9 +101,9 @@ class UsageKeeper:
         self._batch = UsageRows()
 
     async def _keep(self) -> None:
-        took = 0.0
+        duration = 0.0
         while True:
-            await asyncio.sleep(jittered(min(max(_EVERY, took * _EVERY_DURATION), _LONGEST_WAIT)))
+            await asyncio.sleep(jittered(min(max(_EVERY, duration * _EVERY_DURATION), _LONGEST_WAIT)))
             begun_at = time.monotonic()
             try:
                 await self.store_all()
@@ -115,7 +115,7 @@ class UsageKeeper:
                 self._outage = True
             except Exception:
                 _log.exception("usage.not_stored")
-            took = time.monotonic() - begun_at
+            duration = time.monotonic() - begun_at
 
     async def _remove(self) -> None:
         now = time.monotonic()

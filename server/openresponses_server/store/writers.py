@@ -226,10 +226,10 @@ class LogWriter:
 
     def _undo(self) -> None:
         """Buffer the frames that the log has not acknowledged, to be appended again."""
-        asked, self._asked = self._asked, None
+        frames, self._asked = self._asked, None
         answer = self._answer
-        if asked is not None and answer is not None and (not answer.done() or answer.cancelled()):
-            self._wait_with(asked)
+        if frames is not None and answer is not None and (not answer.done() or answer.cancelled()):
+            self._wait_with(frames)
 
     def _wait_with(self, frames: Frames) -> None:
         self._waiting.append(frames)
@@ -394,11 +394,11 @@ class RecordWriter:
 
     async def release(self) -> None:
         """Release the run to any worker."""
-        held = {self._record.response.id: self._worker}
-        await self._in_time(self._give_back(held), self._timeout)
+        workers = {self._record.response.id: self._worker}
+        await self._in_time(self._give_back(workers), self._timeout)
 
-    async def _give_back(self, held: dict[str, str]) -> None:
-        await self._store.release(held, await self._store.now())
+    async def _give_back(self, workers: dict[str, str]) -> None:
+        await self._store.release(workers, await self._store.now())
 
     async def begin_in_time(self) -> None:
         """Store that the queued run has begun."""

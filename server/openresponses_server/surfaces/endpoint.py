@@ -62,18 +62,18 @@ _MAX_LINE: Final = 200  # characters of a line, in which an unknown event names 
 _log = structlog.get_logger(__name__)
 
 
-async def answer(found: Found, request: Request) -> ASGIApp:
+async def answer(route: Found, request: Request) -> ASGIApp:
     """Answer a request for a response, streamed or whole."""
     service = service_of(request)
-    head = head_of(found, request, service)
-    surface = found.surface
+    head = head_of(route, request, service)
+    surface = route.surface
     any_type = surface.takes_any_type(head.headers)
     asked = await read_json(request, service, lambda body: surface.read(body, head), any_type=any_type)
     owner = request.state.owner
     if asked.choices > 1:
         most = service.gate.runs.most_of(owner)
         check_choices(asked.choices, owner, service.settings.limits, most)
-    prepared = await _prepare(found, asked, head, request, service)
+    prepared = await _prepare(route, asked, head, request, service)
     runs = [RunAssembly(prepared, service, choice).run() for choice in _choices(asked)]
     headers = prepared.answer_headers
     keep_alive = KeepAlive(service.settings.keep_alive, surface.keep_alive)
@@ -96,7 +96,7 @@ async def answer(found: Found, request: Request) -> ASGIApp:
 
 async def _in_background(
     surface: Surface,
-    asked: Asked,
+    client_request: Asked,
     run: Run,
     headers: Mapping[str, str],
     service: Service,
@@ -108,24 +108,24 @@ async def _in_background(
 
     async def stream() -> ASGIApp:
         queued = await enqueue(service, run)
-        found = await found_stream(service, queued.id, owner, BEFORE_FIRST)
-        return stream_of(service, found, form, headers, surface.keep_alive)
+        progress = await found_stream(service, queued.id, owner, BEFORE_FIRST)
+        return stream_of(service, progress, form, headers, surface.keep_alive)
 
-    if asked.request.stream:
+    if client_request.request.stream:
         return count_reader(service, owner, stream)
     queued = await enqueue(service, run)
     context = _context_of(queued, service, owner)
     return json_answer(surface.stored.whole(queued, context), headers)
 
 
-def _choices(asked: Asked) -> list[int | None]:
-    return [None] if asked.choices == 1 else [*range(asked.choices)]
+def _choices(client_request: Asked) -> list[int | None]:
+    return [None] if client_request.choices == 1 else [*range(client_request.choices)]
 
 
-def head_of(found: Found, request: Request, service: Service) -> RequestHead:
+def head_of(route: Found, request: Request, service: Service) -> RequestHead:
     """Return what a request of this API says in its path and query, besides its body."""
     return RequestHead(
-        stream=None if found.at is None else found.at.stream,
+        stream=None if route.at is None else route.at.stream,
         fields=request.path_params,
         query=request.query_params,
         headers=fields_of(request.scope),
@@ -163,11 +163,11 @@ def _trace(request_id: str, line: str) -> None:
 
 
 async def _prepare(
-    found: Found, asked: Asked, head: RequestHead, request: Request, service: Service
+    route: Found, client_request: Asked, head: RequestHead, request: Request, service: Service
 ) -> Translated:
     """Raises as `prepare` does."""
-    surface, owner = found.surface, request.state.owner
-    headers = {**head.headers, **asked.headers} if asked.headers else head.headers
+    surface, owner = route.surface, request.state.owner
+    headers = {**head.headers, **client_request.headers} if client_request.headers else head.headers
 
     def new(body: CreateResponse, losses: Diagnostics | None, before: Continued | None = None) -> Received:
         return Received(
@@ -177,23 +177,23 @@ async def _prepare(
             owner,
             losses=losses,
             continued=before,
-            input_param=asked.input_param,
-            schema_param=asked.schema_param,
+            input_param=client_request.input_param,
+            schema_param=client_request.schema_param,
             needs_client=surface.needs_client,
-            choices=asked.choices,
+            choices=client_request.choices,
             limits_form=surface.limit_headers,
         )
 
-    body = asked.request
+    body = client_request.request
     if surface.stores_if_possible and not await _can_store(service, body):
         body = replace(body, store=False)
-    elif asked.continuation is not None:
-        before = await _history_before(service, asked.continuation, owner)
+    elif client_request.continuation is not None:
+        before = await _history_before(service, client_request.continuation, owner)
         if before is not None:
             with suppress(InvalidRequestError):  # then the whole conversation is tried
-                return await prepare(new(before.request, asked.continuation.losses, before), service)
+                return await prepare(new(before.request, client_request.continuation.losses, before), service)
     try:
-        return await prepare(new(body, asked.losses), service)
+        return await prepare(new(body, client_request.losses), service)
     except BridgeError as error:
         if (
             surface.cannot_continue is None
@@ -242,12 +242,12 @@ async def _history_before(service: Service, continuation: Continuation, owner: s
 # Stored responses, of an API that has them.
 
 
-async def retrieve(found: Found, request: Request) -> ASGIApp:
+async def retrieve(route: Found, request: Request) -> ASGIApp:
     """Answer with a stored response, whole or its stream again."""
-    service, owner, stored = service_of(request), request.state.owner, found.surface.stored
+    service, owner, stored = service_of(request), request.state.owner, route.surface.stored
     assert stored is not None
     response_id = request.path_params["id"]
-    resumed = stored.resumed(head_of(found, request, service))
+    resumed = stored.resumed(head_of(route, request, service))
 
     async def whole() -> ASGIApp:
         response = await stored_response(service, response_id, owner)
@@ -264,14 +264,14 @@ async def retrieve(found: Found, request: Request) -> ASGIApp:
             error.param = resumed.param
             raise
         form = resumed.form(_context_of(response, service, owner))
-        return stream_of(service, standing, form, {}, found.surface.keep_alive)
+        return stream_of(service, standing, form, {}, route.surface.keep_alive)
 
     return count_reader(service, owner, whole if resumed is None else stream)
 
 
-async def cancel(found: Found, request: Request) -> Response:
+async def cancel(route: Found, request: Request) -> Response:
     """Cancel a response in progress, and answer with it as it ended."""
-    service, owner, stored = service_of(request), request.state.owner, found.surface.stored
+    service, owner, stored = service_of(request), request.state.owner, route.surface.stored
     assert stored is not None
     response = await cancel_response(service, request.path_params["id"], owner)
     if response is None:
@@ -279,9 +279,9 @@ async def cancel(found: Found, request: Request) -> Response:
     return json_answer(stored.whole(response, _context_of(response, service, owner)))
 
 
-async def delete(found: Found, request: Request) -> Response:
+async def delete(route: Found, request: Request) -> Response:
     """Delete a stored response; one in progress is cancelled."""
-    service, stored = service_of(request), found.surface.stored
+    service, stored = service_of(request), route.surface.stored
     assert stored is not None
     response_id = request.path_params["id"]
     await delete_response(service, response_id, request.state.owner)
@@ -292,15 +292,15 @@ def _context_of(response: ProtocolResponse, service: Service, owner: str) -> For
     return FormContext(so_far=lambda: response, sealer=service.sealer.bound(owner))
 
 
-async def count_tokens(found: Found, request: Request) -> Response:
+async def count_tokens(route: Found, request: Request) -> Response:
     """Estimate the input tokens of a request for its upstream."""
-    service, owner, count = service_of(request), request.state.owner, found.surface.count
+    service, owner, count = service_of(request), request.state.owner, route.surface.count
     assert count is not None
-    head = head_of(found, request, service)
-    asked, losses = await read_json(request, service, lambda body: count.read(body, head))
-    target = target_of(service, asked.model, owner)
-    check_request(asked, service.settings.limits, param=count.input_param)
+    head = head_of(route, request, service)
+    parsed, losses = await read_json(request, service, lambda body: count.read(body, head))
+    target = target_of(service, parsed.model, owner)
+    check_request(parsed, service.settings.limits, param=count.input_param)
     counter = service.meters.counter(owner)
-    tokens = await on_thread(lambda: counter.request(asked, model=target.model))
+    tokens = await on_thread(lambda: counter.request(parsed, model=target.model))
     headers = loss_header(reported_losses(losses.of("loss")))
     return Response(encode(count.answer(tokens)), headers=headers, media_type="application/json")

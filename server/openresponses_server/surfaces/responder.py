@@ -391,8 +391,8 @@ class WholeResponder(Responder):
             for number, error in self._refused.items():
                 self._runs[number].refuse(error)
         form = self._make_form()
-        kept = "translation.in_one_form" if form.single_reasoning_form else "translation.snapshot"
-        responses: list[Response] = list(map(attrgetter(kept), self._runs))
+        attribute = "translation.in_one_form" if form.single_reasoning_form else "translation.snapshot"
+        responses: list[Response] = list(map(attrgetter(attribute), self._runs))
         body, (first, *_) = form.whole(*responses), responses
         if body is None or (alone and first.error is not None and not first.output):
             raise failure_of(self._runs[0].translation)

@@ -54,14 +54,14 @@ async def stored_response(service: Service, response_id: str, owner: str) -> pro
 async def found_stream(service: Service, response_id: str, owner: str, after: int) -> ResponseProgress:
     """Return the response whose events above `after` a client asks for. Raises HttpError 404, and 400 if
     there is no event `after`."""
-    found = await service.store.standing(response_id, owner)
-    if found is None:
+    progress = await service.store.standing(response_id, owner)
+    if progress is None:
         raise unknown_response(response_id)
     running = service.running.get(response_id, owner)
     await service.runs.follower.check_starting_after(
-        found, after, None if running is None else running.last_persisted
+        progress, after, None if running is None else running.last_persisted
     )
-    return found
+    return progress
 
 
 async def delete_response(service: Service, response_id: str, owner: str) -> None:
@@ -75,13 +75,13 @@ async def delete_response(service: Service, response_id: str, owner: str) -> Non
 
 def stream_of(
     service: Service,
-    found: ResponseProgress,
+    progress: ResponseProgress,
     form: AnswerForm,
     headers: Mapping[str, str],
     keep_alive: bytes,
 ) -> StoredStream:
     """Return all events of a stored response, in the form of another API."""
-    frames = service.runs.follower.follow(found, BEFORE_FIRST)
+    frames = service.runs.follower.follow(progress, BEFORE_FIRST)
     pieces = _encoded(frames, form)
     return StoredStream(pieces, headers, service.settings.keep_alive, form.stream_type, keep_alive)
 

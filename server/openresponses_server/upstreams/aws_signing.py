@@ -84,15 +84,15 @@ class AwsSigner:
     async def try_with(self, work: Callable[[Sign], Awaitable[_T]], *, again: bool = True) -> _T:
         """Call `work` with the credentials, and once more if the upstream refuses them and there are others
         by then. Raises what `work` raises, and UpstreamError if there are no credentials."""
-        held = await self._credentials()
+        credentials = await self._credentials()
         try:
-            return await work(partial(self._sign, held))
+            return await work(partial(self._sign, credentials))
         except UpstreamError as error:
             if error.code != UpstreamError.AUTHENTICATION:
                 raise
             self._kept_until = 0.0
             other = await self._credentials()
-            if other == held or not again:
+            if other == credentials or not again:
                 raise
         return await work(partial(self._sign, other))
 
@@ -110,17 +110,17 @@ class AwsSigner:
 
     async def _look(self) -> Frozen:
         try:
-            found = await wait_on_thread(self._find)
+            credentials = await wait_on_thread(self._find)
         except Exception as error:  # whatever botocore raises, with texts that may have secrets
             _log.warning("upstream.no_credentials", upstream=self.upstream, cause=type(error).__name__)
             raise self._error() from error
-        if found is None:
+        if credentials is None:
             _log.warning("upstream.no_credentials", upstream=self.upstream, cause="there are none")
             raise self._error()
-        self._kept, self._kept_until = found, self._clock() + _CHECKED_AFTER
-        own = [each for each in (found.secret_key, found.token) if each]
+        self._kept, self._kept_until = credentials, self._clock() + _CHECKED_AFTER
+        own = [each for each in (credentials.secret_key, credentials.token) if each]
         self.secrets = [*dict.fromkeys([*self.secrets, *own])][-2 * _KEPT :]
-        return found
+        return credentials
 
     def _end(self, finding: asyncio.Task[Frozen]) -> None:
         self._finding = None
@@ -136,12 +136,12 @@ class AwsSigner:
         )
 
     async def _sign(
-        self, held: Frozen, method: str, url: str, headers: Mapping[str, str], body: bytes
+        self, credentials: Frozen, method: str, url: str, headers: Mapping[str, str], body: bytes
     ) -> dict[str, str]:
-        return await off_loop(len(body), partial(self._signed, held, method, url, headers, body))
+        return await off_loop(len(body), partial(self._signed, credentials, method, url, headers, body))
 
     def _signed(
-        self, held: Frozen, method: str, url: str, headers: Mapping[str, str], body: bytes
+        self, credentials: Frozen, method: str, url: str, headers: Mapping[str, str], body: bytes
     ) -> dict[str, str]:
         from botocore.auth import SigV4Auth
         from botocore.awsrequest import AWSRequest
@@ -156,9 +156,9 @@ class AwsSigner:
         request = AWSRequest(
             method, sent, headers={**signed, "host": dict(target.headers)["host"]}, data=body
         )
-        SigV4Auth(Credentials(*held), self.service, self.region).add_auth(request)
-        given = {name.lower(): str(value) for name, value in request.headers.items()}
-        return {name: value for name, value in given.items() if name not in ("host", *_SIGNED)}
+        SigV4Auth(Credentials(*credentials), self.service, self.region).add_auth(request)
+        request_headers = {name.lower(): str(value) for name, value in request.headers.items()}
+        return {name: value for name, value in request_headers.items() if name not in ("host", *_SIGNED)}
 
     async def close(self) -> None:
         """Stop waiting for credentials."""
@@ -166,7 +166,7 @@ class AwsSigner:
             self._finding.cancel()
 
 
-def signer_of(signature: str, upstream: str, address: str, given: AwsSettings) -> AwsSigner:
+def signer_of(signature: str, upstream: str, address: str, settings: AwsSettings) -> AwsSigner:
     """Return the signer of requests to this address. Raises SettingsError about `.aws`."""
     try:
         from botocore.credentials import create_credential_resolver
@@ -177,11 +177,11 @@ def signer_of(signature: str, upstream: str, address: str, given: AwsSettings) -
             "pip install 'openresponses-server[bedrock]'",
             ".aws",
         ) from error
-    session = Session(profile=given.profile)
+    session = Session(profile=settings.profile)
     try:
         named = _REGION_IN_HOST.search(urlsplit(address).hostname or "")
         usual = os.environ.get("AWS_REGION") or session.get_config_variable("region")
-        region = given.region or (named[1] if named else usual)
+        region = settings.region or (named[1] if named else usual)
         resolver = create_credential_resolver(session)
     except Exception as error:  # a profile that is not there, a file that can't be read
         raise SettingsError(f"{called(upstream)}: {type(error).__name__}: {error}", ".aws") from error
@@ -205,5 +205,5 @@ class _Finder:
             self._found = self._resolver.load_credentials()
         if self._found is None:
             return None
-        held = self._found.get_frozen_credentials()
-        return Frozen(held.access_key, held.secret_key, held.token)
+        credentials = self._found.get_frozen_credentials()
+        return Frozen(credentials.access_key, credentials.secret_key, credentials.token)

@@ -119,12 +119,12 @@ def reported_models(body: bytes) -> list[ReportedModel]:
     entries = listed.get("data") or listed.get("models") if isinstance(listed, dict) else listed
     if not isinstance(entries, list):
         return []
-    found: dict[str, ReportedModel] = {}
+    models: dict[str, ReportedModel] = {}
     for entry in entries[:MOST_MODELS]:
         model = _reported(entry) if isinstance(entry, dict) else None
         if model is not None:
-            found.setdefault(model.id, model)
-    return list(found.values())
+            models.setdefault(model.id, model)
+    return list(models.values())
 
 
 def _reported(entry: Mapping[str, Any]) -> ReportedModel | None:
@@ -151,15 +151,15 @@ def _first(
 
 def _listed(entry: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
     """Abilities from lists of words; denials come first, so that another list may override them."""
-    found = {True: list[str](), False: list[str]()}
+    facts = {True: list[str](), False: list[str]()}
     for path, fact, words, denies in _WORDS:
-        given = _at(entry, path)
-        if isinstance(given, list) and given:
-            has = any(isinstance(word, str) and word in words for word in given)
+        values = _at(entry, path)
+        if isinstance(values, list) and values:
+            has = any(isinstance(word, str) and word in words for word in values)
             if has or denies:
-                found[has].append(fact)
+                facts[has].append(fact)
     for has in (False, True):
-        yield from ((fact, has) for fact in found[has])
+        yield from ((fact, has) for fact in facts[has])
 
 
 def _tokens(value: Any) -> int | None:
@@ -229,16 +229,16 @@ def dumped_models(body: bytes, providers: Sequence[str]) -> dict[str, FiledModel
     if len(missing) == len(providers):
         close = did_you_mean(missing[0], map(str, islice(dump, MOST_MODELS)))
         raise UnusableDump(f"it has no provider {', '.join(map(repr, missing))}{close}")
-    found: dict[str, FiledModel] = {}
+    by_name: dict[str, FiledModel] = {}
     for provider in providers:
         models = dump.get(provider, {}).get("models")
         for name, entry in models.items() if isinstance(models, dict) else ():
             facts = _dumped(entry) if _DUMPED_NAME.fullmatch(name) else _UNKNOWN
             if facts != _UNKNOWN:
-                found.setdefault(name, facts)
-            if len(found) > MOST_DUMPED:
+                by_name.setdefault(name, facts)
+            if len(by_name) > MOST_DUMPED:
                 raise UnusableDump(f"it has more than {MOST_DUMPED} models: name fewer providers")
-    return found
+    return by_name
 
 
 def _dumped(entry: Any) -> FiledModel:
@@ -268,8 +268,8 @@ def _dumped_price(cost: Any) -> Price | None:
     except msgspec.ValidationError:
         return None
     kinds = (price, *price.tiers)
-    given = [getattr(each, name) for each in kinds for name in _PRICES]
-    if price.input is None or price.output is None or any(each and each < _LEAST_DOLLARS for each in given):
+    prices = [getattr(each, name) for each in kinds for name in _PRICES]
+    if price.input is None or price.output is None or any(each and each < _LEAST_DOLLARS for each in prices):
         return None
     return price if any(each.input or each.output for each in kinds) else None
 
@@ -287,24 +287,24 @@ def _dumped_tiers(cost: Mapping[str, Any]) -> list[dict[str, Any]] | None:
         listed = [] if old is None else [{**old, "tier": _TIER}] if isinstance(old, dict) else None
     if not isinstance(listed, list):
         return None
-    found: dict[int, dict[str, Any]] = {}
+    tiers: dict[int, dict[str, Any]] = {}
     for each in listed:
         size = _tokens(_at(each, ("tier", "size"))) if isinstance(each, dict) else None
-        if size is None or size in found or _at(each, ("tier", "type")) != "context":
+        if size is None or size in tiers or _at(each, ("tier", "type")) != "context":
             return None
-        found[size] = {"above": size, **_dumped_rates(each)}
-    return [found[size] for size in sorted(found)]
+        tiers[size] = {"above": size, **_dumped_rates(each)}
+    return [tiers[size] for size in sorted(tiers)]
 
 
 def _dumped_efforts(options: Any) -> list[Any] | None:
     """The levels of effort, `none` among them where thinking can be turned off; None if it says neither."""
-    found: set[str] = set()
+    efforts: set[str] = set()
     for option in options if isinstance(options, list) else ():
         kind = option.get("type") if isinstance(option, dict) else None
         values = option.get("values") if kind == "effort" else None
-        found |= {"none"} if kind == "toggle" else set()
-        found |= {each for each in values if isinstance(each, str)} if isinstance(values, list) else set()
-    levels = [level for level in LEVELS if level in found]
+        efforts |= {"none"} if kind == "toggle" else set()
+        efforts |= {each for each in values if isinstance(each, str)} if isinstance(values, list) else set()
+    levels = [level for level in LEVELS if level in efforts]
     return levels or None
 
 
@@ -318,10 +318,10 @@ def read_models(path: Path) -> dict[str, FiledModel]:
     except OSError as error:
         raise SettingsError(error.strerror or str(error), place=str(path)) from error
     with located(path):
-        found = {name: _filed(name, fields) for name, fields in read_config(path).items()}
-    if len(found) > MOST_DUMPED:
+        models = {name: _filed(name, fields) for name, fields in read_config(path).items()}
+    if len(models) > MOST_DUMPED:
         raise SettingsError(f"a file of models may have at most {MOST_DUMPED} models", place=str(path))
-    return found
+    return models
 
 
 def _filed(name: str, fields: Any) -> FiledModel:
@@ -377,15 +377,15 @@ class Catalog:
     def capabilities(self, upstream: str, model: str) -> Capabilities:
         """The capabilities of a model of this upstream, field by field; `model` is the name in requests to
         it."""
-        found = self._found.get((upstream, model))
-        if found is None:
+        able = self._found.get((upstream, model))
+        if able is None:
             reported = self.listed(upstream).get(model)
             known = _NOTHING if reported is None else reported.known
-            found = capabilities_of(model, self._configured, known, self._filed)
+            able = capabilities_of(model, self._configured, known, self._filed)
             if len(self._found) >= _MOST_NAMES:
                 self._found.clear()
-            self._found[upstream, model] = found
-        return found
+            self._found[upstream, model] = able
+        return able
 
 
 class FiledModels:
@@ -422,19 +422,19 @@ def capabilities_of(
     the server knows models by every spelling (see `openresponses_bridge.models.identity`), and a new one as
     the newest of its family.
     """
-    found = _NOTHING
+    capabilities = _NOTHING
     for name in dict.fromkeys((model, bare_name(model))):
         pattern = best_match(name, configured)
         if pattern is not None:
-            found = _filled(found, configured[pattern])
+            capabilities = _filled(capabilities, configured[pattern])
     of_file = filed.facts_of(model)
-    found = _filled(_filled(found, reported), of_file)
+    capabilities = _filled(_filled(capabilities, reported), of_file)
     shipped = _shipped()
     known = nearest_model(model, shipped)
     # a file that knows the model is not completed with what an older one of its family can
     if known is not None and (of_file is _NOTHING or _same_version(known, model)):
-        found = _filled(found, shipped[known])
-    return found
+        capabilities = _filled(capabilities, shipped[known])
+    return capabilities
 
 
 def best_match(name: str, patterns: Iterable[str]) -> str | None:

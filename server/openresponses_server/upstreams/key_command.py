@@ -131,10 +131,10 @@ class KeyCommand:
 
     async def _key(self, refused: str = "") -> str:
         now = self._clock()
-        kept = self.secrets[-1] if self.secrets else None
-        if kept is not None and now < self._kept_until and (kept != refused or now < self._refused_until):
-            return kept
-        if refused and kept == refused:
+        key = self.secrets[-1] if self.secrets else None
+        if key is not None and now < self._kept_until and (key != refused or now < self._refused_until):
+            return key
+        if refused and key == refused:
             self._refused_until = now + _REFUSED_AGAIN
         if self._run is None:
             if now < self._failed_until:
@@ -165,19 +165,23 @@ class KeyCommand:
     async def _print(self) -> str:
         """Run the program and keep its key. Raises OSError if it can't be started, TimeoutError, and
         ValueError if it prints no key."""
-        code, output, said = await self._run_program()
+        code, output, errors = await self._run_program()
         now = self._clock()
-        found = printed_key(output, now) if code == 0 and len(output) <= _KEY_BYTES else None
-        known = [*self.secrets, *([] if found is None else [found.key]), output.decode("utf-8", "replace")]
-        if line := said_in(said, Secrets(known).out_of):
+        printed = printed_key(output, now) if code == 0 and len(output) <= _KEY_BYTES else None
+        known = [
+            *self.secrets,
+            *([] if printed is None else [printed.key]),
+            output.decode("utf-8", "replace"),
+        ]
+        if line := said_in(errors, Secrets(known).out_of):
             _log.warning("upstream.key_command", upstream=self._name, said=line)
-        if found is None:
+        if printed is None:
             raise ValueError(f"it ended with code {code}" if code else "it printed no key")
-        life = self._seconds if found.expires is None else max(0.0, found.expires - now)
+        life = self._seconds if printed.expires is None else max(0.0, printed.expires - now)
         self._kept_until = now + life - min(_EARLY, life / 10)
-        if found.key not in self.secrets[-1:]:
-            self.secrets = [*self.secrets[1 - _KEPT_KEYS :], found.key]
-        return found.key
+        if printed.key not in self.secrets[-1:]:
+            self.secrets = [*self.secrets[1 - _KEPT_KEYS :], printed.key]
+        return printed.key
 
     async def _run_program(self) -> tuple[int | None, bytes, bytes]:
         """Run the program to its end; returns its code and the beginnings of what it has written. Raises
@@ -193,8 +197,8 @@ class KeyCommand:
         )
         assert protocol.stdout is not None
         assert protocol.stderr is not None
-        output, said = bytearray(), bytearray()
-        reading = asyncio.gather(_read(protocol.stdout, output), _read(protocol.stderr, said))
+        output, errors = bytearray(), bytearray()
+        reading = asyncio.gather(_read(protocol.stdout, output), _read(protocol.stderr, errors))
         try:
             async with asyncio.timeout(_KEY_SECONDS):
                 await protocol.ended.wait()
@@ -208,7 +212,7 @@ class KeyCommand:
             reading.cancel()
             await asyncio.wait((reading,))
             transport.close()
-        return transport.get_returncode(), bytes(output), bytes(said)
+        return transport.get_returncode(), bytes(output), bytes(errors)
 
     async def close(self) -> None:
         """Kill the program if it runs."""

@@ -190,19 +190,19 @@ class Listing:
 
     def _named(self) -> Iterator[tuple[str, str]]:
         """Yield (model, name of its upstream), each once, those of the settings first."""
-        found = dict(self._router.names())
-        yield from found.items()
+        names = dict(self._router.names())
+        yield from names.items()
         for upstream in self._router.upstreams():
             for model in self._router.catalog.listed(upstream.name):
-                if model not in found and self._router.serves(upstream, model):
-                    found[model] = upstream.name
+                if model not in names and self._router.serves(upstream, model):
+                    names[model] = upstream.name
                     yield model, upstream.name
 
-    async def _discover(self, wanted: bool) -> None:
+    async def _discover(self, refresh: bool) -> None:
         seen = self._discoveries
         async with self._lock:
             # use the result of a discovery that ended during the wait
-            if self._discoveries > seen or not self._is_due(wanted):
+            if self._discoveries > seen or not self._is_due(refresh):
                 return
             upstreams = list(self._router.upstreams())
             answers = await asyncio.gather(*map(_ask, upstreams))
@@ -223,10 +223,10 @@ class Listing:
                 self.version += 1
                 self._notify()
 
-    def _is_due(self, wanted: bool) -> bool:
+    def _is_due(self, refresh: bool) -> bool:
         if self._listed_at is None:
             return True
-        return self._clock() - self._listed_at > (_SOONEST if wanted else self._fresh)
+        return self._clock() - self._listed_at > (_SOONEST if refresh else self._fresh)
 
     def _notify(self) -> None:
         for callback in list(self._callbacks):
@@ -252,14 +252,14 @@ async def _ask(upstream: Upstream) -> list[ReportedModel] | None:
     try:
         return await upstream.models()
     except UpstreamError as error:
-        said = {"said": error.said} if error.said else {}
+        details = {"said": error.said} if error.said else {}
         _log.warning(
             "models.not_listed",
             upstream=upstream.name,
             status=error.http_status,
             code=error.code,
             cause=error.cause,
-            **said,
+            **details,
         )
         return None
 

@@ -35,14 +35,14 @@ class _Rates(Struct, frozen=True):
     def cost(self, counts: Mapping[str, int]) -> int:
         """The cost of tokens that are counted under the names of `Usage.of`. Those from the cache and written
         to it are part of the input, those of reasoning part of the output."""
-        given, output = counts["input_tokens"], counts["output_tokens"]
-        if not given and not output:
+        input_tokens, output = counts["input_tokens"], counts["output_tokens"]
+        if not input_tokens and not output:
             return counts["total_tokens"] * max(self.input, self.output)
-        cached = min(counts["cached_tokens"], given)
-        written = min(counts["cache_write_tokens"], given - cached)
+        cached = min(counts["cached_tokens"], input_tokens)
+        written = min(counts["cache_write_tokens"], input_tokens - cached)
         reasoning = min(counts["reasoning_tokens"], output)
         return (
-            (given - cached - written) * self.input
+            (input_tokens - cached - written) * self.input
             + cached * self.cached
             + written * self.cache_write
             + (output - reasoning) * self.output
@@ -92,16 +92,16 @@ class _Tariff(Struct, frozen=True):
 
     def label(self) -> str:
         """What tokens and requests cost, in words; "" if neither has a price."""
-        said: list[str] = []
+        phrases: list[str] = []
         if self.tokens:
             *tiers, (_, rates) = self.tokens
             cached = [] if rates.cached == rates.input else [(rates.cached, "cached")]
             parts = [(rates.input, "in"), *cached, (rates.output, "out")]
             tokens = ", ".join(f"${dollars(each * _MILLION)} {what}" for each, what in parts)
-            said.append(f"{tokens} per 1M tokens{' (long input: other prices)' if tiers else ''}")
+            phrases.append(f"{tokens} per 1M tokens{' (long input: other prices)' if tiers else ''}")
         if self.request:
-            said.append(f"${dollars(self.request)} per request")
-        return ", ".join(said)
+            phrases.append(f"${dollars(self.request)} per request")
+        return ", ".join(phrases)
 
     def round_costs(self, usage: Usage) -> list[int]:
         """The cost of the tokens of each answer that a usage is the sum of."""
@@ -109,8 +109,8 @@ class _Tariff(Struct, frozen=True):
 
     def cost_of_tokens(self, counts: Mapping[str, int]) -> int:
         """The cost of the tokens of one answer."""
-        given = counts["input_tokens"] or counts["total_tokens"]
-        rates = next((rates for above, rates in self.tokens if given > above), self.tokens[-1][1])
+        tokens = counts["input_tokens"] or counts["total_tokens"]
+        rates = next((rates for above, rates in self.tokens if tokens > above), self.tokens[-1][1])
         return rates.cost(counts)
 
 
@@ -230,11 +230,13 @@ def _parts_of(price: TokenPrice) -> bool:
 
 
 def _rates(price: TokenPrice) -> _Rates:
-    given, output = price.input or 0.0, price.output or 0.0
-    cached = given if price.cached_input is None else price.cached_input
-    written = given if price.cache_write is None else price.cache_write
+    input_price, output = price.input or 0.0, price.output or 0.0
+    cached = input_price if price.cached_input is None else price.cached_input
+    written = input_price if price.cache_write is None else price.cache_write
     reasoning = output if price.reasoning is None else price.reasoning
-    return _Rates(*(_unit_price(each, _PER_MILLION) for each in (given, cached, written, output, reasoning)))
+    return _Rates(
+        *(_unit_price(each, _PER_MILLION) for each in (input_price, cached, written, output, reasoning))
+    )
 
 
 def _unit_price(dollars: float, exponent: int = 0) -> int:

@@ -33,7 +33,7 @@ _PROVIDERS: Final = {
 def provider_of(address: str, name: str) -> str:
     """The provider at this address, else the `name` of the upstream: the convention has no other for it."""
     host = urlsplit(address).hostname or ""
-    return next((found for pattern, found in _PROVIDERS.items() if _fits(host, pattern)), name)
+    return next((provider for pattern, provider in _PROVIDERS.items() if _fits(host, pattern)), name)
 
 
 def _fits(host: str, pattern: str) -> bool:

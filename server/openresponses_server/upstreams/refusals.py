@@ -86,13 +86,13 @@ _MOST_DETAILS: Final = 32
 def limit_seconds(headers: Mapping[str, str], fields: Mapping[str, Any], now: float) -> float | None:
     """Return the seconds until the limit is over, at most `LONGEST`; None if the answer does not say.
     `fields` are those of its error, `now` is in seconds of the epoch."""
-    asked = headers.get("retry-after-ms", "").strip()
-    if _SECONDS.fullmatch(asked):
-        return min(float(asked) / 1000, float(LONGEST))
-    found = _duration(headers.get("retry-after", "").strip(), now)
-    if found is None:
-        found = _retry_delay(fields)
-    return _reset_seconds(headers, now) if found is None else found
+    milliseconds = headers.get("retry-after-ms", "").strip()
+    if _SECONDS.fullmatch(milliseconds):
+        return min(float(milliseconds) / 1000, float(LONGEST))
+    seconds = _duration(headers.get("retry-after", "").strip(), now)
+    if seconds is None:
+        seconds = _retry_delay(fields)
+    return _reset_seconds(headers, now) if seconds is None else seconds
 
 
 def _reset_seconds(headers: Mapping[str, str], now: float) -> float | None:
@@ -222,7 +222,7 @@ def _refused(
     status: int | None,
     headers: Mapping[str, str],
     reported: ReportedError | None,
-    said: str,
+    text: str,
     unsaid: str,
     clean: Clean,
     ours: str,
@@ -256,7 +256,7 @@ def _refused(
             code=UpstreamError.AUTHENTICATION,
             error_type="server_error",
             cause=cause,
-            facts=FailureFacts(said=said, permanent=True, failover=failover, counts=counts),
+            facts=FailureFacts(said=text, permanent=True, failover=failover, counts=counts),
         )
     retry_after = _retry_after(status, headers, error)
     return UpstreamError(
@@ -269,7 +269,7 @@ def _refused(
         headers={"retry-after": retry_after} if retry_after else None,
         cause=cause,
         facts=FailureFacts(
-            said=said,
+            said=text,
             permanent=failover in _KEY_CAUSES or _is_permanent(status, headers),
             failover=failover,
             counts=counts,
@@ -281,10 +281,10 @@ def _refused(
 
 def _retry_after(status: int, headers: Mapping[str, str], error: ReportedError) -> str | None:
     """Return the seconds after which the request may be repeated, as a header; None if nothing says so."""
-    given = passed_on(headers.get("retry-after"))
-    if given is None and (wait := _limit_wait(status, headers, error.fields)) is not None:
+    header = passed_on(headers.get("retry-after"))
+    if header is None and (wait := _limit_wait(status, headers, error.fields)) is not None:
         return str(math.ceil(wait))
-    return given
+    return header
 
 
 def _is_permanent(status: int, headers: Mapping[str, str]) -> bool:
@@ -318,9 +318,9 @@ def refused_in_band(upstream: Upstream, request: UpstreamRequest, body: bytes) -
 def refused_in_stream(upstream: Upstream, request: UpstreamRequest, frame: bytes) -> UpstreamError:
     """Return the refusal in a frame of a stream that is an error, as the client may see it."""
     clean, ours = cleaner(upstream, request), upstream.key_refused(request.client_key)
-    reported, said = reported_in(frame) or ReportedError(), said_in(frame, clean)
+    reported, text = reported_in(frame) or ReportedError(), said_in(frame, clean)
     refused = _refused(
-        None, {}, reported, said, _UNSAID, clean, ours, otherwise=_REFUSED, dialect=request.dialect
+        None, {}, reported, text, _UNSAID, clean, ours, otherwise=_REFUSED, dialect=request.dialect
     )
     return refused if ours else _about_the_client(refused)
 
@@ -349,10 +349,10 @@ def _failover_cause(status: int, reported: ReportedError | None, known: Refusal 
     if cause is Cause.MODEL:
         return "404"
     if status in _NOT_THERE:
-        said = reported or ReportedError()
-        if said.code == _FORGOTTEN or said.param in _LINKS:
+        error = reported or ReportedError()
+        if error.code == _FORGOTTEN or error.param in _LINKS:
             return ""
-        return "404" if reported is None or _NAMES_MODEL.search(said.message or "") else ""
+        return "404" if reported is None or _NAMES_MODEL.search(error.message or "") else ""
     if status == 403:
         return "403" if is_key or cause is Cause.REGION else ""
     if is_key:
@@ -393,8 +393,8 @@ def is_about(cause: Cause, error: UpstreamError) -> Refusal | None:
     """The statement of the refusal about this cause, None if it is about another."""
     if error.code == UpstreamError.AUTHENTICATION:
         return None
-    said = error.reported or ReportedError(error.message, error.error_type, error.code)
-    return refusal_for(cause, error.http_status, said.codes, said.message or "", said.fields)
+    reported = error.reported or ReportedError(error.message, error.error_type, error.code)
+    return refusal_for(cause, error.http_status, reported.codes, reported.message or "", reported.fields)
 
 
 def is_too_long(error: UpstreamError) -> bool:
@@ -414,17 +414,19 @@ def refuses_format(error: UpstreamError) -> bool:
 def output_room(error: UpstreamError, sent: bytes) -> int | None:
     """Return how many tokens of an answer the upstream has room for, by its refusal of a request with this
     body for asking for too many; None if it is refused for something else, or its refusal names no limit."""
-    asked = _ASKED.search(sent)
-    if asked is None or is_about(Cause.OUTPUT, error) is None:
+    requested = _ASKED.search(sent)
+    if requested is None or is_about(Cause.OUTPUT, error) is None:
         return None
     text = _THOUSANDS.sub("", error.message)
-    most = int(asked[1])
-    added, window, given = _SUM.search(text), _WINDOW.search(text), _GIVEN.search(text)
+    most = int(requested[1])
+    added, window, prompt = _SUM.search(text), _WINDOW.search(text), _GIVEN.search(text)
     if added is not None:
         room = int(added[3]) - int(added[1])
     elif window is not None:
         size = int(window[1])
-        room = size - int(given[1]) if given else max(size - len(sent) // _BYTES_A_TOKEN, size // _LEAST_PART)
+        room = (
+            size - int(prompt[1]) if prompt else max(size - len(sent) // _BYTES_A_TOKEN, size // _LEAST_PART)
+        )
     else:
         room = max((number for each in _NUMBER.findall(text) if (number := int(each)) < most), default=0)
     return room if 0 < room < most else None
@@ -453,10 +455,10 @@ class RecentRefusals(Generic[_Whose, _Learned]):
     def find(self, whose: _Whose) -> _Learned | None:
         """Return what was learned lately; None if nothing was."""
         mine = self.known.get(whose[0])
-        found = None if mine is None else mine.get(whose)
-        if found is None:
+        entry = None if mine is None else mine.get(whose)
+        if entry is None:
             return None
-        until, learned = found
+        until, learned = entry
         if until > self._clock():
             return learned
         self.evict(whose)
@@ -491,9 +493,9 @@ class LearnedLimits(RecentRefusals[tuple[str, str], int]):
 
     def learn(self, owner: str, model: str, error: UpstreamError) -> None:
         """Keep the limit that a refusal of this model names, if it names one."""
-        found = is_about(Cause.TOO_LONG, error) if error.code == CODE else None
-        if found is not None and found.limit is not None:
-            self.keep((owner, model), found.limit)
+        statement = is_about(Cause.TOO_LONG, error) if error.code == CODE else None
+        if statement is not None and statement.limit is not None:
+            self.keep((owner, model), statement.limit)
 
     def of(self, owner: str, model: EnrichedModelData) -> EnrichedModelData:
         """The model with the limit that this owner's requests have met."""

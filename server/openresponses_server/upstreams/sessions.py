@@ -50,22 +50,22 @@ class SessionHeaders:
 
 
 def checked_templates(
-    given: Mapping[str, str], whose: str, taken: Mapping[str, str], key_header: str
+    session_headers: Mapping[str, str], whose: str, taken: Mapping[str, str], key_header: str
 ) -> dict[str, str]:
     """Return these templates by the names of their headers in lower case. `taken` are the upstream's other
     headers. Raises SettingsError for one that can't be sent, or that has no place for the session."""
     others = {key_header.lower(), *(name.lower() for name in taken)}
-    found: dict[str, str] = {}
-    for name, template in given.items():
+    templates: dict[str, str] = {}
+    for name, template in session_headers.items():
         lower, where = name.lower(), f".session_headers.{name}"
         if not _NAME.fullmatch(lower):
             raise SettingsError(f"{whose}: {name!r} can't be the name of a header", where)
-        if lower in _OURS or lower in others or lower in found:
+        if lower in _OURS or lower in others or lower in templates:
             raise SettingsError(f"{whose}: the header {lower} has a value already", where)
         if template.count(SESSION) != 1:
             raise SettingsError(f"{whose}: expected {SESSION} once in the header {lower}", where)
         if len(template) > _LONGEST or not _VALUE.fullmatch(template):
             what = f"expected up to {_LONGEST} visible ASCII characters, with spaces between them"
             raise SettingsError(f"{whose}: {what}, in the header {lower}", where)
-        found[lower] = template
-    return found
+        templates[lower] = template
+    return templates

@@ -222,12 +222,12 @@ class SocketRequests:
         over_http = partial(self._requests.request, method, url, headers=headers, data=data)
         if isinstance(data, Upload) or not url.partition("?")[0].endswith(self._path):
             return await over_http()
-        asked = await off_loop(len(data), partial(self._framing.read, data), begun=True)
-        if asked is None:
+        socket_request = await off_loop(len(data), partial(self._framing.read, data), begun=True)
+        if socket_request is None:
             return await over_http()
         answer = None
         if self._loop.time() >= self._off_until and not self._closed:
-            answer = await self._ask(asked, url, headers, session)
+            answer = await self._ask(socket_request, url, headers, session)
         if answer is None:
             self._counts.observe("http")
             return await over_http()
@@ -278,27 +278,27 @@ class SocketRequests:
         return (session, url, who), sent
 
     async def _ask(
-        self, asked: SocketRequest, url: str, headers: Mapping[str, str], session: str
+        self, request: SocketRequest, url: str, headers: Mapping[str, str], session: str
     ) -> SocketResponse | None:
         """The answer over a WebSocket; None if the request is to be made over HTTP."""
         key, sent = self._handshake(url, headers, session)
-        socket, known = self._free_socket(key, asked)
+        socket, known = self._free_socket(key, request)
         prewarming = self._prewarming.get(key)
         if socket is None and prewarming is not None and not prewarming.is_awaited:
             if not await _has_opened(prewarming):
                 return None
-            socket, known = self._free_socket(key, asked)
+            socket, known = self._free_socket(key, request)
         seconds = self._timeouts.first_byte
         for _ in range(_CONNECTIONS):
             try:
                 socket = socket or await self._new_socket(key, sent)
                 if socket is None:
                     return None
-                meaning, answer = await socket.ask(asked, known, seconds)
+                meaning, answer = await socket.ask(request, known, seconds)
                 if meaning is Meaning.NOT_CONTINUED and socket.is_open:
                     self._reserve(socket)
                     known = 0
-                    meaning, answer = await socket.ask(asked, known, seconds)
+                    meaning, answer = await socket.ask(request, known, seconds)
             except SocketRefused as error:
                 self._refused(error)
                 return None
@@ -316,21 +316,21 @@ class SocketRequests:
             socket, known = None, 0
         return None
 
-    def _free_socket(self, key: Key, asked: SocketRequest) -> tuple[_Socket | None, int]:
+    def _free_socket(self, key: Key, request: SocketRequest) -> tuple[_Socket | None, int]:
         """An idle connection of this key, and what it knows of the request: one that knows something, else
         one of the same conversation, which then knows nothing, else one that was opened ahead; or None."""
         idle = [each for each in reversed(self._idle.get(key, ())) if each.is_open]
         for socket in idle:
-            known = socket.session.known(asked)
+            known = socket.session.known(request)
             if known:
                 self._reserve(socket)
                 return socket, known
-        named = asked.conversation
-        found = next((each for each in idle if named and each.conversation == named), None)
-        found = found or next((each for each in idle if each.is_prewarmed), None)
-        if found is not None:
-            self._reserve(found)
-        return found, 0
+        named = request.conversation
+        free = next((each for each in idle if named and each.conversation == named), None)
+        free = free or next((each for each in idle if each.is_prewarmed), None)
+        if free is not None:
+            self._reserve(free)
+        return free, 0
 
     def _reserve(self, socket: _Socket) -> None:
         """Reserve an idle connection for a request."""
@@ -389,10 +389,10 @@ class SocketRequests:
 
     def _close_oldest(self) -> bool:
         """Close the connection that has been idle longest; return False if there is none."""
-        found = min((each for idle in self._idle.values() for each in idle), key=_idle_until, default=None)
-        if found is None:
+        oldest = min((each for idle in self._idle.values() for each in idle), key=_idle_until, default=None)
+        if oldest is None:
             return False
-        found.close()
+        oldest.close()
         return True
 
     def _release(self, socket: _Socket) -> None:

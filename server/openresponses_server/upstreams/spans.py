@@ -261,30 +261,30 @@ def sent_attributes(body: bytes) -> dict[str, Any]:
     for dialect in ("interactions", "gemini", "bedrock"):
         if isinstance(sent[dialect], dict):
             sent |= sent[dialect]
-    found: dict[str, Any] = {}
+    attributes: dict[str, Any] = {}
     for name, spellings in _NUMBERS.items():
-        given = next((sent[each] for each in spellings if sent.get(each) is not None), None)
-        if (number := number_of(given)) is not None:
-            found[f"gen_ai.request.{name}"] = number
-    if found.get("gen_ai.request.choice.count") == 1:
-        del found["gen_ai.request.choice.count"]
+        value = next((sent[each] for each in spellings if sent.get(each) is not None), None)
+        if (number := number_of(value)) is not None:
+            attributes[f"gen_ai.request.{name}"] = number
+    if attributes.get("gen_ai.request.choice.count") == 1:
+        del attributes["gen_ai.request.choice.count"]
     stops = next(filter(None, map(stop_sequences, map(sent.get, _STOPS))), None)
     if stops is not None:
-        found["gen_ai.request.stop_sequences"] = stops
+        attributes["gen_ai.request.stop_sequences"] = stops
     if sent["stream"] is True:
-        found["gen_ai.request.stream"] = True
-    if (wanted := _output_type(sent)) is not None:
-        found["gen_ai.output.type"] = wanted
-    return found
+        attributes["gen_ai.request.stream"] = True
+    if (output_type := _output_type(sent)) is not None:
+        attributes["gen_ai.output.type"] = output_type
+    return attributes
 
 
 def _output_type(sent: dict[str, Any]) -> str | None:
     """The kind of output that a request in any dialect asks for in so many words."""
     formats = (sent["response_format"], _format_in(sent["text"]), _format_in(sent["output_config"]))
-    wanted = next((each.get("type") for each in formats if isinstance(each, dict)), None)
-    if wanted == "text" or sent.get("responseMimeType") == "text/plain":
+    kind = next((each.get("type") for each in formats if isinstance(each, dict)), None)
+    if kind == "text" or sent.get("responseMimeType") == "text/plain":
         return "text"
-    is_json = wanted in ("json_object", "json_schema") or sent.get("responseMimeType") == "application/json"
+    is_json = kind in ("json_object", "json_schema") or sent.get("responseMimeType") == "application/json"
     return "json" if is_json else None
 
 
@@ -294,12 +294,12 @@ def _format_in(value: Any) -> Any:
 
 def known_of(upstream: Upstream) -> Attributes:
     """What is known of an upstream: its provider and its address."""
-    found: Attributes = {"gen_ai.provider.name": provider_of(upstream.address, upstream.name)}
+    attributes: Attributes = {"gen_ai.provider.name": provider_of(upstream.address, upstream.name)}
     parts = urlsplit(upstream.address)
     if not parts.hostname:
-        return found
+        return attributes
     port = parts.port or PORTS.get(parts.scheme)
-    found["server.address"] = parts.hostname
+    attributes["server.address"] = parts.hostname
     if port is not None:
-        found["server.port"] = port
-    return found
+        attributes["server.port"] = port
+    return attributes

@@ -268,47 +268,51 @@ class Configured(NamedTuple):
 def demo(sealer: Sealer, taps: Sequence[Tap] = ()) -> Configured:
     """The built-in model."""
     model = _tapped(DemoUpstream(), CHAT.dialect.name, taps)
-    given = UpstreamSettings(models=list(MODELS))
+    settings = UpstreamSettings(models=list(MODELS))
     options = DialectOptions(CHAT.side.options)
-    return Configured(given, model.name, model, CHAT, options, sealer, counts=False)  # it counts words
+    return Configured(settings, model.name, model, CHAT, options, sealer, counts=False)  # it counts words
 
 
 def configured(
-    given: UpstreamSettings, settings: Settings, sealer: Sealer, taps: Sequence[Tap] = ()
+    upstream: UpstreamSettings, settings: Settings, sealer: Sealer, taps: Sequence[Tap] = ()
 ) -> Configured:
     """The upstream of these settings, whose exchanges each of the `taps` records. Raises SettingsError with
     its name and what is wrong."""
     folder = None if settings.profiles is None else Path(settings.profiles)
-    known = None if given.profile is None else profile(given.profile, folder)
-    name = given.name or given.profile or UNNAMED
-    _check_keys(given, settings, name)
-    source = _played(given, name)
-    spoken = given.dialect or (source and source.dialect) or (known.dialect if known else DEFAULT)
+    known = None if upstream.profile is None else profile(upstream.profile, folder)
+    name = upstream.name or upstream.profile or UNNAMED
+    _check_keys(upstream, settings, name)
+    source = _played(upstream, name)
+    spoken = upstream.dialect or (source and source.dialect) or (known.dialect if known else DEFAULT)
     dialect = DIALECTS.get(spoken)
     if dialect is None:
         what = f"dialect {spoken!r} is not one of: {', '.join(DIALECTS)}{did_you_mean(spoken, DIALECTS)}"
         raise SettingsError(f"{called(name)}: {what}", ".dialect")
     at = known.dialects.get(spoken) if known else None
     layers = [(at.options, at.model_options)] if at else []
-    options = DialectOptions(dialect.side.options, [*layers, (given.options, given.model_options)])
+    options = DialectOptions(dialect.side.options, [*layers, (upstream.options, upstream.model_options)])
     options.check(f"{called(name)}: ")
     if not isinstance(dialect, HttpDialect):
-        if given.session_headers:
+        if upstream.session_headers:
             what = f"session_headers are for HTTP, not for the dialect {spoken}"
             raise SettingsError(f"{called(name)}: {what}", ".session_headers")
-        process = _process(given, settings, name, taps, spoken)
-        return Configured(given, name, process, dialect, options, sealer, counts=False)  # the agent's, too
-    if given.codex is not None:
+        process = _process(upstream, settings, name, taps, spoken)
+        return Configured(upstream, name, process, dialect, options, sealer, counts=False)  # the agent's, too
+    if upstream.codex is not None:
         raise SettingsError(f"{called(name)}: codex is for the dialect codex", ".codex")
-    url = given.url or (expanded(at.url, ".profile") if at and at.url else None)
+    url = upstream.url or (expanded(at.url, ".profile") if at and at.url else None)
     if url is None:
-        raise SettingsError(f"{called(name)}: profile {given.profile} has no address for dialect {spoken!r}")
-    sockets = _sockets(given, at, name, dialect, source)
-    client, others, has_own_key = _client(given, settings, known, name, url, dialect, source, taps, sockets)
+        raise SettingsError(
+            f"{called(name)}: profile {upstream.profile} has no address for dialect {spoken!r}"
+        )
+    sockets = _sockets(upstream, at, name, dialect, source)
+    client, others, has_own_key = _client(
+        upstream, settings, known, name, url, dialect, source, taps, sockets
+    )
     key_ends = tuple(each.key_end for each in (client, *others))
-    sessions = _session_headers(given, settings, known, name, dialect)
+    sessions = _session_headers(upstream, settings, known, name, dialect)
     return Configured(
-        given,
+        upstream,
         name,
         client,
         dialect,
@@ -324,14 +328,14 @@ def configured(
 
 
 def _session_headers(
-    given: UpstreamSettings, settings: Settings, known: Profile | None, name: str, dialect: HttpDialect
+    upstream: UpstreamSettings, settings: Settings, known: Profile | None, name: str, dialect: HttpDialect
 ) -> SessionHeaders | None:
     """Return the headers that name the session; None if there are none. Raises SettingsError."""
-    templates = given.session_headers or (known.session_headers if known else {})
+    templates = upstream.session_headers or (known.session_headers if known else {})
     if not templates:
         return None
-    key_header = given.api_key_header or (known and known.api_key_header) or dialect.key_header.name
-    taken = {**dialect.headers, **given.headers}
+    key_header = upstream.api_key_header or (known and known.api_key_header) or dialect.key_header.name
+    taken = {**dialect.headers, **upstream.headers}
     checked = checked_templates(templates, called(name), taken, key_header)
     return SessionHeaders(
         name, checked, partial(ServerSealer(settings.sealing_key_env).derived_keys, PURPOSE)
@@ -339,7 +343,7 @@ def _session_headers(
 
 
 def _sockets(
-    given: UpstreamSettings,
+    upstream: UpstreamSettings,
     at: ProfileDialect | None,
     name: str,
     dialect: HttpDialect,
@@ -348,8 +352,8 @@ def _sockets(
     """The counts of the upstream's WebSockets; None if its requests go over HTTP alone. Raises
     SettingsError."""
     # what a profile says of its own address says nothing of another
-    usual = at is not None and at.websocket and given.url is None
-    if source is not None or not (usual if given.websocket is None else given.websocket):
+    usual = at is not None and at.websocket and upstream.url is None
+    if source is not None or not (usual if upstream.websocket is None else upstream.websocket):
         return None
     if not has_sockets(dialect):
         what = f"dialect {dialect.dialect.name!r} has no WebSockets"
@@ -358,7 +362,7 @@ def _sockets(
 
 
 def _client(
-    given: UpstreamSettings,
+    upstream: UpstreamSettings,
     settings: Settings,
     known: Profile | None,
     name: str,
@@ -372,27 +376,27 @@ def _client(
     secret of its own. Raises SettingsError."""
     from openresponses_server.upstreams.http import HttpUpstream  # the demo model and `--help` don't need it
 
-    keys = _keys(given, known, name)
-    secrets = [*header_secrets(given.headers), *(each for each in keys[1:] if isinstance(each, str))]
+    keys = _keys(upstream, known, name)
+    secrets = [*header_secrets(upstream.headers), *(each for each in keys[1:] if isinstance(each, str))]
     key, key_command = _split(keys[0])
-    signer = None if source is not None else _signer(given, known, name, url, dialect)
+    signer = None if source is not None else _signer(upstream, known, name, url, dialect)
     address = None
     try:
         if source is not None:
             dialect = dialect._replace(address=str)  # the name of a file
-            connect = source.connect(given.playback)
+            connect = source.connect(upstream.playback)
         else:
-            url, socket = _place(given, url, dialect)
-            connect, hidden = _connecting(given, name, dialect.address(url), socket)
+            url, socket = _place(upstream, url, dialect)
+            connect, hidden = _connecting(upstream, name, dialect.address(url), socket)
             secrets = [*secrets, *hidden]
             address = None if socket is None else f"{SOCKET}{socket}"
             if sockets is not None:
-                connect = _over_sockets(connect, dialect, given, sockets)
+                connect = _over_sockets(connect, dialect, upstream, sockets)
         for tap in taps:
             from openresponses_server.upstreams.recording.played import recorded_connect
 
             connect = recorded_connect(tap, dialect, url, secrets, connect)
-        if given.trace_context and is_installed():
+        if upstream.trace_context and is_installed():
             from openresponses_server.upstreams.spans import propagating
 
             connect = propagating(connect)
@@ -400,9 +404,9 @@ def _client(
             name,
             url,
             dialect,
-            given.timeouts or settings.timeouts,
-            _key_of(given, known, key, key_command, signer),
-            _address_options(given, secrets, address, plays=source is not None),
+            upstream.timeouts or settings.timeouts,
+            _key_of(upstream, known, key, key_command, signer),
+            _address_options(upstream, secrets, address, plays=source is not None),
             connect,
         )
     except SettingsError:
@@ -415,13 +419,13 @@ def _client(
 
 
 def _address_options(
-    given: UpstreamSettings, secrets: Sequence[str], shown_as: str | None, *, plays: bool
+    upstream: UpstreamSettings, secrets: Sequence[str], shown_as: str | None, *, plays: bool
 ) -> AddressOptions:
     from openresponses_server.upstreams.http import AddressOptions
 
     return AddressOptions(
-        headers={name.lower(): expanded(value) for name, value in given.headers.items()},
-        query={name: expanded(value) for name, value in given.query.items()},
+        headers={name.lower(): expanded(value) for name, value in upstream.headers.items()},
+        query={name: expanded(value) for name, value in upstream.query.items()},
         secrets=secrets,
         shown_as=shown_as,
         plays=plays,
@@ -429,13 +433,13 @@ def _address_options(
 
 
 def _signer(
-    given: UpstreamSettings, known: Profile | None, name: str, url: str, dialect: HttpDialect
+    upstream: UpstreamSettings, known: Profile | None, name: str, url: str, dialect: HttpDialect
 ) -> AwsSigner | None:
     """Return what signs the requests of an upstream without a key, None if nothing does. Raises
     SettingsError."""
     signature = dialect.endpoint.signature
-    if not signature or not _is_signed(given, known):
-        if given.aws is not None:
+    if not signature or not _is_signed(upstream, known):
+        if upstream.aws is not None:
             why = (
                 "it has a key" if signature else f"requests of dialect {dialect.dialect.name} are not signed"
             )
@@ -443,35 +447,39 @@ def _signer(
         return None
     from openresponses_server.upstreams.aws_signing import signer_of
 
-    return signer_of(signature, name, url, given.aws or AwsSettings())
+    return signer_of(signature, name, url, upstream.aws or AwsSettings())
 
 
-def _is_signed(given: UpstreamSettings, known: Profile | None) -> bool:
+def _is_signed(upstream: UpstreamSettings, known: Profile | None) -> bool:
     """Return True if requests of an upstream whose dialect has a signature are signed: it has no key."""
     has_key = (
-        given.api_key or given.api_keys or given.api_key_env or given.api_key_command or given.pass_through
+        upstream.api_key
+        or upstream.api_keys
+        or upstream.api_key_env
+        or upstream.api_key_command
+        or upstream.pass_through
     )
-    if has_key or any(header.lower() == "authorization" for header in given.headers):
+    if has_key or any(header.lower() == "authorization" for header in upstream.headers):
         return False
-    usual = known.api_key_env if known is not None and given.url is None else None
-    return given.aws is not None or usual is None or not os.environ.get(usual)
+    usual = known.api_key_env if known is not None and upstream.url is None else None
+    return upstream.aws is not None or usual is None or not os.environ.get(usual)
 
 
 def _over_sockets(
     connect: Callable[[str, Timeouts], ConnectionPool],
     dialect: HttpDialect,
-    given: UpstreamSettings,
+    upstream: UpstreamSettings,
     counts: SocketCounts,
 ) -> HttpClientFactory:
     from openresponses_server.upstreams.sockets import over_sockets
 
     framing = dialect.endpoint.socket
     assert framing is not None
-    return over_sockets(connect, dialect.endpoint.path, framing, given.websockets, counts)
+    return over_sockets(connect, dialect.endpoint.path, framing, upstream.websockets, counts)
 
 
 def _key_of(
-    given: UpstreamSettings,
+    upstream: UpstreamSettings,
     known: Profile | None,
     value: str | None,
     command: KeyCommand | None,
@@ -480,44 +488,46 @@ def _key_of(
     from openresponses_server.upstreams.http import UpstreamKey
 
     usual = known.api_key_header if known is not None and command is None else None
-    header = given.api_key_header or usual
+    header = upstream.api_key_header or usual
     return UpstreamKey(
-        value=value, command=command, header=header, signer=signer, pass_through=given.pass_through
+        value=value, command=command, header=header, signer=signer, pass_through=upstream.pass_through
     )
 
 
-def _check_keys(given: UpstreamSettings, settings: Settings, name: str) -> None:
+def _check_keys(upstream: UpstreamSettings, settings: Settings, name: str) -> None:
     """Raises SettingsError for keys that are mutually exclusive."""
-    if given.pass_through and given.api_key_command:
+    if upstream.pass_through and upstream.api_key_command:
         raise SettingsError(
             f"{called(name)}: pass_through and api_key_command are mutually exclusive", ".api_key_command"
         )
-    if given.api_key_command and (given.api_key or given.api_key_env):
+    if upstream.api_key_command and (upstream.api_key or upstream.api_key_env):
         raise SettingsError(f"{called(name)}: it already has a key", ".api_key_command")
-    if given.api_keys and (given.api_key or given.api_key_env or given.api_key_command or given.pass_through):
+    if upstream.api_keys and (
+        upstream.api_key or upstream.api_key_env or upstream.api_key_command or upstream.pass_through
+    ):
         raise SettingsError(f"{called(name)}: api_keys can't be combined with another key", ".api_keys")
-    if given.pass_through and settings.asks_for_keys:
+    if upstream.pass_through and settings.asks_for_keys:
         raise SettingsError(
             f"{called(name)}: pass_through and api_keys are mutually exclusive: clients have one key"
         )
 
 
-def _played(given: UpstreamSettings, name: str) -> PlayedUpstream | None:
+def _played(upstream: UpstreamSettings, name: str) -> PlayedUpstream | None:
     """Return the recording that these settings name in the place of an address. Raises SettingsError."""
-    if (path := recording_path(given.url)) is None:
+    if (path := recording_path(upstream.url)) is None:
         return None
     from openresponses_server.upstreams.recording.played import PlayedUpstream
 
     try:
-        return PlayedUpstream(path, given.dialect)
+        return PlayedUpstream(path, upstream.dialect)
     except SettingsError as error:
         raise SettingsError(f"{called(name)}: {error.message}", ".url") from error
 
 
-def _place(given: UpstreamSettings, url: str, dialect: HttpDialect) -> tuple[str, str | None]:
+def _place(upstream: UpstreamSettings, url: str, dialect: HttpDialect) -> tuple[str, str | None]:
     """The address without the dialect's own path, which people copy with it, and the socket if the address
     names one. Raises SettingsError."""
-    socket = given.socket
+    socket = upstream.socket
     if url.startswith(SOCKET):
         if socket is not None:
             raise SettingsError("the address is already a socket", ".socket")
@@ -537,7 +547,7 @@ def _place(given: UpstreamSettings, url: str, dialect: HttpDialect) -> tuple[str
 
 
 def _connecting(
-    given: UpstreamSettings, name: str, base: str, socket: str | None
+    upstream: UpstreamSettings, name: str, base: str, socket: str | None
 ) -> tuple[Callable[[str, Timeouts], ConnectionPool], Sequence[str]]:
     """The factory of the HTTP client of an upstream at this address, and the secrets that its proxy gets.
     Raises SettingsError for settings that don't allow connections, ValueError for the address."""
@@ -554,8 +564,8 @@ def _connecting(
     except OSError as error:
         raise ValueError(str(error)) from error
     try:
-        proxy = None if given.proxy is None else expanded(given.proxy, ".proxy")
-        tls_options = TlsOptions(given.verify, given.ca_file, given.client_cert, given.client_key)
+        proxy = None if upstream.proxy is None else expanded(upstream.proxy, ".proxy")
+        tls_options = TlsOptions(upstream.verify, upstream.ca_file, upstream.client_cert, upstream.client_key)
         connect_options = ConnectOptions(tls_options, proxy, socket)
         used_proxy = connect_options.check(origin)
     except ConnectOptionsError as error:
@@ -565,21 +575,21 @@ def _connecting(
 
 
 def _process(
-    given: UpstreamSettings, settings: Settings, name: str, taps: Sequence[Tap], dialect: str
+    upstream_settings: UpstreamSettings, settings: Settings, name: str, taps: Sequence[Tap], dialect: str
 ) -> Upstream:
     from openresponses_server.upstreams.codex.upstream import CodexUpstream
 
     unused = UpstreamSettings()
     for field in _OF_ADDRESSES:
-        if getattr(given, field) != getattr(unused, field):
+        if getattr(upstream_settings, field) != getattr(unused, field):
             what = f"{field} is for upstreams with an address; what Codex needs is in [upstreams.codex]"
             raise SettingsError(f"{called(name)}: {what}", f".{field}")
-    codex = given.codex or CodexSettings()
+    codex = upstream_settings.codex or CodexSettings()
     for field in ("cwd", "home"):
         folder = getattr(codex, field)
         if folder is not None and not Path(folder).expanduser().is_dir():
             raise SettingsError(f"{called(name)}: {folder!r} is not a folder", f".codex.{field}")
-    upstream = CodexUpstream(name, codex, given.timeouts or settings.timeouts)
+    upstream = CodexUpstream(name, codex, upstream_settings.timeouts or settings.timeouts)
     return _tapped(upstream, dialect, taps)
 
 
@@ -595,48 +605,48 @@ def _tapped(upstream: Upstream, dialect: str, taps: Sequence[Tap]) -> Upstream:
 def secrets_of(settings: Settings) -> list[str]:
     """The secrets that requests to the upstreams of these settings carry."""
     folder = None if settings.profiles is None else Path(settings.profiles)
-    found: list[str | None] = []
-    for given in settings.upstreams:
-        known = None if given.profile is None else profile(given.profile, folder)
-        password = urlsplit(given.url or "").password or ""
-        keys = [_split(each)[0] for each in _keys(given, known, "")]
-        found += [*keys, *header_secrets(given.headers), password, unquote(password)]
-        found += _proxy_secrets(given)
-    return [secret for secret in found if secret]
+    secrets: list[str | None] = []
+    for upstream in settings.upstreams:
+        known = None if upstream.profile is None else profile(upstream.profile, folder)
+        password = urlsplit(upstream.url or "").password or ""
+        keys = [_split(each)[0] for each in _keys(upstream, known, "")]
+        secrets += [*keys, *header_secrets(upstream.headers), password, unquote(password)]
+        secrets += _proxy_secrets(upstream)
+    return [secret for secret in secrets if secret]
 
 
-def _proxy_secrets(given: UpstreamSettings) -> Sequence[str]:
-    if given.proxy is None:
+def _proxy_secrets(upstream: UpstreamSettings) -> Sequence[str]:
+    if upstream.proxy is None:
         return ()
     from openresponses_server.http.client.proxies import Proxy
 
     try:
-        return Proxy(expanded(given.proxy)).secrets
+        return Proxy(expanded(upstream.proxy)).secrets
     except ValueError:
         return ()  # its error is reported elsewhere
 
 
-def _keys(given: UpstreamSettings, known: Profile | None, name: str) -> list[str | KeyCommand | None]:
+def _keys(upstream: UpstreamSettings, known: Profile | None, name: str) -> list[str | KeyCommand | None]:
     """The upstream's keys, at least one, which may be none."""
-    if not given.api_keys:
-        command = _key_command(given, known, name)
-        return [_key(given, known) if command is None else command]
-    found: dict[str, str | KeyCommand | None] = {}
-    for number, each in enumerate(given.api_keys):
+    if not upstream.api_keys:
+        command = _key_command(upstream, known, name)
+        return [_key(upstream, known) if command is None else command]
+    keys: dict[str, str | KeyCommand | None] = {}
+    for number, each in enumerate(upstream.api_keys):
         at = f".api_keys[{number}]"
         if isinstance(each, str):
             key = expanded(each, at)
             if not key:
                 raise SettingsError("it is empty", at)
-            found.setdefault(key, key)
+            keys.setdefault(key, key)
             continue
         from openresponses_server.upstreams.key_command import KeyCommand
 
         argv = [expanded(part, at) for part in each]
         if not argv:
             raise SettingsError("it names no program", at)
-        found.setdefault("\0".join(argv), KeyCommand(name, argv, given.api_key_seconds))
-    return list(found.values())
+        keys.setdefault("\0".join(argv), KeyCommand(name, argv, upstream.api_key_seconds))
+    return list(keys.values())
 
 
 def _split(key: str | KeyCommand | None) -> tuple[str | None, KeyCommand | None]:
@@ -644,40 +654,40 @@ def _split(key: str | KeyCommand | None) -> tuple[str | None, KeyCommand | None]
     return (key, None) if key is None or isinstance(key, str) else (None, key)
 
 
-def _key(given: UpstreamSettings, known: Profile | None) -> str | None:
+def _key(upstream: UpstreamSettings, known: Profile | None) -> str | None:
     """The upstream's key. A profile's variable applies only to the profile's own address, so that no other
     server gets the key."""
-    own = api_key(given)
+    own = api_key(upstream)
     if (
-        given.api_keys
+        upstream.api_keys
         or own is not None
         or known is None
         or known.api_key_env is None
-        or given.url is not None
+        or upstream.url is not None
     ):
         return own
-    if given.api_key_command:
+    if upstream.api_key_command:
         return None
-    if given.pass_through or (_has_signature(given, known) and _is_signed(given, known)):
+    if upstream.pass_through or (_has_signature(upstream, known) and _is_signed(upstream, known)):
         return None
-    return api_key(msgspec.structs.replace(given, api_key_env=known.api_key_env))
+    return api_key(msgspec.structs.replace(upstream, api_key_env=known.api_key_env))
 
 
-def _has_signature(given: UpstreamSettings, known: Profile) -> bool:
+def _has_signature(upstream: UpstreamSettings, known: Profile) -> bool:
     """Return True if requests without a key can be signed."""
-    dialect = DIALECTS.get(given.dialect or known.dialect)
+    dialect = DIALECTS.get(upstream.dialect or known.dialect)
     return isinstance(dialect, HttpDialect) and bool(dialect.endpoint.signature)
 
 
-def _key_command(given: UpstreamSettings, known: Profile | None, name: str) -> KeyCommand | None:
+def _key_command(upstream: UpstreamSettings, known: Profile | None, name: str) -> KeyCommand | None:
     """The command that prints the upstream's key. A profile's applies as its variable does, unless that is
     named."""
-    argv = [expanded(each, ".api_key_command") for each in given.api_key_command]
-    has_key = given.api_key or given.api_keys or given.api_key_env or given.pass_through
-    if not argv and not has_key and known is not None and not known.api_key_env and given.url is None:
+    argv = [expanded(each, ".api_key_command") for each in upstream.api_key_command]
+    has_key = upstream.api_key or upstream.api_keys or upstream.api_key_env or upstream.pass_through
+    if not argv and not has_key and known is not None and not known.api_key_env and upstream.url is None:
         argv = known.api_key_command
     if not argv:
         return None
     from openresponses_server.upstreams.key_command import KeyCommand
 
-    return KeyCommand(name, argv, given.api_key_seconds)
+    return KeyCommand(name, argv, upstream.api_key_seconds)

@@ -87,9 +87,9 @@ class ExactCounter:
         return sum(self._pieces(text, source) for text in texts if text)
 
     def _pieces(self, text: str, source: str) -> int:
-        found = self._cache.get(text, source)
-        if found is not None:
-            return found
+        count = self._cache.get(text, source)
+        if count is not None:
+            return count
         encode = self._loaded[source]
         assert encode is not None
         whole = text.encode("utf-8", "replace").decode()  # halves of surrogate pairs are not text

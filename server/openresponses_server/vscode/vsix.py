@@ -81,25 +81,25 @@ def vsix(files: dict[str, bytes]) -> bytes:
         "[Content_Types].xml": _content_types().encode(),
         **{f"extension/{path}": data for path, data in files.items()},
     }
-    made = io.BytesIO()
-    with zipfile.ZipFile(made, "w") as archive:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
         for path, data in packed.items():
             entry = zipfile.ZipInfo(path, _EPOCH)
             entry.create_system = 3  # Unix, wherever it is made
             entry.external_attr = 0o644 << 16
             archive.writestr(entry, data, zipfile.ZIP_DEFLATED)
-    return made.getvalue()
+    return buffer.getvalue()
 
 
 def _below(folder: Traversable, prefix: str) -> list[tuple[str, bytes]]:
-    found: list[tuple[str, bytes]] = []
+    files: list[tuple[str, bytes]] = []
     for each in folder.iterdir():
         path = f"{prefix}{each.name}"
         if each.is_dir():
-            found += _below(each, f"{path}/")
+            files += _below(each, f"{path}/")
         elif path.rpartition(".")[2] in _MEDIA_TYPES:
-            found.append((path, each.read_bytes()))
-    return found
+            files.append((path, each.read_bytes()))
+    return files
 
 
 def _manifest(package: dict[str, Any], files: dict[str, bytes]) -> str:

@@ -45,20 +45,20 @@ def wish_of(tool: Fields) -> WebSearch:
 
 
 def _texts(tool: Fields, name: str) -> list[str]:
-    found = tool.get(name, list) or []
-    if not all(isinstance(each, str) for each in found):
+    texts = tool.get(name, list) or []
+    if not all(isinstance(each, str) for each in texts):
         raise invalid(tool.at(name), "expected strings")
-    return found
+    return texts
 
 
 def _tool(search: WebSearch) -> dict[str, Any]:
-    said: dict[str, Any] = {
+    options: dict[str, Any] = {
         "max_uses": search.max_uses,
         "allowed_domains": search.allowed_domains,
         "blocked_domains": search.blocked_domains,
         "user_location": {"type": "approximate", **search.location} if search.location else None,
     }
-    return {"type": _VERSION, "name": NAME, **{name: value for name, value in said.items() if value}}
+    return {"type": _VERSION, "name": NAME, **{name: value for name, value in options.items() if value}}
 
 
 # Anthropic's documentation, Web search tool
@@ -74,14 +74,14 @@ def is_use(block: dict[str, Any]) -> bool:
 
 def own_id(block: dict[str, Any], field: str) -> str:
     """Return an id in a block; "" if it has none."""
-    found = block.get(field)
-    return found if isinstance(found, str) else ""
+    value = block.get(field)
+    return value if isinstance(value, str) else ""
 
 
 def query_of(block: dict[str, Any]) -> str:
     """Return the query of a call."""
-    given = block.get("input")
-    query = given.get("query") if isinstance(given, dict) else None
+    arguments = block.get("input")
+    query = arguments.get("query") if isinstance(arguments, dict) else None
     return query if isinstance(query, str) else ""
 
 
@@ -101,7 +101,7 @@ def is_made_here(own: str) -> bool:
     return own.startswith(_ID + _OURS)
 
 
-def blocks_of(found: Searched, item: str) -> list[dict[str, Any]]:
+def blocks_of(web_search: Searched, item: str) -> list[dict[str, Any]]:
     """Return the blocks of a search that another upstream ran."""
     own = f"{_ID}{item}" if item.startswith(_OURS) else f"{_ID}{_OURS}{item}"
     pages: Any = [
@@ -112,11 +112,11 @@ def blocks_of(found: Searched, item: str) -> list[dict[str, Any]]:
             "encrypted_content": "",
             "page_age": None,
         }
-        for each in found.sources
+        for each in web_search.sources
     ]
-    if found.failed:
+    if web_search.failed:
         pages = {"type": _ERROR, "error_code": "unavailable"}
     return [
-        {"type": USE, "id": own, "name": NAME, "input": {"query": found.query}},
+        {"type": USE, "id": own, "name": NAME, "input": {"query": web_search.query}},
         {"type": FOUND, "tool_use_id": own, "content": pages},
     ]

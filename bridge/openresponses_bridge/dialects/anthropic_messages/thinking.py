@@ -129,12 +129,12 @@ def open_citation(sealer: Sealer, text: str) -> dict[str, Any] | None:
     return _opened(sealer, text, CITATION) or None
 
 
-def _opened(sealer: Sealer, text: str, wanted: str) -> dict[str, Any]:
+def _opened(sealer: Sealer, text: str, expected_kind: str) -> dict[str, Any]:
     try:
         kind, value = open_sealed(sealer, text)
     except SealError:
         return {}
-    return value if kind == wanted else {}
+    return value if kind == expected_kind else {}
 
 
 def open_sealed(sealer: Sealer, text: str) -> tuple[str, dict[str, Any]]:

@@ -82,11 +82,11 @@ class BaseBuilder(ABC, Generic[C]):
         if answer is None:
             self._diagnostics.loss(where, "a call that was cut off and never run, left out")
             return
-        given = tool_input(call.arguments)
-        if is_wrapped(given, call.arguments):
+        arguments = tool_input(call.arguments)
+        if is_wrapped(arguments, call.arguments):
             self._diagnostics.repair(f"{where}.arguments", WRAPPED)
         self._begun = True
-        self._add_call(call, given, index, answer)
+        self._add_call(call, arguments, index, answer)
 
     def _at_output(self, index: int) -> None:
         """Handle the output at `index`, which follows its call directly."""
@@ -105,7 +105,7 @@ class BaseBuilder(ABC, Generic[C]):
         )
 
     @abstractmethod
-    def _add_call(self, call: CallView, given: dict[str, Any], index: int, answer: int) -> None:
+    def _add_call(self, call: CallView, arguments: dict[str, Any], index: int, answer: int) -> None:
         """Append a call with this input; its output is at `answer`."""
 
     @abstractmethod

@@ -49,5 +49,5 @@ C = TypeVar("C", bound=Struct)
 
 def carried_in(request: CreateResponse, nothing: C) -> C:
     """Return the fields of this type that a request carries; `nothing` if it has none."""
-    said = request.native.said if request.native is not UNSET else None
-    return said if isinstance(said, type(nothing)) else nothing
+    fields = request.native.said if request.native is not UNSET else None
+    return fields if isinstance(fields, type(nothing)) else nothing

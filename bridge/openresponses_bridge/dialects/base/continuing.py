@@ -32,17 +32,17 @@ def with_answers(
     missing = frozenset(unanswered(views, lambda index: entries[index].param))
     if not missing:
         return list(entries)
-    found: list[Entry] = []
+    result: list[Entry] = []
     answers: list[Entry] = []
     for index, entry in enumerate(entries):
         if not isinstance(views[index], CallView):
-            found += answers
+            result += answers
             answers = []
-        found.append(entry)
+        result.append(entry)
         if index in missing:
             diagnostics.repair(entry.where, "a call without an output, answered that there is none")
             answers.append(replace(entry, item=_ANSWERS[entry.item.type](entry.item)))
-    return found + answers
+    return result + answers
 
 
 def _shell_answer(call: Any) -> params.ShellCallOutputParam:

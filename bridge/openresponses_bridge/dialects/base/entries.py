@@ -68,11 +68,11 @@ def before_own(entries: Sequence[Entry], own: int) -> int | None:
 
 def active_tools(request: CreateResponse, entries: Iterable[Entry]) -> list[DeclaredTool]:
     """Return the request's tools, followed by those that its input declares, in order."""
-    found = located(request.tools, "tools") if request.tools else []
+    tools = located(request.tools, "tools") if request.tools else []
     for entry in entries:
         if entry.item.type in TOOL_BEARERS:
-            found += located(tools_of(entry.item), f"{entry.where}.tools")
-    return found
+            tools += located(tools_of(entry.item), f"{entry.where}.tools")
+    return tools
 
 
 _FEWEST: Final = 2  # entries; a call that recurs, or an output that is sent again, needs more
@@ -93,19 +93,19 @@ def settled_calls(entries: Sequence[Entry], diagnostics: Diagnostics) -> Sequenc
     waiting: dict[str, _Unanswered] = {}
     turn = 0
     answered: dict[str, Any] = {}  # in earlier turns
-    made: list[Entry] = []
+    settled: list[Entry] = []
     for entry in entries:
         item: Any = entry.item
         turn += getattr(item, "role", None) == "user"
         is_call, is_output = item.type in CALL_TYPES, item.type in OUTPUT_TYPES
         if isinstance(item, Unknown) or not (is_call or is_output) or not item.call_id:
-            made.append(entry)
+            settled.append(entry)
         elif is_call:
             call = _Waiting(free_id(taken, item.call_id))
             taken[call.call_id] = 1
             for name in {item.call_id, item.id or ""} - {""}:
                 waiting.setdefault(name, _Unanswered()).add(call, turn)
-            made.append(_renamed(entry, call.call_id, diagnostics))
+            settled.append(_renamed(entry, call.call_id, diagnostics))
         else:
             known = waiting.get(item.call_id)
             answers = None if known is None else known.next()
@@ -113,12 +113,12 @@ def settled_calls(entries: Sequence[Entry], diagnostics: Diagnostics) -> Sequenc
                 if entry.param == HISTORY:
                     answered[item.call_id] = getattr(item, "output", item)
                 unchanged = answers.call_id == item.call_id or item.call_id not in taken
-                made.append(entry if unchanged else _renamed(entry, answers.call_id, diagnostics))
+                settled.append(entry if unchanged else _renamed(entry, answers.call_id, diagnostics))
             elif item.call_id in answered and answered[item.call_id] == getattr(item, "output", item):
                 diagnostics.repair(entry.where, "its call already has an output, left out")
             else:
-                made.append(entry)
-    return made
+                settled.append(entry)
+    return settled
 
 
 class _Waiting:

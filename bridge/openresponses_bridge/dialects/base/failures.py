@@ -87,8 +87,8 @@ def error_text(value: Any) -> str | None:
 def name(value: Any) -> str | None:
     """Return a value that programs read (a type, a code or a param) as text, cut if it is longer than any
     real one; None if it is neither a text nor a number."""
-    found = error_text(value)
-    return None if found is None else found[:LONGEST_NAME]
+    text = error_text(value)
+    return None if text is None else text[:LONGEST_NAME]
 
 
 def cut_after(frames: int) -> ErrorPayload:
@@ -116,9 +116,9 @@ def counted(usage: Usage, diagnostics: Diagnostics) -> Usage:
 def counts_of(usage: Mapping[str, Any], diagnostics: Diagnostics) -> Usage | None:
     """Return usage from an object in any spelling that `counts_in` knows; missing counts are 0. None if it
     has no number."""
-    given = {name: number for name, number in counts_in(usage).items() if number is not None}
-    if not any(type(number) in (int, float) for number in given.values()):
+    numbers = {name: number for name, number in counts_in(usage).items() if number is not None}
+    if not any(type(number) in (int, float) for number in numbers.values()):
         return None
-    total = sum(nearest_count(given.get(name, 0)) for name in ("input_tokens", "output_tokens"))
-    counts = {"input_tokens": 0, "output_tokens": 0, "total_tokens": total, **given}
+    total = sum(nearest_count(numbers.get(name, 0)) for name in ("input_tokens", "output_tokens"))
+    counts = {"input_tokens": 0, "output_tokens": 0, "total_tokens": total, **numbers}
     return within_bounds(Usage.of(**counts, estimated=usage.get("estimated") is True), diagnostics)

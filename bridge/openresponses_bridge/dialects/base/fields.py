@@ -65,15 +65,15 @@ def extension(slug: str, name: str) -> str:
     return f"{slug}{_NOT_IN_A_NAME.sub('_', name) or 'unknown'}"
 
 
-def typed(found: Any, param: str, *kinds: type[T]) -> T | None:
+def typed(value: Any, param: str, *kinds: type[T]) -> T | None:
     """Return a field's value, which must be of one of these types; None if it is null or absent."""
-    if float in kinds and type(found) is int:
+    if float in kinds and type(value) is int:
         try:
-            found = float(found)
+            value = float(value)
         except OverflowError:
             raise invalid(param, "the number is too large") from None
-    if found is None or (isinstance(found, kinds) and (type(found) is not bool or bool in kinds)):
-        return found
+    if value is None or (isinstance(value, kinds) and (type(value) is not bool or bool in kinds)):
+        return value
     raise invalid(param, f"expected {' or '.join(_NAMES[kind] for kind in kinds)}")
 
 
@@ -125,29 +125,29 @@ class Fields:
     def get(self, name: str, kind: type[T]) -> T | None:
         """Return a field that may be absent or null."""
         self._read.add(name)
-        found = self._value.get(name)
-        if found is None or type(found) is kind:
-            return found
-        return typed(found, self.at(name), kind)
+        value = self._value.get(name)
+        if value is None or type(value) is kind:
+            return value
+        return typed(value, self.at(name), kind)
 
     def need(self, name: str, kind: type[T]) -> T:
         """Return a field that must exist."""
-        found = self.get(name, kind)
-        if found is None:
+        value = self.get(name, kind)
+        if value is None:
             raise invalid(self.at(name), "is required")
-        return found
+        return value
 
     def either(self, name: str, *kinds: type[Any]) -> Any:
         """Return a field of one of several types; None if it is absent."""
         self._read.add(name)
-        found = self._value.get(name)
-        return found if found is None else typed(found, self.at(name), *kinds)
+        value = self._value.get(name)
+        return value if value is None else typed(value, self.at(name), *kinds)
 
     def one_of(self, name: str, allowed: tuple[str, ...]) -> str | None:
         """Return a field that is one of these texts; None if it is absent."""
-        found = self.get(name, str)
-        if found is None or found in allowed:
-            return found
+        value = self.get(name, str)
+        if value is None or value in allowed:
+            return value
         raise invalid(self.at(name), f"expected one of {', '.join(allowed)}")
 
     def inner(self, name: str) -> Fields:

@@ -61,8 +61,8 @@ class StringTemplate:
             if _LF in string:
                 return None  # usually several frames; quicker than an exception
             try:
-                said = _decode(string)
-                events = self._apply(said) if said else None
+                text = _decode(string)
+                events = self._apply(text) if text else None
             except (msgspec.MsgspecError, UnicodeError, BridgeError):
                 return None  # reported when the whole frame is read
             if events is not None:
@@ -114,8 +114,8 @@ class FrameTemplate:
         if not is_whole(text):
             return
         for written in (msgspec.json.encode(text), json.dumps(text).encode()):
-            head, found, tail = data.partition(written)
-            if found and _ENCODED not in data and _reads(read, head + _ENCODED + tail):
+            head, separator, tail = data.partition(written)
+            if separator and _ENCODED not in data and _reads(read, head + _ENCODED + tail):
                 if self.learned:
                     self.reset()
                 head, tail = head + _MARK, _MARK + tail

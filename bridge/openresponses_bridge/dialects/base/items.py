@@ -47,9 +47,9 @@ def is_readable(text: str) -> bool:
 def user_message_of(entry: Entry, item: UnknownItem, diagnostics: Diagnostics) -> MessageParam | None:
     """Return the message as a user's message that names its author; None if nothing in it can be read.
     Unreadable parts are losses. Raises InvalidRequestError with the path of an invalid field."""
-    given = Fields(item.raw, entry.param)
-    author, recipient = given.get("author", str), given.get("recipient", str)
-    parts = list(_parts(given, entry.where, diagnostics))
+    fields = Fields(item.raw, entry.param)
+    author, recipient = fields.get("author", str), fields.get("recipient", str)
+    parts = list(_parts(fields, entry.where, diagnostics))
     if not parts:
         return None
     whom = f" to agent {recipient}" if recipient else ""
@@ -57,15 +57,15 @@ def user_message_of(entry: Entry, item: UnknownItem, diagnostics: Diagnostics) -
     return MessageParam("user", [head, *parts])
 
 
-def _parts(given: Fields, where: str, diagnostics: Diagnostics) -> Iterator[InputPart]:
-    content = given.either("content", str, list)
+def _parts(fields: Fields, where: str, diagnostics: Diagnostics) -> Iterator[InputPart]:
+    content = fields.either("content", str, list)
     raws = [{"type": "input_text", "text": content}] if isinstance(content, str) else content or ()
     for index, raw in enumerate(raws):
-        part = _part(raw, f"{given.at('content')}[{index}]")
+        part = _part(raw, f"{fields.at('content')}[{index}]")
         if not isinstance(part, UnknownPart) or part.type != _ENCRYPTED:
             yield part
-        elif is_readable(said := Fields(part.raw, f"{given.at('content')}[{index}]").need(_ENCRYPTED, str)):
-            yield InputTextContent(said)
+        elif is_readable(text := Fields(part.raw, f"{fields.at('content')}[{index}]").need(_ENCRYPTED, str)):
+            yield InputTextContent(text)
         else:
             diagnostics.loss(f"{where}.content[{index}]", "encrypted, can't be read here")
 
@@ -108,21 +108,21 @@ def _updated(request: CreateResponse, entries: Iterable[Entry]) -> CreateRespons
     for entry in entries:
         item = entry.item
         if isinstance(item, UnknownItem) and is_update(item):
-            given = Fields(item.raw, entry.param)
-            if given.maybe_inner("reasoning"):
-                new = _read(ReasoningOptions, given, "reasoning")
+            fields = Fields(item.raw, entry.param)
+            if fields.maybe_inner("reasoning"):
+                new = _read(ReasoningOptions, fields, "reasoning")
                 reasoning = replace(reasoning, effort=new.effort) if new.effort else reasoning
-            if given.maybe_inner("text"):
-                changed = _read(TextParam, given, "text")
+            if fields.maybe_inner("text"):
+                changed = _read(TextParam, fields, "text")
                 text = replace(text, format=changed.format) if changed.format else text
-    said = {"reasoning": reasoning, "text": text}
+    options = {"reasoning": reasoning, "text": text}
     empty = {"reasoning": ReasoningOptions(), "text": TextParam()}
-    return replace(request, **{name: value for name, value in said.items() if value != empty[name]})
+    return replace(request, **{name: value for name, value in options.items() if value != empty[name]})
 
 
-def _read(struct: type[Any], given: Fields, name: str) -> Any:
+def _read(struct: type[Any], fields: Fields, name: str) -> Any:
     try:
-        return build_struct(struct, given.need(name, dict), Strict(), given.at(name))
+        return build_struct(struct, fields.need(name, dict), Strict(), fields.at(name))
     except SchemaError as error:
         raise InvalidRequestError(
             InvalidRequestError.INVALID_VALUE, error.message, param=error.param
@@ -144,11 +144,11 @@ def normalize_entries(entries: Sequence[Entry], diagnostics: Diagnostics) -> lis
     `configured`). Unknown fields of earlier turns' items are losses; those of the request's own are reported
     with its other fields. Raises InvalidRequestError with the path of an invalid field."""
     entries = settled_calls(entries, diagnostics)
-    found: list[str] = []
+    unknown: list[str] = []
     for entry in entries:
         if entry.param == HISTORY:
-            without_extra(entry.item, found)
-    for name in found:
+            without_extra(entry.item, unknown)
+    for name in unknown:
         diagnostics.loss(name_of((HISTORY,), name), "is not known")
     if UnknownItem not in set(map(type, map(_item_of, entries))):
         return list(entries)
@@ -161,14 +161,14 @@ class _ItemReader:
         self._diagnostics = diagnostics
 
     def read(self) -> list[Entry]:
-        found = []
+        entries = []
         for index, entry in enumerate(self._entries):
             item: AnyItem | None = entry.item
             if isinstance(item, UnknownItem):
                 item = _READERS.get(item.type.removeprefix("openai:"), _ItemReader.other)(self, item, index)
             if item is not None:
-                found.append(replace(entry, item=item))
-        return found
+                entries.append(replace(entry, item=item))
+        return entries
 
     def agent_message(self, item: UnknownItem, index: int) -> AnyItem | None:
         return user_message_of(self._entries[index], item, self._diagnostics)
@@ -181,19 +181,19 @@ class _ItemReader:
         return item if index == len(self._entries) - 1 else None
 
     def program(self, item: UnknownItem, index: int) -> AnyItem:
-        given = Fields(item.raw, self._entries[index].param)
-        return _message("assistant", "ran a program", given, "code")
+        fields = Fields(item.raw, self._entries[index].param)
+        return _message("assistant", "ran a program", fields, "code")
 
     def program_output(self, item: UnknownItem, index: int) -> AnyItem:
-        given = Fields(item.raw, self._entries[index].param)
-        return _message("user", "output of the program", given, "result")
+        fields = Fields(item.raw, self._entries[index].param)
+        return _message("user", "output of the program", fields, "result")
 
     def other(self, item: UnknownItem, _index: int) -> AnyItem | None:
         return item
 
 
-def _message(role: MessageRole, what: str, given: Fields, field: str) -> MessageParam:
-    return MessageParam(role, f"[{what}, {given.need('call_id', str)}]\n{given.need(field, str)}")
+def _message(role: MessageRole, what: str, fields: Fields, field: str) -> MessageParam:
+    return MessageParam(role, f"[{what}, {fields.need('call_id', str)}]\n{fields.need(field, str)}")
 
 
 _READERS: Final[dict[str, Callable[[_ItemReader, UnknownItem, int], AnyItem | None]]] = {

@@ -34,15 +34,15 @@ Said = Response | ResponseError | ErrorPayload | BridgeError | Item
 def native_of(said: Said, dialect: str) -> dict[str, Any]:
     """Return the further fields of an upstream of this dialect; {} if there are none. They may be any
     JSON."""
-    found = _native(said).get(dialect)
-    return found if isinstance(found, dict) else {}
+    fields = _native(said).get(dialect)
+    return fields if isinstance(fields, dict) else {}
 
 
-def _native(said: Said) -> dict[str, Any]:
-    if isinstance(said, Response | ResponseError | ErrorPayload | BridgeError):
-        return said.native or {}
-    found = (getattr(said, "extra", UNSET) or {}).get(NATIVE)
-    return found if isinstance(found, dict) else {}
+def _native(source: Said) -> dict[str, Any]:
+    if isinstance(source, Response | ResponseError | ErrorPayload | BridgeError):
+        return source.native or {}
+    native = (getattr(source, "extra", UNSET) or {}).get(NATIVE)
+    return native if isinstance(native, dict) else {}
 
 
 def dialect_of(request: CreateResponse) -> str:
@@ -52,8 +52,8 @@ def dialect_of(request: CreateResponse) -> str:
 
 def object_in(fields: Mapping[str, Any], name: str) -> dict[str, Any]:
     """Return the object with this name; {} if it is not an object."""
-    found = fields.get(name)
-    return found if isinstance(found, dict) else {}
+    value = fields.get(name)
+    return value if isinstance(value, dict) else {}
 
 
 def report_native(said: Response, dialect: str, diagnostics: Diagnostics) -> None:
@@ -68,8 +68,8 @@ def report_native(said: Response, dialect: str, diagnostics: Diagnostics) -> Non
             diagnostics.loss(f"{item.type}.{where}", "is not known to the client")
 
 
-def _foreign(said: Said, dialect: str) -> Iterator[str]:
-    for name, fields in _native(said).items():
+def _foreign(source: Said, dialect: str) -> Iterator[str]:
+    for name, fields in _native(source).items():
         if name != dialect and isinstance(fields, dict):
             yield from _names(fields)
 
@@ -126,5 +126,5 @@ ERROR_FIELDS: Final = frozenset({"type", "code", "message", "param"})
 def native_error(dialect: str, fields: Mapping[str, Any], read: Collection[str] = ERROR_FIELDS) -> Native:
     """Return the value of `ErrorPayload.native` for an upstream's error: its `fields` without those that were
     `read`."""
-    kept, _ = bounded_fields(with_whole_characters(other_fields(fields, read)))
-    return {dialect: kept} if kept else UNSET
+    rest, _ = bounded_fields(with_whole_characters(other_fields(fields, read)))
+    return {dialect: rest} if rest else UNSET

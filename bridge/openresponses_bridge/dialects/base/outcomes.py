@@ -174,8 +174,8 @@ def fitted_effort(effort: str, accepted: Collection[str], diagnostics: Diagnosti
     """Return the level that `nearest_effort` finds; it is a loss if it is not the requested one."""
     level = nearest_effort(effort, accepted)
     if level != effort:
-        said = "left out, the model has no levels" if level is None else f"sent as {level!r}"
-        diagnostics.loss("reasoning.effort", f"{effort!r} {said}")
+        detail = "left out, the model has no levels" if level is None else f"sent as {level!r}"
+        diagnostics.loss("reasoning.effort", f"{effort!r} {detail}")
     return level
 
 
@@ -184,8 +184,8 @@ def kept_there(request: CreateResponse) -> dict[str, Any]:
     its dialect."""
     if not request.beyond:
         return {}
-    given = next((found.fields for found in request.beyond if not found.place), {})
-    return {name: given[name] for name in _KEPT_THERE if name in given}
+    fields = next((foreign.fields for foreign in request.beyond if not foreign.place), {})
+    return {name: fields[name] for name in _KEPT_THERE if name in fields}
 
 
 def may_pass(name: str, passes: Collection[str]) -> bool:
@@ -206,15 +206,15 @@ def passed_on(
         of_form = name not in merged or isinstance(value, dict)
         return of_form and name not in made and may_pass(name, passes)
 
-    kept = kept_there(request)
+    storage = kept_there(request)
     passed: dict[str, Any] = {}
     left: list[ForeignFields] = []
-    for found in request.beyond or ():
-        own = {} if found.place else found.fields
-        mine = {name: value for name, value in own.items() if name not in kept and may(name, value)}
+    for foreign in request.beyond or ():
+        own = {} if foreign.place else foreign.fields
+        mine = {name: value for name, value in own.items() if name not in storage and may(name, value)}
         passed |= mine
-        rest = {name: value for name, value in found.fields.items() if name not in mine}
-        left += [found._replace(fields=rest)] if rest else []
+        rest = {name: value for name, value in foreign.fields.items() if name not in mine}
+        left += [foreign._replace(fields=rest)] if rest else []
     return replace(request, beyond=left or UNSET), passed
 
 
@@ -240,8 +240,8 @@ def add_beside(
     """Add to the fields that the bridge has made those that only the upstream's API has, if they are missing:
     the operator's (the option `extra`), then those that a client of that API has sent (`carried`), then those
     that are `passed` on. `merged` is as in `add_missing`."""
-    for given in (extra, carried, passed):
-        add_missing(fields, given, merged)
+    for addition in (extra, carried, passed):
+        add_missing(fields, addition, merged)
 
 
 def omit_within(
@@ -267,16 +267,16 @@ def check_include(included: Iterable[str], known: Collection[str], diagnostics: 
 def asked(request: CreateResponse) -> list[tuple[str, Any]]:
     """Return the fields that ask for something, and their values; `reasoning.effort` is one of
     `reasoning`."""
-    said: list[tuple[str, Any]] = []
+    fields: list[tuple[str, Any]] = []
     for name, value in zip(_NAMES, _values_of(request), strict=True):
         if value is None or value is UNSET:
             continue
         if name in _NESTED and isinstance(value, Struct):
             inner = [(each, getattr(value, each)) for each in value.__struct_fields__]
-            said += [(f"{name}.{each}", found) for each, found in inner if found not in (None, UNSET)]
+            fields += [(f"{name}.{each}", member) for each, member in inner if member not in (None, UNSET)]
         else:
-            said += ((name, value),)
-    return said
+            fields += ((name, value),)
+    return fields
 
 
 CACHE_OF_PARTS: Final = "content.cache_control"
@@ -300,15 +300,17 @@ def without_breakpoints(request: CreateResponse) -> CreateResponse:
             request, native=replace(native, names=[name for name in native.names if name != CACHE_OF_PARTS])
         )
     if request.beyond:
-        request = replace(request, beyond=[_without_breakpoint(found) for found in request.beyond])
+        request = replace(request, beyond=[_without_breakpoint(foreign) for foreign in request.beyond])
     return request
 
 
-def _without_breakpoint(found: ForeignFields) -> ForeignFields:
-    is_of_part = len(found.place) == 4 and found.place[2] in ("content", "output")
-    if not is_of_part or not is_breakpoint(found.fields):
-        return found
-    return found._replace(fields={name: each for name, each in found.fields.items() if name != BREAKPOINT})
+def _without_breakpoint(foreign: ForeignFields) -> ForeignFields:
+    is_of_part = len(foreign.place) == 4 and foreign.place[2] in ("content", "output")
+    if not is_of_part or not is_breakpoint(foreign.fields):
+        return foreign
+    return foreign._replace(
+        fields={name: each for name, each in foreign.fields.items() if name != BREAKPOINT}
+    )
 
 
 def apply(request: CreateResponse, table: Outcomes, diagnostics: Diagnostics) -> dict[str, Any]:
@@ -331,10 +333,10 @@ def apply(request: CreateResponse, table: Outcomes, diagnostics: Diagnostics) ->
                 raise invalid(name, outcome.what)
             diagnostics.loss(name, outcome.what)
     if request.beyond:
-        kept = kept_there(request)
+        storage = kept_there(request)
         for name in names_of(request.beyond):
-            outcome = table[_KEPT_THERE[name] if name in kept else OTHER]
-            if outcome.kind == "loss" and kept.get(name, True):
+            outcome = table[_KEPT_THERE[name] if name in storage else OTHER]
+            if outcome.kind == "loss" and storage.get(name, True):
                 diagnostics.loss(name, outcome.what)
     if request.native is not UNSET:
         native = table[_NATIVE_ROWS[request.native.dialect]]

@@ -613,20 +613,20 @@ def refusal_for(
     row = _by_code(cause, status, (code for code in codes if code))
     text = message[:LONGEST_READ]
     lowered = text.lower()
-    found = None
+    first_match = None
     for each in _BY_WORDS[cause]:
         if _means_so(each, status) and _literal(each.words) in lowered:
             match = _pattern(each.words).search(text)
             if match is not None:
-                found = match
+                first_match = match
                 break
-    if row is None and found is None:
+    if row is None and first_match is None:
         return None
-    named = {} if found is None else found.groupdict()
+    named = {} if first_match is None else first_match.groupdict()
     limit = _count(named.get("limit")) or _fact(facts, _WINDOW_FACTS)
     given = _count(named.get("given")) or _fact(facts, _GIVEN_FACTS)
-    is_whole = found is not None and found.start() == 0 and found.end() == len(text)
-    fields = () if found is None or "field" not in named else _fields_in(found.re, text)
+    is_whole = first_match is not None and first_match.start() == 0 and first_match.end() == len(text)
+    fields = () if first_match is None or "field" not in named else _fields_in(first_match.re, text)
     return Refusal(cause, limit, given, fields, row is not None or is_whole)
 
 
@@ -634,12 +634,14 @@ def cause_of(status: int | None, codes: tuple[str | None, ...], message: str) ->
     """Return the main cause of a refusal; None if it is not known. The causes in the request come first, by
     code or words, then the cause of its code, then that of its words."""
     for cause in _OF_THE_REQUEST:
-        if (found := refusal_for(cause, status, codes, message)) is not None:
-            return found
+        if (refusal := refusal_for(cause, status, codes, message)) is not None:
+            return refusal
     row = _by_code(None, status, (code for code in codes if code))
     if row is not None and row.cause in _WHOLE:
         return refusal_for(row.cause, status, codes, message)
-    return next((found for cause in _WHOLE if (found := refusal_for(cause, status, codes, message))), None)
+    return next(
+        (refusal for cause in _WHOLE if (refusal := refusal_for(cause, status, codes, message))), None
+    )
 
 
 _OF_THE_REQUEST: Final = (Cause.TOO_LONG, Cause.ASKS_TOO_MUCH)
@@ -680,13 +682,13 @@ CODE_OF: Final[Mapping[Cause, str]] = MappingProxyType(
 """The code that clients know for a cause."""
 
 
-def code_for(code: str | None, found: Refusal | None) -> str | None:
+def code_for(code: str | None, refusal: Refusal | None) -> str | None:
     """Return the code of a refusal for clients. It is the server's own, unless that is missing or a number,
     or the input is too long: for that, clients know only one code."""
-    if found is None:
+    if refusal is None:
         return code
     says_nothing = code is None or code.lstrip("-").isdecimal()
-    return CODE_OF[found.cause] if says_nothing or found.cause is Cause.TOO_LONG else code
+    return CODE_OF[refusal.cause] if says_nothing or refusal.cause is Cause.TOO_LONG else code
 
 
 def _count(text: str | None) -> int | None:
@@ -700,5 +702,5 @@ def _fields_in(pattern: re.Pattern[str], text: str) -> tuple[str, ...]:
 
 
 def _fact(facts: Mapping[str, object], names: tuple[str, ...]) -> int | None:
-    given = (facts.get(name) for name in names)
-    return next((value for value in given if type(value) is int and 0 < value <= _MOST_TOKENS), None)
+    values = (facts.get(name) for name in names)
+    return next((value for value in values if type(value) is int and 0 < value <= _MOST_TOKENS), None)

@@ -99,8 +99,8 @@ _RAW: Final = "raw"  # OpenRouter: the text of the provider's answer
 def reported_error(value: Any) -> ReportedError | None:
     """Return the error in a JSON value, which is the body of a refusal or of a failed answer; None if it
     reports none."""
-    found = _read(value, _DEEPEST)
-    return found if found is not None and (found.message or found.code or found.type) else None
+    error = _read(value, _DEEPEST)
+    return error if error is not None and (error.message or error.code or error.type) else None
 
 
 def reported_in(body: bytes, *, within_answer: bool = False) -> ReportedError | None:
@@ -108,10 +108,10 @@ def reported_in(body: bytes, *, within_answer: bool = False) -> ReportedError | 
     `within_answer` is True if they may be something other than an error."""
     try:
         value = decode_json(body)
-        found = reported_error(value)
-        if within_answer and found is not None and found.message is None:
-            return found if isinstance(value, dict) and any(map(value.get, _HOLDERS)) else None
-        return found
+        error = reported_error(value)
+        if within_answer and error is not None and error.message is None:
+            return error if isinstance(value, dict) and any(map(value.get, _HOLDERS)) else None
+        return error
     except WireError:
         if not body.lstrip().startswith(_SSE_FIELDS):
             return None
@@ -125,9 +125,9 @@ def reported_in(body: bytes, *, within_answer: bool = False) -> ReportedError | 
             value = decode_json(frame.data)
         except WireError:
             continue
-        found = error_in_frame(value, frame.event) if within_answer else reported_error(value)
-        if found is not None:
-            return found
+        error = error_in_frame(value, frame.event) if within_answer else reported_error(value)
+        if error is not None:
+            return error
     return None
 
 
@@ -155,17 +155,17 @@ def payload_of(error: Any, dialect: str = "") -> ErrorPayload:
     """Return an error that an upstream reported, in any form, as the failure of its response. An input that
     is too long gets the code that clients know for that. Clients of the `dialect` also get its other
     fields."""
-    found = reported_error(error) or ReportedError()
-    message = found.message or NO_MESSAGE
-    known = cause_of(None, found.codes, message)
-    code = code_for(found.code or found.type, known)
+    reported = reported_error(error) or ReportedError()
+    message = reported.message or NO_MESSAGE
+    known = cause_of(None, reported.codes, message)
+    code = code_for(reported.code or reported.type, known)
     unnamed = failure(UPSTREAM_ERROR, message)
     return replace(
         unnamed,
-        type=found.type or unnamed.type,
+        type=reported.type or unnamed.type,
         code=code or unnamed.code,
-        param=found.param,
-        native=native_error(dialect, found.fields) if dialect else UNSET,
+        param=reported.param,
+        native=native_error(dialect, reported.fields) if dialect else UNSET,
     )
 
 
@@ -241,45 +241,45 @@ def _within(value: Mapping[str, Any], left: int) -> ReportedError | None:
     raw = _read(metadata.get(_RAW), left - 1) if isinstance(metadata, dict) else None
     if raw is not None and raw.message:
         return raw
-    held = None
+    fallback = None
     for name in _HOLDERS:
         inner = value.get(name)
         if name == "base_resp" and not has_failed(inner):
             continue
         if name == "response" and not isinstance(inner, dict):
             continue  # a text is an answer
-        found = (
+        error = (
             _fields(inner, left - 1)
             if name == "errors" and isinstance(inner, dict)
             else _read(inner, left - 1)
         )
-        if found is not None and found.message:
-            return _more_told(found, value) if isinstance(inner, str) else found
-        held = held or found
+        if error is not None and error.message:
+            return _more_told(error, value) if isinstance(inner, str) else error
+        fallback = fallback or error
     for name in _MESSAGES:
         inner = value.get(name)
         if name == "title" and value.get("detail"):
             continue
-        found = _said(inner, left) if isinstance(inner, str) else _read(inner, left - 1)
-        if found is not None and found.message:
-            return found if held is None else held._replace(message=found.message)
-    return held
+        error = _said(inner, left) if isinstance(inner, str) else _read(inner, left - 1)
+        if error is not None and error.message:
+            return error if fallback is None else fallback._replace(message=error.message)
+    return fallback
 
 
-def _more_told(found: ReportedError, value: Mapping[str, Any]) -> ReportedError:
+def _more_told(error: ReportedError, value: Mapping[str, Any]) -> ReportedError:
     """Return the error with the longest of the texts beside it, since its own may be only the name of a
     status."""
     beside = [each for name in _MESSAGES if isinstance(each := value.get(name), str)]
     longest = max(beside, key=len, default="")
-    told = len(longest) >= len(found.message or "")
-    return found._replace(message=repair_surrogates(longest[:LONGEST_MESSAGE])) if told else found
+    is_longer = len(longest) >= len(error.message or "")
+    return error._replace(message=repair_surrogates(longest[:LONGEST_MESSAGE])) if is_longer else error
 
 
 def _fields(errors: dict[str, Any], left: int) -> ReportedError | None:
     """Return errors by the names of their fields (.NET, Rails), or one error under that name."""
     texts = []
-    for name, given in [*errors.items()][:_MOST_ENTRIES]:
-        words = [each for each in (given if isinstance(given, list) else ()) if isinstance(each, str)]
+    for name, messages in [*errors.items()][:_MOST_ENTRIES]:
+        words = [each for each in (messages if isinstance(messages, list) else ()) if isinstance(each, str)]
         texts += [f"{name[:_LONGEST_STEP]}: {each}" for each in words[:_MOST_ENTRIES]]
     if not texts:
         return _read(errors, left)
@@ -288,15 +288,15 @@ def _fields(errors: dict[str, Any], left: int) -> ReportedError | None:
 
 def _said(text: str, left: int) -> ReportedError | None:
     """Return a text as an error, or the error in it if it is JSON."""
-    given = text.strip()
-    if given.startswith(_BEGINS_JSON) and left > 1:
+    content = text.strip()
+    if content.startswith(_BEGINS_JSON) and left > 1:
         try:
-            found = _read(decode_json(repair_surrogates(given)), left - 1)
+            error = _read(decode_json(repair_surrogates(content)), left - 1)
         except WireError:
-            found = None
-        if found is not None and found.message:
-            return found
-    return ReportedError(repair_surrogates(text[:LONGEST_MESSAGE])) if given else None
+            error = None
+        if error is not None and error.message:
+            return error
+    return ReportedError(repair_surrogates(text[:LONGEST_MESSAGE])) if content else None
 
 
 def _listed(values: list[Any], left: int) -> ReportedError | None:
@@ -328,19 +328,19 @@ def _path(loc: Any) -> str:
 def _code_of(value: Mapping[str, Any]) -> str | None:
     """Return the error's code: a word rather than a number, since Google's `status` says more than its
     `code`."""
-    given = [name for each in _CODES if (name := _name(value, (each,))) is not None]
+    codes = [name for each in _CODES if (name := _name(value, (each,))) is not None]
     status = _name(value, (_STATUS,))
     if status is not None and status.upper() == status:
-        given.append(status)
-    words = (each for each in given if not each.lstrip("-").isdecimal())
-    return next(words, given[0] if given else None)
+        codes.append(status)
+    words = (each for each in codes if not each.lstrip("-").isdecimal())
+    return next(words, codes[0] if codes else None)
 
 
 def _name(value: Mapping[str, Any], names: tuple[str, ...]) -> str | None:
     for each in names:
-        found = value.get(each)
-        if isinstance(found, str | int) and not isinstance(found, bool) and found != "":
-            return repair_surrogates(str(found)[:LONGEST_NAME])
+        raw = value.get(each)
+        if isinstance(raw, str | int) and not isinstance(raw, bool) and raw != "":
+            return repair_surrogates(str(raw)[:LONGEST_NAME])
     return None
 
 
@@ -354,5 +354,5 @@ def _reasons(fields: Mapping[str, Any]) -> tuple[str, ...]:
     details = fields.get("details")
     if not isinstance(details, list):
         return ()
-    given = (each.get("reason") for each in details[:_MOST_ENTRIES] if isinstance(each, dict))
-    return tuple(each[:LONGEST_NAME] for each in given if isinstance(each, str))
+    reasons = (each.get("reason") for each in details[:_MOST_ENTRIES] if isinstance(each, dict))
+    return tuple(each[:LONGEST_NAME] for each in reasons if isinstance(each, str))

@@ -60,13 +60,13 @@ class WebSearch(Struct, frozen=True, kw_only=True):
         filters = {
             name: value for name in ("allowed_domains", "blocked_domains") if (value := getattr(self, name))
         }
-        said: dict[str, Any] = {
+        settings: dict[str, Any] = {
             "filters": filters,
             "user_location": {"type": "approximate", **self.location} if self.location else None,
             "search_context_size": self.context_size,
             "max_uses": self.max_uses,
         }
-        return UnknownTool({"type": _TOOL, **{name: value for name, value in said.items() if value}})
+        return UnknownTool({"type": _TOOL, **{name: value for name, value in settings.items() if value}})
 
 
 class SearchForm(NamedTuple):
@@ -99,20 +99,20 @@ def search_of(tool: Any, where: str) -> WebSearch | None:
     path of a setting that can't be read."""
     if not isinstance(tool, UnknownTool) or not is_search(tool.type):
         return None
-    given = Fields(tool.raw, where)
-    given.skip("type", "name")
-    filters = given.maybe_inner("filters") or Fields({}, f"{where}.filters")
-    place = given.maybe_inner("user_location") or Fields({}, f"{where}.user_location")
-    live = given.get("external_web_access", bool)
+    fields = Fields(tool.raw, where)
+    fields.skip("type", "name")
+    filters = fields.maybe_inner("filters") or Fields({}, f"{where}.filters")
+    place = fields.maybe_inner("user_location") or Fields({}, f"{where}.user_location")
+    live = fields.get("external_web_access", bool)
     others = ["external_web_access"] if live is False else []
     search = WebSearch(
         allowed_domains=_texts(filters, "allowed_domains"),
         blocked_domains=_texts(filters, "blocked_domains"),
         location=location_of(place),
-        context_size=given.get("search_context_size", str),
-        max_uses=given.get("max_uses", int),
+        context_size=fields.get("search_context_size", str),
+        max_uses=fields.get("max_uses", int),
     )
-    unread = [*given.unread_here, *filters.unread_here, *place.unread_here]
+    unread = [*fields.unread_here, *filters.unread_here, *place.unread_here]
     others += [path.removeprefix(f"{where}.") for path in unread]
     return WebSearch(**{name: getattr(search, name) for name in SETTINGS}, others=tuple(others))
 
@@ -120,15 +120,15 @@ def search_of(tool: Any, where: str) -> WebSearch | None:
 def location_of(place: Fields) -> dict[str, str]:
     """Return a user's approximate place, in the form of OpenAI's Responses and of Anthropic."""
     place.skip("type")
-    found = {name: place.get(name, str) for name in _PLACE}
-    return {name: value for name, value in found.items() if value}
+    location = {name: place.get(name, str) for name in _PLACE}
+    return {name: value for name, value in location.items() if value}
 
 
-def _texts(given: Fields, name: str) -> list[str]:
-    found = given.get(name, list) or []
-    if not all(isinstance(each, str) for each in found):
-        raise invalid(given.at(name), "expected strings")
-    return found
+def _texts(filters: Fields, name: str) -> list[str]:
+    texts = filters.get(name, list) or []
+    if not all(isinstance(each, str) for each in texts):
+        raise invalid(filters.at(name), "expected strings")
+    return texts
 
 
 class Source(NamedTuple):
@@ -157,17 +157,17 @@ class Searched(NamedTuple):
             return f"[opened the page {_cut(self.url)}]"
         if self.kind == "find_in_page":
             return f"[looked for {_cut(self.pattern)!r} in the page {_cut(self.url)}]"
-        asked = f"searched the web for {_cut(self.query)!r}" if self.query else "searched the web"
+        summary = f"searched the web for {_cut(self.query)!r}" if self.query else "searched the web"
         if self.failed:
-            return f"[{asked}, which failed]"
+            return f"[{summary}, which failed]"
         if not self.sources:
-            return f"[{asked}]"
+            return f"[{summary}]"
         shown = self.sources[:_MOST_SHOWN]
         lines = [
             f"- {_cut(each.title)} {_cut(each.url)}" if each.title else f"- {_cut(each.url)}"
             for each in shown
         ]
-        return "\n".join([f"[{asked} and found", *lines]) + "]"
+        return "\n".join([f"[{summary} and found", *lines]) + "]"
 
 
 def searched(item: Any) -> Searched | None:
@@ -175,8 +175,8 @@ def searched(item: Any) -> Searched | None:
     if not isinstance(item, UnknownItem) or item.type.removeprefix(_SLUG) != SEARCH_CALL:
         return None
     raw = item.raw
-    given = raw.get("action")
-    action: dict[str, Any] = given if isinstance(given, dict) else {}
+    raw_action = raw.get("action")
+    action: dict[str, Any] = raw_action if isinstance(raw_action, dict) else {}
     queries = action.get("queries")
     several = [each for each in queries if isinstance(each, str)] if isinstance(queries, list) else []
     return Searched(
@@ -201,13 +201,13 @@ def search_call(
 ) -> UnknownItem:
     """Return the item of a search, or of several with one list of results. A page that was found twice is
     listed once."""
-    found: dict[str, dict[str, str]] = {}
+    pages: dict[str, dict[str, str]] = {}
     for each in sources:
         titled = {"title": each.title} if each.title else {}
-        found.setdefault(each.url, {"type": "url", "url": each.url, **titled})
+        pages.setdefault(each.url, {"type": "url", "url": each.url, **titled})
     action: dict[str, Any] = {"type": "search", "query": query}
     action |= {"queries": list(queries)} if len(queries) > 1 else {}
-    action |= {"sources": list(found.values())} if found else {}
+    action |= {"sources": list(pages.values())} if pages else {}
     raw = {"type": SEARCH_CALL, "id": item_id, "status": status, "action": action}
     return UnknownItem(raw | {"encrypted_content": sealed} if sealed else raw)
 
@@ -216,10 +216,10 @@ def sources_of(given: Any, url: str = "url") -> Iterable[Source]:
     """Yield the web pages in a list of objects, or of addresses, from a server. `url` is the name of the
     field with the address."""
     for each in given if isinstance(given, list) else ():
-        found = {url: each} if isinstance(each, str) else each if isinstance(each, dict) else {}
-        address = found.get(url)
+        page = {url: each} if isinstance(each, str) else each if isinstance(each, dict) else {}
+        address = page.get(url)
         if isinstance(address, str) and address.startswith(("http://", "https://")):
-            yield Source(address, _text(found.get("title")))
+            yield Source(address, _text(page.get("title")))
 
 
 def _text(value: Any) -> str:

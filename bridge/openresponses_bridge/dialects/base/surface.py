@@ -301,8 +301,8 @@ def _duration(seconds: float) -> str:
 def protocol_error(error: BridgeError, dialect: str) -> bytes:
     """Encode a refusal in the protocol's form, with the further fields of an upstream of this dialect."""
     body = ErrorBody(ErrorPayload(error.error_type, error.code, error.message, error.param))
-    given = native_of(error, dialect)
-    return encode(plain(body) | {"error": given | plain(body.error)} if given else body)
+    native = native_of(error, dialect)
+    return encode(plain(body) | {"error": native | plain(body.error)} if native else body)
 
 
 class Surface(Struct, frozen=True, kw_only=True):

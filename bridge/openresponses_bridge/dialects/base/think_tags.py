@@ -101,35 +101,35 @@ class ThinkTags:
             return [(False, text)]
         text, self._held = self._held + text, ""
         self._begins = self._begins if not text else ""
-        found: list[Piece] = []
+        pieces: list[Piece] = []
         position, end = 0, len(text)
         while position < end:
-            position = self._step(text, position, found)
+            position = self._step(text, position, pieces)
         self.is_flushed = not (self._held or self._blank) and self._at not in _WITHIN
-        return _joined(found)
+        return _joined(pieces)
 
     def close(self) -> list[Piece]:
         """Return what was held back, since something else follows. What comes then is text."""
-        held, self._held = "".join(self._blank) + self._held, ""
+        text, self._held = "".join(self._blank) + self._held, ""
         self._blank.clear()
         thinking, self._at = self._at in _WITHIN, _At.TEXT
         self.is_flushed = True
-        return [(thinking, held)] if held else []
+        return [(thinking, text)] if text else []
 
-    def _step(self, text: str, position: int, found: list[Piece]) -> int:
+    def _step(self, text: str, position: int, pieces: list[Piece]) -> int:
         """Read from this position on. Returns the next position."""
         if self._at is _At.THINKING:
-            return self._think(text, position, found)
+            return self._think(text, position, pieces)
         if self._at is _At.TEXT:
-            return self._text(text, position, found)
+            return self._text(text, position, pieces)
         start = _end_of_space(text, position)
         if self._at is _At.HEAD:
-            return self._head(text, position, start, found)
+            return self._head(text, position, start, pieces)
         if start < len(text):  # white space beside a tag belongs to the tag
             self._at = _At.THINKING if self._at is _At.OPENED else _At.TEXT
         return start
 
-    def _head(self, text: str, position: int, start: int, found: list[Piece]) -> int:
+    def _head(self, text: str, position: int, start: int, pieces: list[Piece]) -> int:
         if start > position:
             self._blank.append(text[position:start])
         tag = self._openings.match(text, start)
@@ -145,35 +145,35 @@ class ThinkTags:
             self._at = _At.THINKING
         else:
             self._at = _At.TEXT
-            found.append((False, blank))
+            pieces.append((False, blank))
         return start
 
     def _open(self, tag: re.Match[str]) -> int:
         self._at, self._close = _At.OPENED, self._tags[tag[0]]
         return tag.end()
 
-    def _think(self, text: str, position: int, found: list[Piece]) -> int:
+    def _think(self, text: str, position: int, pieces: list[Piece]) -> int:
         at = text.find(self._close, position)
         if at >= 0:
-            found.append((True, text[position:at]))
+            pieces.append((True, text[position:at]))
             self._at = _At.CLOSED
             return at + len(self._close)
-        return self._buffer(text, position, (self._close,), True, found)
+        return self._buffer(text, position, (self._close,), True, pieces)
 
-    def _text(self, text: str, position: int, found: list[Piece]) -> int:
+    def _text(self, text: str, position: int, pieces: list[Piece]) -> int:
         tag = self._openings.search(text, position) if self._later else None
         if tag is not None:
-            found.append((False, text[position : tag.start()]))
+            pieces.append((False, text[position : tag.start()]))
             return self._open(tag)
-        return self._buffer(text, position, self._tags if self._later else (), False, found)
+        return self._buffer(text, position, self._tags if self._later else (), False, pieces)
 
     def _buffer(
-        self, text: str, position: int, tags: Iterable[str], thinking: bool, found: list[Piece]
+        self, text: str, position: int, tags: Iterable[str], thinking: bool, pieces: list[Piece]
     ) -> int:
         """Hold back the end of the text that may be the beginning of a tag."""
         size = max((overlap(text, position, tag) for tag in tags), default=0)
         at = len(text) - size
-        found.append((thinking, text[position:at]))
+        pieces.append((thinking, text[position:at]))
         self._held = text[at:]
         return len(text)
 
@@ -185,10 +185,10 @@ def _end_of_space(text: str, position: int) -> int:
 
 def _joined(pieces: list[Piece]) -> list[Piece]:
     """Return the pieces with neighbours of one kind joined, without empty ones."""
-    found: list[tuple[bool, list[str]]] = []
+    runs: list[tuple[bool, list[str]]] = []
     for thinking, text in pieces:
-        if text and found and found[-1][0] == thinking:
-            found[-1][1].append(text)
+        if text and runs and runs[-1][0] == thinking:
+            runs[-1][1].append(text)
         elif text:
-            found.append((thinking, [text]))
-    return [(thinking, "".join(texts)) for thinking, texts in found]
+            runs.append((thinking, [text]))
+    return [(thinking, "".join(texts)) for thinking, texts in runs]

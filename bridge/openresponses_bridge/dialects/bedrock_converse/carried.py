@@ -57,5 +57,5 @@ def carried_by(request: CreateResponse) -> CarriedFields:
 
 def system_text(blocks: Iterable[Mapping[str, Any]]) -> str:
     """Return the texts of a system prompt as `instructions`, including those for a guardrail."""
-    found = (each.get("text") or object_in(object_in(each, GUARDED), "text").get("text") for each in blocks)
-    return _JOINT.join(text for text in found if isinstance(text, str))
+    texts = (each.get("text") or object_in(object_in(each, GUARDED), "text").get("text") for each in blocks)
+    return _JOINT.join(text for text in texts if isinstance(text, str))

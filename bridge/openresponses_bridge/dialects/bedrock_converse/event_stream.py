@@ -62,23 +62,23 @@ class EventStreamDecoder:
         if self._error is not None:
             raise self._error
         self._buffer += data
-        found: list[Message] = []
+        messages: list[Message] = []
         at = 0
         try:
             while (length := self._length or self._read_length(at)) and at + length <= len(self._buffer):
                 self._length = 0
-                found.append(_message(bytes(memoryview(self._buffer)[at : at + length])))
+                messages.append(_message(bytes(memoryview(self._buffer)[at : at + length])))
                 at += length
         except WireError as error:
             self._error = error
             self._buffer.clear()
-            if found:
-                return found
+            if messages:
+                return messages
             raise
         if length:
             self._length = length
         del self._buffer[:at]
-        return found
+        return messages
 
     def close(self) -> None:
         """End the stream. Raises WireError within a message, or if an error was not raised yet."""
@@ -116,7 +116,7 @@ def _message(data: bytes) -> Message:
 
 
 def _headers(data: bytes) -> dict[str, str]:
-    found: dict[str, str] = {}
+    headers: dict[str, str] = {}
     at = 0
     while at < len(data):
         name_end = at + 1 + data[at]
@@ -136,10 +136,10 @@ def _headers(data: bytes) -> dict[str, str]:
                 key, value = name.decode(), data[begin:at].decode()
             except UnicodeDecodeError:
                 raise _wrong("a message has headers that are not UTF-8") from None
-            if key in found:
+            if key in headers:
                 raise _wrong("a message has two headers of one name")
-            found[key] = value
-    return found
+            headers[key] = value
+    return headers
 
 
 def _wrong(what: str) -> WireError:
@@ -197,11 +197,11 @@ def _frame(message: Message) -> bytes:
                 payload.translate(_ONE_LINE) or b"{}",
             )
         case "exception":
-            said = {"type": headers.get(EXCEPTION_TYPE, "exception"), "error": _said(payload)}
-            return b"event: error\ndata: %b\n\n" % encode({"error": said})
+            exception = {"type": headers.get(EXCEPTION_TYPE, "exception"), "error": _said(payload)}
+            return b"event: error\ndata: %b\n\n" % encode({"error": exception})
         case "error":
-            given = {"type": headers.get(_ERROR_CODE, "error"), "message": headers.get(_ERROR_MESSAGE, "")}
-            return b"event: error\ndata: %b\n\n" % encode({"error": given})
+            error = {"type": headers.get(_ERROR_CODE, "error"), "message": headers.get(_ERROR_MESSAGE, "")}
+            return b"event: error\ndata: %b\n\n" % encode({"error": error})
         case _:
             return b""  # of a kind that clients must skip
 

@@ -71,10 +71,10 @@ ANSWER_ROOM: Final = 1024
 def facts_of(model: str, options: ConverseOptions) -> ModelFacts:
     """Return the facts of a model by its name, except those that the options set."""
     name = model.lower()
-    found = next((facts for part, facts in _FAMILIES if part in name), _UNKNOWN)
+    family = next((facts for part, facts in _FAMILIES if part in name), _UNKNOWN)
     return ModelFacts(
-        options.thinking or found.thinking,
-        options.efforts or found.efforts,
-        found.structured if options.structured is None else options.structured,
-        found.top_k if options.top_k is None else options.top_k,
+        options.thinking or family.thinking,
+        options.efforts or family.efforts,
+        family.structured if options.structured is None else options.structured,
+        family.top_k if options.top_k is None else options.top_k,
     )

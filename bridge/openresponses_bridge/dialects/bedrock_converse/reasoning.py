@@ -36,8 +36,8 @@ def open_citation(sealer: Sealer, sealed: str) -> dict[str, Any] | None:
 
 def _opened(sealer: Sealer, sealed: str, kind: str) -> dict[str, Any] | None:
     try:
-        found = sealer.open(sealed)
-        value = decode_json(found.payload)
+        contents = sealer.open(sealed)
+        value = decode_json(contents.payload)
     except (SealError, WireError):
         return None
-    return value if found.kind == kind and isinstance(value, dict) else None
+    return value if contents.kind == kind and isinstance(value, dict) else None

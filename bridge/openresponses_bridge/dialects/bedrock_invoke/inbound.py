@@ -20,10 +20,10 @@ CHUNK: Final = "chunk"
 def event_in(value: Mapping[str, Any]) -> dict[str, Any]:
     """Return the event of Messages in a frame; {} if it has none."""
     try:
-        found = decode_frame(_bytes_in(value))
+        event = decode_frame(_bytes_in(value))
     except WireError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return event if isinstance(event, dict) else {}
 
 
 def _bytes_in(value: Mapping[str, Any]) -> bytes:

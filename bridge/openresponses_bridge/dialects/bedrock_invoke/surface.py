@@ -60,12 +60,12 @@ def _form(context: FormContext) -> AnswerForm:
     return OutboundForm(outbound, encoding, lambda response: messages.whole(response, sealer))
 
 
-def _unwrapped(given: Fields, head: RequestHead) -> dict[str, Any]:
+def _unwrapped(body: Fields, head: RequestHead) -> dict[str, Any]:
     """Return the body as one of Messages; the model, and whether the answer is streamed, are in the path.
     Raises InvalidRequestError for a body of another format."""
-    if given.get(_VERSION, str) is None:
-        raise invalid(given.at(_VERSION), _OTHER_FORMAT)
-    fields = given.whole() | {"model": head.fields.get("model", ""), "stream": head.stream}
+    if body.get(_VERSION, str) is None:
+        raise invalid(body.at(_VERSION), _OTHER_FORMAT)
+    fields = body.whole() | {"model": head.fields.get("model", ""), "stream": head.stream}
     return {
         name: value
         for name, value in fields.items()
@@ -73,9 +73,9 @@ def _unwrapped(given: Fields, head: RequestHead) -> dict[str, Any]:
     }
 
 
-def _betas(given: Fields, head: RequestHead) -> dict[str, str]:
+def _betas(body: Fields, head: RequestHead) -> dict[str, str]:
     """Return the header for the betas in the body, after its own betas."""
-    betas = given.get(_BETAS, list) or []
+    betas = body.get(_BETAS, list) or []
     if not all(isinstance(each, str) for each in betas):
         raise invalid(_BETAS, "expected strings")
     if not betas:
@@ -91,11 +91,11 @@ def _tiered(request: CreateResponse, head: RequestHead) -> CreateResponse:
 
 
 def _read(body: bytes, head: RequestHead) -> Asked:
-    given = body_of(body)
-    betas = _betas(given, head)
-    asked = messages.read(_unwrapped(given, head), head)
+    fields = body_of(body)
+    betas = _betas(fields, head)
+    asked = messages.read(_unwrapped(fields, head), head)
     assert asked.losses is not None
-    own = [name for name in given.names if name.startswith(_OF_BODY)]
+    own = [name for name in fields.names if name.startswith(_OF_BODY)]
     for name in (
         *own,
         *(each for each in head.headers if each.startswith(_OF_HEADERS) and each not in _TOLD),
@@ -129,8 +129,8 @@ def _is_no_page(headers: Mapping[str, str]) -> bool:
 
 def _error(error: BridgeError) -> bytes:
     """Encode a refusal in Amazon's shape, with the words of Anthropic's, which clients know."""
-    said: Mapping[str, Any] = messages.error_of(error)["error"]
-    return encode({name: value for name, value in said.items() if name != "type"})
+    payload: Mapping[str, Any] = messages.error_of(error)["error"]
+    return encode({name: value for name, value in payload.items() if name != "type"})
 
 
 _HELLO: Final[dict[str, Any]] = {

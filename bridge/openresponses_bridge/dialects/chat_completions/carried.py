@@ -49,8 +49,8 @@ class CarriedFields(Struct):
     @property
     def placed(self) -> list[str]:
         """The names, in reports, of the fields that belong to messages and parts."""
-        of_messages = dict.fromkeys(name for said in self.messages.values() for name in said)
-        of_parts = dict.fromkeys(name for said in self.parts.values() for name in said)
+        of_messages = dict.fromkeys(name for fields in self.messages.values() for name in fields)
+        of_parts = dict.fromkeys(name for fields in self.parts.values() for name in fields)
         return [f"messages.{name}" for name in of_messages] + [f"content.{name}" for name in of_parts]
 
 

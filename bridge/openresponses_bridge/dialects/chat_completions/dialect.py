@@ -99,8 +99,8 @@ def _answers(format: AnswerFormat, _model: str, options: ChatOptions) -> AnswerW
         return AnswerWay.FUNCTION
     if "response_format" in options.omit:
         return AnswerWay.INSTRUCTED
-    kept = isinstance(format, JsonObjectFormat) or options.json_schema == "json_schema"
-    return AnswerWay.NATIVE if kept else AnswerWay.INSTRUCTED
+    is_native = isinstance(format, JsonObjectFormat) or options.json_schema == "json_schema"
+    return AnswerWay.NATIVE if is_native else AnswerWay.INSTRUCTED
 
 
 DIALECT: Final = Dialect(

@@ -144,8 +144,8 @@ class ChatOptions(Struct, frozen=True, kw_only=True):
             raise ValueError(NO_TAGS)
         if self.call_ids is not None:
             call_id_form(self.call_ids)
-        if made := sorted(MADE & self.extra.keys()):
-            raise ValueError(f"extra: {made[0]} is made by the bridge itself")
+        if conflicts := sorted(MADE & self.extra.keys()):
+            raise ValueError(f"extra: {conflicts[0]} is made by the bridge itself")
 
 
 DEFAULT_OPTIONS: Final = ChatOptions()

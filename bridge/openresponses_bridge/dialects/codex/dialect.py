@@ -70,8 +70,8 @@ class UpstreamInbound(Inbound):
         if self._stream.phase is not ResponseStreamPhase.IN_PROGRESS:
             return events
         for item in items:
-            asked = {"request_id": item["id"], **{name: item[name] for name in item if name not in _OWN}}
-            events += self._stream.extension_event(APPROVAL_REQUEST, asked)
+            request = {"request_id": item["id"], **{name: item[name] for name in item if name not in _OWN}}
+            events += self._stream.extension_event(APPROVAL_REQUEST, request)
             events += self._stream.item(UnknownItem(item))
         return events + super().feed(_ENDED)
 
@@ -111,13 +111,17 @@ _BEGINNINGS = {
 
 
 def _begins(value: Mapping[str, Any], _before: Mapping[str, Any] | None) -> bool:
-    said = notification_of(dict(value))
-    return said is not None and said.name in _BEGINNINGS.get(said.generation, ())
+    notification = notification_of(dict(value))
+    return notification is not None and notification.name in _BEGINNINGS.get(notification.generation, ())
 
 
 def _place(value: Mapping[str, Any]) -> Place:
-    said = notification_of(dict(value))
-    return Place() if said is None else Place(said.thread_id, said.turn_id, opens_turn(said))
+    notification = notification_of(dict(value))
+    return (
+        Place()
+        if notification is None
+        else Place(notification.thread_id, notification.turn_id, opens_turn(notification))
+    )
 
 
 # names that other dialects use as well

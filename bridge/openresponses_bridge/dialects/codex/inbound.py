@@ -150,8 +150,8 @@ class Inbound(BaseInbound):
         if self._turn.ended:
             self.diagnostics.ignored("frame", "came after the end")
             return events
-        said = notification_of(frame)
-        return events if said is None else events + self._dispatch(said)
+        notification = notification_of(frame)
+        return events if notification is None else events + self._dispatch(notification)
 
     def read_done(self) -> list[Event]:
         """Handle the end of a read, after all of its frames were fed: a complete turn ends here."""
@@ -188,70 +188,76 @@ class Inbound(BaseInbound):
     def _fail(self, code: str, message: str) -> list[Event]:
         return self._turn.fail_with(failure(code, message))
 
-    def _dispatch(self, said: Notification) -> list[Event]:
-        if said.generation is Generation.NONE:
-            return self._answer(said)
-        if (said.thread_id or said.turn_id) and not self._is_ours(said):
+    def _dispatch(self, notification: Notification) -> list[Event]:
+        if notification.generation is Generation.NONE:
+            return self._answer(notification)
+        if (notification.thread_id or notification.turn_id) and not self._is_ours(notification):
             return []
-        about_turn = said.generation is not Generation.APP_SERVER or said.name.startswith(_TURN_METHODS)
-        if about_turn and not self._committed and said.generation > self.generation:
-            self.generation = said.generation
-        if said.generation is not self.generation and not self._is_always_read(said, about_turn):
+        about_turn = notification.generation is not Generation.APP_SERVER or notification.name.startswith(
+            _TURN_METHODS
+        )
+        if about_turn and not self._committed and notification.generation > self.generation:
+            self.generation = notification.generation
+        if notification.generation is not self.generation and not self._is_always_read(
+            notification, about_turn
+        ):
             return []
-        route = ROUTES[said.generation].get(said.name)
-        events = self._unknown(said) if route is None else self._apply(route, said)
+        route = ROUTES[notification.generation].get(notification.name)
+        events = self._unknown(notification) if route is None else self._apply(route, notification)
         self._committed = self._committed or bool(events)
         return events
 
-    def _apply(self, route: Route, said: Notification) -> list[Event]:
+    def _apply(self, route: Route, notification: Notification) -> list[Event]:
         if route.action is Action.READ:
-            return self._readers[said.generation](said)
+            return self._readers[notification.generation](notification)
         if route.action is Action.SHOWN:
-            return self._machine.extension_event(route.kind, plain(said.body))
+            return self._machine.extension_event(route.kind, plain(notification.body))
         if route.action is Action.IGNORED:
             return []
-        if route.action is Action.ASKED and said.request_id is not None:
-            return requested_approval(self._turn, said)
-        return self._unanswered(said)
+        if route.action is Action.ASKED and notification.request_id is not None:
+            return requested_approval(self._turn, notification)
+        return self._unanswered(notification)
 
-    def _unknown(self, said: Notification) -> list[Event]:
-        if said.request_id is not None:
-            return self._unanswered(said)
-        self.diagnostics.ignored(_shown(said.name), "unknown notification")
+    def _unknown(self, notification: Notification) -> list[Event]:
+        if notification.request_id is not None:
+            return self._unanswered(notification)
+        self.diagnostics.ignored(_shown(notification.name), "unknown notification")
         return []
 
-    def _unanswered(self, said: Notification) -> list[Event]:
-        if said.request_id is None:
-            self.diagnostics.ignored(_shown(said.name), "a request without an id")
+    def _unanswered(self, notification: Notification) -> list[Event]:
+        if notification.request_id is None:
+            self.diagnostics.ignored(_shown(notification.name), "a request without an id")
         else:
-            self.diagnostics.warning(_shown(said.name), "a request of the upstream that is not answered")
+            self.diagnostics.warning(
+                _shown(notification.name), "a request of the upstream that is not answered"
+            )
         return []
 
-    def _is_always_read(self, said: Notification, about_turn: bool) -> bool:
+    def _is_always_read(self, notification: Notification, about_turn: bool) -> bool:
         """Return True if the notification is read in every generation: a request waits for its answer, and an
         end is an end."""
-        if said.request_id is not None or not about_turn:
+        if notification.request_id is not None or not about_turn:
             return True
-        return self.generation is Generation.RESPONSE and said.name in _ENDS
+        return self.generation is Generation.RESPONSE and notification.name in _ENDS
 
-    def _is_ours(self, said: Notification) -> bool:
-        thread_id, turn_id = said.thread_id, said.turn_id
+    def _is_ours(self, notification: Notification) -> bool:
+        thread_id, turn_id = notification.thread_id, notification.turn_id
         same_thread = not (thread_id and self._thread_id) or thread_id == self._thread_id
         if not turn_id:
             return same_thread
-        if not self._turn_id and opens_turn(said):
+        if not self._turn_id and opens_turn(notification):
             self._turn_id = turn_id
         if same_thread and turn_id == self._turn_id:
             self._thread_id = self._thread_id or thread_id
             return True
-        if said.name == _SPENT and same_thread:
-            self._turn.skip_usage(object_of(said.body.get("tokenUsage")))
+        if notification.name == _SPENT and same_thread:
+            self._turn.skip_usage(object_of(notification.body.get("tokenUsage")))
         self.diagnostics.ignored("turn", "notifications of another turn")
         return False
 
-    def _answer(self, said: Notification) -> list[Event]:
+    def _answer(self, notification: Notification) -> list[Event]:
         """Read an answer to a request of ours. An error before the turn means that there is no turn."""
-        error: Any = said.body.get("error")
+        error: Any = notification.body.get("error")
         if isinstance(error, dict) and self.generation is Generation.NONE:
             return self._turn.fail_with(payload_of({**error, "code": ""}))
         return []

@@ -55,16 +55,16 @@ class Legacy:
         return self._spellings.setdefault(what, spelling) == spelling
 
     # One message and one reasoning item are open at a time, each identified by the first id that came for it.
-    def _id(self, what: str, given: Any) -> str:
-        return self._ids.setdefault(what, text_of(given))
+    def _id(self, what: str, item_id: Any) -> str:
+        return self._ids.setdefault(what, text_of(item_id))
 
     def _message(self, body: dict[str, Any]) -> list[Event]:
         self._said = True
         return self._turn.message(self._id("message", body.get("item_id")), text_of(body.get("delta")))
 
-    def _whole(self, given: Any, text: str) -> list[Event]:
+    def _whole(self, upstream_id: Any, text: str) -> list[Event]:
         self._said = True
-        item_id = self._id("message", given)
+        item_id = self._id("message", upstream_id)
         del self._ids["message"]
         return self._turn.message_done(item_id, text)
 
@@ -83,8 +83,8 @@ class Legacy:
         self._part = count_of(body.get("summary_index"))
         return []
 
-    def _reasoning_whole(self, given: Any, summary: list[str], raw: list[str]) -> list[Event]:
-        item_id = self._id("reasoning", given)
+    def _reasoning_whole(self, upstream_id: Any, summary: list[str], raw: list[str]) -> list[Event]:
+        item_id = self._id("reasoning", upstream_id)
         del self._ids["reasoning"]
         self._part = 0
         return self._turn.reasoning_done(item_id, summary, raw)

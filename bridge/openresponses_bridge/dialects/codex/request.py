@@ -79,21 +79,21 @@ class TurnInput:
 
     def _message(self, entry: Entry) -> None:
         item = plain(entry.item)
-        given = item["content"]
-        parts = [{"type": "input_text", "text": given}] if isinstance(given, str) else given
+        raw = item["content"]
+        parts = [{"type": "input_text", "text": raw}] if isinstance(raw, str) else raw
         kind = "output_text" if item["role"] == "assistant" else "input_text"
-        content = [made for part in parts if (made := self._part(part, kind, entry)) is not None]
+        content = [turn_part for part in parts if (turn_part := self._part(part, kind, entry)) is not None]
         role = "developer" if item["role"] == "system" else item["role"]
         if content:
             self.items.append({"type": "message", "role": role, "content": content})
 
     def _part(self, part: dict[str, Any], kind: str, entry: Entry) -> dict[str, Any] | None:
-        found = text_of(part.get("type"))
-        if found in _TEXTS:
-            text = text_of(part.get("refusal" if found == "refusal" else "text"))
+        part_type = text_of(part.get("type"))
+        if part_type in _TEXTS:
+            text = text_of(part.get("refusal" if part_type == "refusal" else "text"))
             return {"type": kind, "text": text} if text else None
-        if found != "input_image":
-            self._diagnostics.loss(entry.where, f"Codex has no place for a part of type {found[:64]!r}")
+        if part_type != "input_image":
+            self._diagnostics.loss(entry.where, f"Codex has no place for a part of type {part_type[:64]!r}")
             return None
         url = text_of(part.get("image_url"))
         if not url.startswith(_DATA):
@@ -112,12 +112,12 @@ class TurnInput:
 
     def _approval(self, entry: Entry) -> None:
         raw = plain(entry.item)
-        asked, approve = raw.get("approval_request_id"), raw.get("approve")
-        if not isinstance(asked, str) or not isinstance(approve, bool):
+        request_id, approve = raw.get("approval_request_id"), raw.get("approve")
+        if not isinstance(request_id, str) or not isinstance(approve, bool):
             raise invalid(entry.param, "an answer has approval_request_id, a string, and approve, a boolean")
         # those of earlier turns were read
         if entry.where.startswith("input"):
-            self.approvals.append({"id": asked, "approve": approve})
+            self.approvals.append({"id": request_id, "approve": approve})
 
 
 _HANDLERS: Final[dict[str, Callable[[TurnInput, Entry], None]]] = {
@@ -130,8 +130,8 @@ def plain(item: Any) -> dict[str, Any]:
     """Return an item as a JSON object."""
     if isinstance(item, UnknownItem):
         return item.raw
-    found: dict[str, Any] = msgspec.to_builtins(item, enc_hook=enc_hook)
-    return found
+    fields: dict[str, Any] = msgspec.to_builtins(item, enc_hook=enc_hook)
+    return fields
 
 
 def split(items: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
@@ -229,9 +229,9 @@ def to_turn(
     """
     diagnostics = Diagnostics()
     name = model or request.model
-    given = TurnInput(diagnostics)
+    turn_input = TurnInput(diagnostics)
     entries = entries_of(request, history)
-    given.read(entry for entry in entries if not is_answered_trigger(entry, entries[-1]))
+    turn_input.read(entry for entry in entries if not is_answered_trigger(entry, entries[-1]))
     apply(request, FIELDS, diagnostics)
     body: dict[str, Any] = {
         "model": None if name == options.own_model else name,
@@ -239,13 +239,13 @@ def to_turn(
         "effort": effort_of(request),
         "summary": _summary(request, diagnostics),
         "output_schema": _schema(request, diagnostics),
-        "approvals": given.approvals,
+        "approvals": turn_input.approvals,
     }
-    if given.approvals:
+    if turn_input.approvals:
         if any(getattr(item, "role", None) == "user" for item in request.input or ()):
             raise invalid("input", "an approval is answered by itself, without a message")
-        return body | {"history": given.items, "input": []}, diagnostics
-    before, parts = split(given.items)
+        return body | {"history": turn_input.items, "input": []}, diagnostics
+    before, parts = split(turn_input.items)
     return body | {"history": before, "input": parts}, diagnostics
 
 
@@ -258,17 +258,17 @@ def to_upstream(request: CreateResponse, context: RequestContext) -> Outgoing:
 
 
 def _summary(request: CreateResponse, diagnostics: Diagnostics) -> str | None:
-    asked = request.reasoning.summary if request.reasoning is not None else None
-    if not asked or asked in _SUMMARIES:
-        return asked or None
+    summary = request.reasoning.summary if request.reasoning is not None else None
+    if not summary or summary in _SUMMARIES:
+        return summary or None
     diagnostics.loss("reasoning.summary", "is not one of auto, concise, detailed, none")
     return None
 
 
 def _schema(request: CreateResponse, diagnostics: Diagnostics) -> dict[str, Any] | None:
-    wanted = request.text.format if request.text is not None else None
-    if isinstance(wanted, JsonSchemaFormatParam):
-        return wanted.schema or None
-    if wanted and wanted.type != "text":
+    text_format = request.text.format if request.text is not None else None
+    if isinstance(text_format, JsonSchemaFormatParam):
+        return text_format.schema or None
+    if text_format and text_format.type != "text":
         diagnostics.loss("text.format", "Codex takes a schema only")
     return None

@@ -157,18 +157,18 @@ _STARTS = frozenset({"turn/started", "task_started", "turn_started", "response.c
 _COUNTS = frozenset({"thread/tokenUsage/updated", "token_count"})
 
 
-def opens_turn(said: Notification) -> bool:
+def opens_turn(notification: Notification) -> bool:
     """Return True if this notification is enough to know the turn that it names. Counts of tokens are not: a
     resumed thread begins with those of its last turn."""
-    if not said.turn_id or said.name in _COUNTS:
+    if not notification.turn_id or notification.name in _COUNTS:
         return False
-    route = ROUTES.get(said.generation, {}).get(said.name)
+    route = ROUTES.get(notification.generation, {}).get(notification.name)
     if route is None:
-        return said.name.startswith(("turn/", "item/"))
-    return said.name in _STARTS or route.action is not Action.IGNORED
+        return notification.name.startswith(("turn/", "item/"))
+    return notification.name in _STARTS or route.action is not Action.IGNORED
 
 
 def is_known(method: str) -> bool:
     """Return True if the table has a notification of the app-server with this method."""
-    said = notification_of({"method": method})
-    return said is not None and said.name in ROUTES[said.generation]
+    notification = notification_of({"method": method})
+    return notification is not None and notification.name in ROUTES[notification.generation]

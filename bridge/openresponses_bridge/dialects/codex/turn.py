@@ -334,16 +334,16 @@ def plain(body: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if name not in _BOOKKEEPING}
 
 
-def requested_approval(turn: TurnEmitter, said: Notification) -> list[Event]:
+def requested_approval(turn: TurnEmitter, notification: Notification) -> list[Event]:
     """Handle a request: `item/<kind>/requestApproval`, or the older `<kind>Approval`."""
-    *_, before, last = ["", *snake(said.name).split("/")]
+    *_, before, last = ["", *snake(notification.name).split("/")]
     kind = before or last.removesuffix("_approval")
-    return approval(turn, kind, said.request_id, said.body)
+    return approval(turn, kind, notification.request_id, notification.body)
 
 
 def approval(turn: TurnEmitter, kind: str, request_id: Any, body: dict[str, Any]) -> list[Event]:
     """Send `codex:approval_request {request_id, kind, item_id, …}`."""
     fields = plain(body)
     item_id = fields.pop("call_id", None)
-    asked = {"request_id": request_id, "kind": _KINDS.get(kind, kind), "item_id": item_id, **fields}
-    return turn.machine.extension_event(APPROVAL_REQUEST, asked)
+    request = {"request_id": request_id, "kind": _KINDS.get(kind, kind), "item_id": item_id, **fields}
+    return turn.machine.extension_event(APPROVAL_REQUEST, request)

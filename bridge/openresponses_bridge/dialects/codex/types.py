@@ -99,10 +99,10 @@ def _from_method(method: str, params: dict[str, Any], request_id: Any) -> Notifi
     if method.startswith(LEGACY_PREFIX):
         message = object_of(params.get("msg")) or params
         return Notification(Generation.LEGACY, method.removeprefix(LEGACY_PREFIX), message, None, *place)
-    asked = request_id if isinstance(request_id, int | str) else None
+    valid_id = request_id if isinstance(request_id, int | str) else None
     if "/" in method or method in _PLAIN_METHODS:
-        return Notification(Generation.APP_SERVER, method, params, asked, *place)
-    return Notification(Generation.LEGACY, snake(method), params, asked, *place)
+        return Notification(Generation.APP_SERVER, method, params, valid_id, *place)
+    return Notification(Generation.LEGACY, snake(method), params, valid_id, *place)
 
 
 def _place_in(params: dict[str, Any]) -> tuple[str, str]:

@@ -35,10 +35,10 @@ class Choices:
     @property
     def diagnostics(self) -> Diagnostics:
         """All losses, of every choice."""
-        found = Diagnostics()
+        losses = Diagnostics()
         for outbound in self._outbounds:
-            found.extend(outbound.diagnostics)
-        return found
+            losses.extend(outbound.diagnostics)
+        return losses
 
     def feed(self, choice: int, event: Event) -> list[Chunk]:
         """Return the chunks of one event of one choice."""

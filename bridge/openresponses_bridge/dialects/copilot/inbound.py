@@ -69,8 +69,8 @@ def objects(value: Any) -> list[dict[str, Any]]:
 
 def logprobs_of(value: Any) -> list[dict[str, Any]]:
     """Return `{content: [{token, logprob, bytes, top_logprobs}]}` with missing fields filled in."""
-    given = objects(value.get("content")) if isinstance(value, dict) else []
-    return [{**_probability(each), "top_logprobs": _alternatives(each)} for each in given]
+    tokens = objects(value.get("content")) if isinstance(value, dict) else []
+    return [{**_probability(each), "top_logprobs": _alternatives(each)} for each in tokens]
 
 
 def _alternatives(each: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -93,19 +93,19 @@ def _count(value: Mapping[str, Any], *names: str) -> int | None:
 
 def failure_of(value: Any) -> dict[str, Any]:
     """Return one error of Copilot (`{type, code, message, agent, identifier}`) or of the API."""
-    given = value if isinstance(value, dict) else {"message": value}
-    said = payload_of({"code": "server_error", **given, "type": None})
+    error = value if isinstance(value, dict) else {"message": value}
+    payload = payload_of({"code": "server_error", **error, "type": None})
     return {
-        "code": said.code,
-        "message": said.message,
-        "param": text_of(given.get("identifier")) or said.param,
+        "code": payload.code,
+        "message": payload.message,
+        "param": text_of(error.get("identifier")) or payload.param,
     }
 
 
 def url_citation_of(reference: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return the citation in a reference with a URL; None for any other reference."""
-    given = reference.get("data")
-    data = given if isinstance(given, dict) else {}
+    raw = reference.get("data")
+    data = raw if isinstance(raw, dict) else {}
     metadata = reference.get("metadata")
     shown = metadata if isinstance(metadata, dict) else {}
     url = text_of(data.get("url") or shown.get("display_url"))
@@ -185,8 +185,8 @@ class IncomingCalls:
 
     def _arguments(self, facts: dict[str, Any]) -> str:
         """Return the arguments of a call, which may be an object."""
-        given = facts.get(name_of_arguments(facts, "arguments", self._diagnostics))
-        return encode(given).decode() if isinstance(given, dict) else _text(given)
+        arguments = facts.get(name_of_arguments(facts, "arguments", self._diagnostics))
+        return encode(arguments).decode() if isinstance(arguments, dict) else _text(arguments)
 
     def _emit_rest(self, call: _Call, arguments: str) -> list[Event]:
         rest = ""
@@ -328,8 +328,8 @@ class Inbound(BaseInbound):
         return [event for each in functions for event in self._calls.finish(each)]
 
     def _on_usage(self, delta: dict[str, Any]) -> list[Event]:
-        given = delta["usage"]
-        usage = counts_of(given, self.diagnostics) if isinstance(given, dict) else None
+        counts = delta["usage"]
+        usage = counts_of(counts, self.diagnostics) if isinstance(counts, dict) else None
         return [] if usage is None else self._machine.usage(usage)
 
     def _on_errors(self, delta: dict[str, Any]) -> list[Event]:

@@ -107,17 +107,17 @@ def completion_of(
     """Return the completion of a response that has ended, with its whole calls; with `legacy`, the first one
     as `function_call`."""
     error = response.error
-    given = calls if response.status == "completed" else []
-    function = FunctionCall(given[0].name, given[0].arguments) if given and legacy else None
+    whole_calls = calls if response.status == "completed" else []
+    function = FunctionCall(whole_calls[0].name, whole_calls[0].arguments) if whole_calls and legacy else None
     called = FinishedCompletionReason.FUNCTION_CALL if legacy else FinishedCompletionReason.TOOL_CALLS
     return FinishedCompletion(
         Solution(list(pieces), []),
-        reason_of(response, called if given else None, diagnostics),
+        reason_of(response, called if whole_calls else None, diagnostics),
         RequestId(response.id, response.created_at),
         index,
         usage_of(response.usage),
         None if error is None else {"code": error.code, "message": error.message},
-        None if legacy else given or None,
+        None if legacy else whole_calls or None,
         function,
     )
 

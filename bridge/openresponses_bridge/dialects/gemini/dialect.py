@@ -53,8 +53,8 @@ def _inbound(machine: ResponseStream, context: AnswerContext, choice: int | None
 
 
 def _whole(response: Response, sealer: Sealer) -> bytes | None:
-    found = answer([response], sealer)
-    return None if found.error is not None else encode_chunk(found)
+    chunk = answer([response], sealer)
+    return None if chunk.error is not None else encode_chunk(chunk)
 
 
 def _chunks(value: Mapping[str, Any]) -> list[Mapping[str, Any]]:

@@ -97,10 +97,10 @@ def encode_chunk(chunk: GenerateContentResponse) -> bytes:
     candidates = chunk.candidates or ()
     if chunk.others is None and all(each.others is None for each in candidates):
         return encode(chunk)
-    made: dict[str, Any] = plain(chunk)
-    for candidate in made.get("candidates", ()):
+    fields: dict[str, Any] = plain(chunk)
+    for candidate in fields.get("candidates", ()):
         candidate |= candidate.pop("others", {})
-    return encode(made | made.pop("others", {}))
+    return encode(fields | fields.pop("others", {}))
 
 
 FINISH_REASONS: Final = (

@@ -31,19 +31,19 @@ def citations_of(
 ) -> tuple[list[UrlCitation], list[Json]]:
     """Return (the web pages that a text cites, in order; the other annotations, which are only for clients of
     this API)."""
-    given = objects_in({"annotations": annotations}, "annotations", diagnostics)
-    if len(given) > MOST:
+    objects = objects_in({"annotations": annotations}, "annotations", diagnostics)
+    if len(objects) > MOST:
         diagnostics.loss("annotations", f"more than {MOST}, the first are kept")
-        del given[MOST:]
+        del objects[MOST:]
     data = text.encode("utf-8", "replace")
-    pages = [each for each in given if _is_page(each, len(data))]
+    pages = [each for each in objects if _is_page(each, len(data))]
     at = _characters(data, {each[name] for each in pages for name in ("start_index", "end_index")})
-    found: list[UrlCitation] = []
+    citations: list[UrlCitation] = []
     for each in pages:
         title = each.get("title")
         named = title if isinstance(title, str) else ""
-        found.append(UrlCitation(each["url"], at[each["start_index"]], at[each["end_index"]], named))
-    return found, [each for each in given if not _is_page(each, len(data))]
+        citations.append(UrlCitation(each["url"], at[each["start_index"]], at[each["end_index"]], named))
+    return citations, [each for each in objects if not _is_page(each, len(data))]
 
 
 def _is_page(annotation: Json, size: int) -> bool:
@@ -57,20 +57,20 @@ def _is_page(annotation: Json, size: int) -> bool:
 def bytes_before(text: str, places: Collection[int]) -> dict[int, int]:
     """Return the number of bytes before each of these numbers of characters; places outside the text become
     its ends."""
-    found: dict[int, int] = {}
+    offsets: dict[int, int] = {}
     counted = size = 0
     for place in sorted(places):
         end = min(max(place, 0), len(text))
         size += len(text[counted:end].encode("utf-8", "replace"))
-        found[place], counted = size, max(counted, end)
-    return found
+        offsets[place], counted = size, max(counted, end)
+    return offsets
 
 
 def _characters(data: bytes, offsets: Collection[int]) -> dict[int, int]:
     """Return the number of characters before each byte offset. An offset within a character counts it."""
-    found: dict[int, int] = {}
+    counts: dict[int, int] = {}
     before = count = 0
     for offset in sorted(offsets):
         count += len(data[before:offset].translate(None, _FURTHER))
-        found[offset], before = count, offset
-    return found
+        counts[offset], before = count, offset
+    return counts

@@ -97,23 +97,23 @@ def steps_of(item: Any) -> list[Json] | None:
     has no steps for the item."""
     if not isinstance(item, UnknownItem):
         return None
-    kept = item.raw.get(STEPS)
-    if isinstance(kept, list) and kept and all(isinstance(each, dict) for each in kept):
-        return kept
-    said = searched(item)
-    if said is not None and said.kind == "search":
-        queries = said.query.split(" / ") if said.query else []
-        return _made(item, _SEARCH, {"arguments": {"queries": queries}}, [], failed=said.failed)
+    own_steps = item.raw.get(STEPS)
+    if isinstance(own_steps, list) and own_steps and all(isinstance(each, dict) for each in own_steps):
+        return own_steps
+    search = searched(item)
+    if search is not None and search.kind == "search":
+        queries = search.query.split(" / ") if search.query else []
+        return _made(item, _SEARCH, {"arguments": {"queries": queries}}, [], failed=search.failed)
     if (ran := code_run(item)) is not None:
         call: Json = {"arguments": {"language": "python", "code": ran.code}}
         return _made(item, _CODE, call, ran.output, failed=ran.failed)
     work = work_of(item) if kind_of(item) == _MCP_CALL else None
     if work is None:
         return None
-    given = work.input if isinstance(work.input, str) else "{}"
+    arguments = work.input if isinstance(work.input, str) else "{}"
     called = {"name": work.name, "server_name": work.server_label}
     output = work.error or work.result or ""
-    steps = _made(item, _MCP, called | {"arguments": tool_input(given)}, output)
+    steps = _made(item, _MCP, called | {"arguments": tool_input(arguments)}, output)
     steps[1] |= called
     return steps
 

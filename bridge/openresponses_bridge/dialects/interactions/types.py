@@ -95,14 +95,14 @@ def sse_end() -> bytes:
 
 def objects_in(fields: Json, name: str, diagnostics: Diagnostics) -> list[Json]:
     """Return the objects of an array. Anything else in its place, or among them, is a loss."""
-    given = fields.get(name)
-    if given is not None and not isinstance(given, list):
-        report_unreadable(name, given, diagnostics)
+    value = fields.get(name)
+    if value is not None and not isinstance(value, list):
+        report_unreadable(name, value, diagnostics)
         return []
-    found: list[Json] = []
-    for each in given or ():
-        found.append(each) if isinstance(each, dict) else report_unreadable(name, each, diagnostics)
-    return found
+    objects: list[Json] = []
+    for each in value or ():
+        objects.append(each) if isinstance(each, dict) else report_unreadable(name, each, diagnostics)
+    return objects
 
 
 def report_unreadable(name: str, value: object, diagnostics: Diagnostics) -> None:

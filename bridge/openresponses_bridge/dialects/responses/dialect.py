@@ -80,8 +80,8 @@ def _traits(options: ResponsesOptions) -> Traits:
 
 
 def _answers(_format: AnswerFormat, _model: str, options: ResponsesOptions) -> AnswerWay:
-    kept = options.schemas != "none" and "text" not in options.omit
-    return AnswerWay.NATIVE if kept else AnswerWay.INSTRUCTED
+    is_native = options.schemas != "none" and "text" not in options.omit
+    return AnswerWay.NATIVE if is_native else AnswerWay.INSTRUCTED
 
 
 DIALECT: Final = Dialect(

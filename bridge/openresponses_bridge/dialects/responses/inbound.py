@@ -243,8 +243,8 @@ class Inbound(BaseInbound):
         """Handle the error of an event that has another form than the protocol's."""
         is_read = event.response.error if isinstance(event, ev.ResponseFailed) else event.payload.message
         frame = {} if is_read else decode_frame(data)
-        said = error_in_frame(frame)
-        if said is not None and said.message:
+        error = error_in_frame(frame)
+        if error is not None and error.message:
             self.diagnostics.repair("error", "in another form, read by the names of its fields")
             response = frame.get("response")
             self._error = self._error or payload_of(response if isinstance(response, dict) else frame)
@@ -343,12 +343,12 @@ class Inbound(BaseInbound):
         )
 
     def _ended(self, event: Any, out: list[Event]) -> None:
-        said = _STATUSES[type(event)]
+        event_status = _STATUSES[type(event)]
         event = self._with_unknown_fields(event)
         self._end_waiting(out)
         response: Response = event.response
-        status = max(said, response.status, key=lambda each: _BADNESS.get(each, -1))
-        if status != said and status not in _CANCELLED:
+        status = max(event_status, response.status, key=lambda each: _BADNESS.get(each, -1))
+        if status != event_status and status not in _CANCELLED:
             self.diagnostics.repair(event.type, f"ended as {status}, the status of its response")
         if response.usage is not None:
             self.machine.usage(counted(response.usage, self.diagnostics))
@@ -401,14 +401,14 @@ class Inbound(BaseInbound):
         out += self.machine.fail(_FAILED if reported is None else _in_full(reported))
 
     def _error_event(self, event: ev.ErrorEvent, out: list[Event]) -> None:
-        said = event.payload
+        error = event.payload
         if self._data is not None:
-            said = msgspec.structs.replace(payload_of(decode_frame(self._data)), headers=said.headers)
-        elif said.message:
-            said = _in_full(said)
+            error = msgspec.structs.replace(payload_of(decode_frame(self._data)), headers=error.headers)
+        elif error.message:
+            error = _in_full(error)
         else:
-            said = msgspec.structs.replace(said, message=NO_MESSAGE)
-        self._error = self._error or said
+            error = msgspec.structs.replace(error, message=NO_MESSAGE)
+        self._error = self._error or error
 
     def _unknown(self, event: UnknownEvent, out: list[Event]) -> None:
         known = normalized(event)
@@ -470,5 +470,5 @@ def _event_of(frame: Any) -> ev.ErrorEvent:
 
 def _in_full(error: ErrorPayload) -> ErrorPayload:
     """Return the error with the message and the code of the error within it."""
-    said = {"type": error.type, "code": error.code, "message": error.message, "param": error.param}
-    return msgspec.structs.replace(payload_of(said), headers=error.headers, native=error.native)
+    fields = {"type": error.type, "code": error.code, "message": error.message, "param": error.param}
+    return msgspec.structs.replace(payload_of(fields), headers=error.headers, native=error.native)

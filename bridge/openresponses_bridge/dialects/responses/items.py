@@ -98,13 +98,13 @@ class CallFeeder:
                 )
             elif not pending.startswith(delta):
                 delta = pending + delta
-        if (said := track.payload) is None:
+        if (payload := track.payload) is None:
             if isinstance(track.item, it.FunctionCall) and self._waits(track, delta):
                 return
-            said = track.begin_payload()
-        said.recent.append(delta)
-        if len(said.recent) >= MANY:
-            said.count()
+            payload = track.begin_payload()
+        payload.recent.append(delta)
+        if len(payload.recent) >= MANY:
+            payload.count()
         out += self._machine.tool_call(track.slot, None, None, delta)
 
     def _waits(self, track: Track, delta: str) -> bool:
@@ -165,16 +165,16 @@ class CallFeeder:
 
     def _payload(self, item: AnyCall) -> str:
         own = "input" if isinstance(item, it.CustomToolCall) else "arguments"
-        said: str = getattr(item, own)
-        if said or not item.extra:
-            return said
-        found = item.extra.get(name_of_arguments(item.extra, own, self._diagnostics), "")
-        return found if isinstance(found, str) else encode(found).decode()
+        payload: str = getattr(item, own)
+        if payload or not item.extra:
+            return payload
+        arguments = item.extra.get(name_of_arguments(item.extra, own, self._diagnostics), "")
+        return arguments if isinstance(arguments, str) else encode(arguments).decode()
 
     def _missing(self, track: Track, whole: str, out: list[Event]) -> None:
         self._let_go(track, whole, out)
-        said = track.sent.get(("call", 0))
-        rest = whole if said is None else said.rest(whole)
+        sent_text = track.sent.get(("call", 0))
+        rest = whole if sent_text is None else sent_text.rest(whole)
         if rest:
             self._diagnostics.repair("call done", "had more than its deltas, the rest was sent")
             track.pending = ""
@@ -226,12 +226,12 @@ class ItemFeeder:
                 track = self._tracks.implied(index, event.item_id)
             if track is not texts.open or texts.place != (track.item_id, index, within):
                 texts.open_part(track, "text", within, out, index)
-        said = texts.sent
+        sent_text = texts.sent
         if event.logprobs:
-            said.logprobs = True
-        said.recent.append(delta)
-        if len(said.recent) >= MANY:
-            said.count()
+            sent_text.logprobs = True
+        sent_text.recent.append(delta)
+        if len(sent_text.recent) >= MANY:
+            sent_text.count()
         out += self._machine.text(delta, event.logprobs or None)
 
     def _delta(self, event: Any, out: list[Event], kind: str) -> None:
@@ -353,8 +353,8 @@ class ItemFeeder:
     def finish(self, output: list[it.Item], status: str, out: list[Event]) -> None:
         """Send what only the terminal response has. `status` is its status: when it failed, open items stay
         open; when it is incomplete, unfinished items are cut."""
-        given = map(self._without_function, output)
-        listed = [item for item in given if item is not None and self._is_valid(item)]
+        items = map(self._without_function, output)
+        listed = [item for item in items if item is not None and self._is_valid(item)]
         sane = [item for at, item in enumerate(listed) if not self._tracks.is_another_kind(at, item)]
         if len(sane) < len(listed):
             self._diagnostics.loss("response.output", "an item has another type than it was sent with")
@@ -408,12 +408,12 @@ class ItemFeeder:
         call = without_function(fields, self._diagnostics)
         if call is fields:
             return item
-        given = call.get(name_of_arguments(call, "arguments", self._diagnostics), "")
+        arguments = call.get(name_of_arguments(call, "arguments", self._diagnostics), "")
         extra = {name: value for name, value in item.extra.items() if name != "function"}
         return structs.replace(
             item,
             name=call["name"],
-            arguments=given if isinstance(given, str) else encode(given).decode(),
+            arguments=arguments if isinstance(arguments, str) else encode(arguments).decode(),
             extra=extra or UNSET,
         )
 
@@ -478,10 +478,10 @@ HANDLERS: Final[dict[type[Any], Callable[[ItemFeeder, Any, list[Event]], None]]]
 """How each event of an item is fed. The resulting events are appended to a list."""
 
 
-def _differ(sent: it.Item, said: it.Item) -> bool:
+def _differ(sent: it.Item, item: it.Item) -> bool:
     """Return True if an item that a server fills differs from what was sent of it, except for its id. A
     missing or empty field is not a difference: servers repeat large results in one place only."""
-    before, after = _fields(sent), _fields(said)
+    before, after = _fields(sent), _fields(item)
     return any(
         name != "id" and value not in _EMPTY and value != before.get(name) for name, value in after.items()
     )

@@ -132,8 +132,8 @@ def _openai_search(search: WebSearch) -> _Plain:
 
 
 def _xai_search(search: WebSearch) -> _Plain:
-    given = {"allowed_domains": search.allowed_domains, "excluded_domains": search.blocked_domains}
-    filters = {name: domains for name, domains in given.items() if domains}
+    domain_lists = {"allowed_domains": search.allowed_domains, "excluded_domains": search.blocked_domains}
+    filters = {name: domains for name, domains in domain_lists.items() if domains}
     return {"type": "web_search", **({"filters": filters} if filters else {})}
 
 
@@ -161,10 +161,10 @@ _NULLS = frozenset({"arguments", "output"})  # where null is a value
 
 def published(value: Any) -> Any:
     """Return a protocol value as JSON, with OpenAI's types under their own names."""
-    found = plain(value)
-    if isinstance(found, dict) and str(found.get("type")).startswith(_SLUG):
-        return {**found, "type": found["type"].removeprefix(_SLUG)}
-    return found
+    data = plain(value)
+    if isinstance(data, dict) and str(data.get("type")).startswith(_SLUG):
+        return {**data, "type": data["type"].removeprefix(_SLUG)}
+    return data
 
 
 class InputItems:
@@ -190,30 +190,30 @@ class InputItems:
             for call, answer in answers.items():
                 if answer is not None:  # it may have named the call by the call's item
                     views[answer] = views[answer]._replace(call_id=views[call].call_id)
-        found: list[tuple[_Plain, str]] = []
+        items: list[tuple[_Plain, str]] = []
         for index, entry in enumerate(entries):
             if index in cut:
                 self._diagnostics.loss(entry.param, "a call that was cut off and never answered")
-            elif (made := self._item(entry.item, views[index], entry.param)) is not None:
-                found.append((made, entry.param))
+            elif (item := self._item(entry.item, views[index], entry.param)) is not None:
+                items.append((item, entry.param))
         if self._options.encrypted_reasoning and not self._options.stateful:
-            found = self._followed(found)
-        self.places = {where: made for made, where in found}
-        return [made for made, _ in found]
+            items = self._followed(items)
+        self.places = {where: item for item, where in items}
+        return [item for item, _ in items]
 
-    def _followed(self, found: list[tuple[_Plain, str]]) -> list[tuple[_Plain, str]]:
+    def _followed(self, items: list[tuple[_Plain, str]]) -> list[tuple[_Plain, str]]:
         """Return the items without reasoning that nothing followed: the upstream refuses reasoning unless an
         item of the model follows it."""
-        kept: list[tuple[_Plain, str]] = []
+        result: list[tuple[_Plain, str]] = []
         following = False
-        for made, where in reversed(found):
-            if made["type"] == "reasoning" and not following:
+        for item, where in reversed(items):
+            if item["type"] == "reasoning" and not following:
                 self._diagnostics.loss(where, "reasoning that no output of the model follows")
                 continue
-            following = made.get("role", "assistant") == "assistant" and not made["type"].endswith("_output")
-            kept.append((made, where))
-        kept.reverse()
-        return kept
+            following = item.get("role", "assistant") == "assistant" and not item["type"].endswith("_output")
+            result.append((item, where))
+        result.reverse()
+        return result
 
     def _item(self, item: Any, view: CallView | OutputView | None, where: str) -> _Plain | None:
         if item.type == "item_reference" and not self._options.stateful:
@@ -229,31 +229,31 @@ class InputItems:
                 return None  # they are among the request's tools
             if view is not None:
                 return self._function(item, view, where)
-            found = searched(item)
-            if found is not None and self._options.search_form is None:
+            search = searched(item)
+            if search is not None and self._options.search_form is None:
                 self._diagnostics.loss(where, "a search, sent as text")
-                text = _text_part("assistant", found.text())
+                text = _text_part("assistant", search.text())
                 return {"type": "message", "role": "assistant", "content": [text]}
-            if found is None and item.type not in PUBLISHED and not _is_extension(item):
+            if search is None and item.type not in PUBLISHED and not _is_extension(item):
                 self._diagnostics.loss(
                     where, f"an item of type {item.type[:64]!r} is not known to the upstream"
                 )
                 return None
-        made: _Plain = published(item)
-        if view is not None and made.get("call_id"):
-            made["call_id"] = view.call_id
-        return self._finished(made, where)
+        fields: _Plain = published(item)
+        if view is not None and fields.get("call_id"):
+            fields["call_id"] = view.call_id
+        return self._finished(fields, where)
 
     def _function(self, item: Any, view: CallView | OutputView, where: str) -> _Plain | None:
         """Convert a call, or an answer, of any kind to a function's."""
-        made: _Plain = {"call_id": view.call_id}
+        fields: _Plain = {"call_id": view.call_id}
         if isinstance(view, CallView):
-            made = {"type": "function_call", **made, "name": view.name, "arguments": view.arguments}
+            fields = {"type": "function_call", **fields, "name": view.name, "arguments": view.arguments}
         else:
-            made = {"type": "function_call_output", **made, "output": published(view.output)}
+            fields = {"type": "function_call_output", **fields, "output": published(view.output)}
         if item.type in PUBLISHED:
-            made |= {name: getattr(item, name) for name in ("id", "status") if getattr(item, name, None)}
-        return self._finished(made, where)
+            fields |= {name: getattr(item, name) for name in ("id", "status") if getattr(item, name, None)}
+        return self._finished(fields, where)
 
     def _finished(self, item: _Plain, where: str) -> _Plain | None:
         if not self._options.item_statuses:
@@ -288,11 +288,11 @@ class InputItems:
             ]
             item["action"] = {**action, "sources": bare}
 
-    def _unseal(self, found: Any, where: str) -> None:
+    def _unseal(self, fields: Any, where: str) -> None:
         """Remove what was sealed for another kind of upstream."""
-        sealed = found.get("encrypted_content") if isinstance(found, dict) else None
+        sealed = fields.get("encrypted_content") if isinstance(fields, dict) else None
         if isinstance(sealed, str) and is_envelope(sealed):
-            del found["encrypted_content"]
+            del fields["encrypted_content"]
             self._diagnostics.loss(where, "results that are encrypted for another upstream")
 
     def _identify(self, item: _Plain, where: str) -> None:
@@ -305,8 +305,8 @@ class InputItems:
             item.pop("id", None)
         elif self._options.supersets:
             for field, kind in (("id", item["type"]), ("approval_request_id", "mcp_approval_request")):
-                given = item.get(field)
-                if isinstance(given, str) and given and (accepted := accepted_id(given, kind)) != given:
+                old_id = item.get(field)
+                if isinstance(old_id, str) and old_id and (accepted := accepted_id(old_id, kind)) != old_id:
                     item[field] = accepted
                     self._diagnostics.repair(f"{where}.{field}", f"not an id of {kind}, replaced")
 
@@ -327,9 +327,9 @@ class InputItems:
         return bool(item.get("encrypted_content") or item.get("content") or item.get("summary"))
 
 
-def _is_of_dialect(found: Any) -> bool:
+def _is_of_dialect(element: Any) -> bool:
     """Return True if it is an item or a tool that only servers of another dialect know."""
-    return isinstance(found, UnknownItem | UnknownTool) and found.type.startswith(DIALECT_SLUGS)
+    return isinstance(element, UnknownItem | UnknownTool) and element.type.startswith(DIALECT_SLUGS)
 
 
 def _is_extension(item: Any) -> bool:
@@ -411,8 +411,8 @@ def outcomes(options: ResponsesOptions) -> Outcomes:
     table = FIELDS if options.supersets else PUBLISHED_FIELDS
     if not options.stateful:
         return table
-    kept = {**table, **_STATEFUL}
-    return {**kept, "conversation": sent("conversation")} if options.supersets else kept
+    stateful_table = {**table, **_STATEFUL}
+    return {**stateful_table, "conversation": sent("conversation")} if options.supersets else stateful_table
 
 
 SMALLEST_LIMIT = 16  # tokens, schema CreateResponseBody
@@ -509,8 +509,8 @@ def _fields(
     request: CreateResponse, options: ResponsesOptions, reasons: bool, diagnostics: Diagnostics
 ) -> dict[str, Any]:
     """Return all fields that mean the same at the upstream."""
-    said = without_breakpoints(request) if options.supersets else request
-    body: dict[str, Any] = published(apply(said, outcomes(options), diagnostics))
+    source = without_breakpoints(request) if options.supersets else request
+    body: dict[str, Any] = published(apply(source, outcomes(options), diagnostics))
     if options.schemas == "response_format" and (format := _response_format(body.get("text"))) is not None:
         body["response_format"] = format
     limit = request.max_output_tokens
@@ -560,11 +560,11 @@ def _pass_on(
     body: dict[str, Any], items: dict[str, _Plain], request: CreateResponse, diagnostics: Diagnostics
 ) -> None:
     """Pass on the fields that are not known here, since they may be known there."""
-    kept = kept_there(request)
+    stored = kept_there(request)
     for place, fields, carried in request.beyond or ():
         if carried:
             continue  # items have these fields themselves
-        passed = ForeignFields(place, {name: fields[name] for name in fields if place or name not in kept})
+        passed = ForeignFields(place, {name: fields[name] for name in fields if place or name not in stored})
         if place[:1] == ("input",):  # items are made anew, in one list with those of earlier turns
             within = items.get(name_of(place[:2]))
             inner = passed._replace(place=place[2:])
@@ -601,10 +601,10 @@ def _tools(
     searches: list[Any] = []
     form = options.search_form
     for tool, where in others:
-        made = [] if form is None else _searching(tool, where, form, diagnostics)
-        if not made:
+        search_tools = [] if form is None else _searching(tool, where, form, diagnostics)
+        if not search_tools:
             diagnostics.loss("tools", f"a tool of type {tool.type[:64]!r} is not known to the upstream")
-        searches += made
+        searches += search_tools
     tools: list[Any] = [
         {
             "type": "function",
@@ -651,7 +651,7 @@ def _searching(tool: Any, where: str, form: SearchForm, diagnostics: Diagnostics
 
 
 def _choice(
-    given: Any,
+    tool_choice: Any,
     functions: list[FunctionView],
     searches: list[Any],
     identities: ToolIdentityMap,
@@ -659,9 +659,9 @@ def _choice(
 ) -> Any:
     """Return the choice among functions and searches. Other hosted tools can't be chosen if the server does
     not know them."""
-    choice = encode_choice(given)
+    choice = encode_choice(tool_choice)
     if choice is None:
-        return given if functions or searches or given != "required" else _refuse("required")
+        return tool_choice if functions or searches or tool_choice != "required" else _refuse("required")
     if searches and is_search(str(choice.get("type"))):
         return {"type": searches[0]["type"]}
     if choice.get("type") != "allowed_tools":

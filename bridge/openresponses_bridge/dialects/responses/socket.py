@@ -37,10 +37,10 @@ class _Body(Struct):
 def _read(body: bytes) -> SocketRequest | None:
     try:
         fields = msgspec.json.decode(body, type=dict[str, Raw])
-        given = msgspec.json.decode(body, type=_Body).input
+        content = msgspec.json.decode(body, type=_Body).input
         if _text(fields, "stream") != b"true" or _text(fields, "background") == b"true":
             return None
-        items = given if isinstance(given, list) else [Raw(encode({"role": "user", "content": given}))]
+        items = content if isinstance(content, list) else [Raw(encode({"role": "user", "content": content}))]
         digests = [_digest(item) for item in items]
     except REFUSED:
         return None
@@ -75,8 +75,8 @@ def _digest(item: Raw | bytes) -> bytes:
 def _said(value: Any) -> Any:
     """Return a value without empty fields and without the server's own."""
     if isinstance(value, dict):
-        kept = {key: _said(each) for key, each in value.items() if key not in _OF_SERVER}
-        return {key: each for key, each in kept.items() if each is not None and each != []}
+        fields = {key: _said(each) for key, each in value.items() if key not in _OF_SERVER}
+        return {key: each for key, each in fields.items() if each is not None and each != []}
     if isinstance(value, list):
         return [_said(each) for each in value]
     return value
@@ -215,25 +215,25 @@ class _Session:
         # some servers leave the output out of the last event; nothing may add to what came before it
         if response.output and len(response.output) != len(output):
             return
-        said = [*sent, *output]
-        if len(said) <= _MOST_ITEMS:
-            self._last = _Continued(named, said, self._same)
+        digests = [*sent, *output]
+        if len(digests) <= _MOST_ITEMS:
+            self._last = _Continued(named, digests, self._same)
 
 
 def _same(fields: Mapping[str, Any]) -> Sequence[Any]:
     return [_text(fields, name) for name in _SAME]
 
 
-def _headers(given: Mapping[str, Any] | None) -> dict[str, str]:
+def _headers(raw: Mapping[str, Any] | None) -> dict[str, str]:
     """Return the headers in a field of a message."""
-    found: dict[str, str] = {}
-    for name, value in (given or {}).items():
+    headers: dict[str, str] = {}
+    for name, value in (raw or {}).items():
         text = str(value) if isinstance(value, str | int | float) else ""
         if text and len(name) + len(text) <= _LONGEST_HEADER and (name + text).isprintable():
-            found[name.lower()] = text
-        if len(found) == _MOST_HEADERS:
+            headers[name.lower()] = text
+        if len(headers) == _MOST_HEADERS:
             break
-    return found
+    return headers
 
 
 FRAMING: Final = SocketFraming(

@@ -40,12 +40,12 @@ class TaggedReasoning(ItemHoldingFilter, TextHoldingFilter):
         if self._tags.decided or not isinstance(item, Message) or not isinstance(part, OutputTextContent):
             return events + super().item(item)
         pieces = [*self._tags.feed(part.text), *self._tags.close()]
-        thoughts, said = ("".join(text for kind, text in pieces if kind is each) for each in (True, False))
-        if said == part.text:
+        thoughts, answer = ("".join(text for kind, text in pieces if kind is each) for each in (True, False))
+        if answer == part.text:
             return events + super().item(item)
         if thoughts:
             events += self._stream.reasoning(thoughts) + self._stream.block_done()
-        left = [replace(part, text=said, logprobs=UNSET)] if said else []
+        left = [replace(part, text=answer, logprobs=UNSET)] if answer else []
         content = [*left, *item.content[1:]]
         return events + (super().item(replace(item, content=content)) if content else [])
 
@@ -56,8 +56,8 @@ class TaggedReasoning(ItemHoldingFilter, TextHoldingFilter):
                 self._probabilities.clear()
                 events += self._stream.reasoning(text)
             else:
-                kept, self._probabilities = self._probabilities, []
-                events += [*self._begin_expected(), *super().text(text, kept or None)]
+                probabilities, self._probabilities = self._probabilities, []
+                events += [*self._begin_expected(), *super().text(text, probabilities or None)]
         return events
 
     def _flush(self) -> list[Event]:

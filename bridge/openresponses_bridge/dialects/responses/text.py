@@ -58,10 +58,10 @@ class TextFeeder:
                 out += self._machine.part_done()
                 track.close_parts()
             track.content = (kind, index)
-        said = self.sent = track.part(kind, index)
+        sent_text = self.sent = track.part(kind, index)
         if output_index is not None:
             self.place = (track.item_id, output_index, index)
-        return said
+        return sent_text
 
     def announce(self, track: Track, item: it.ReasoningItem, out: list[Event]) -> None:
         """Open a reasoning item before it has text, since clients show that the model thinks."""
@@ -106,21 +106,21 @@ class TextFeeder:
         """Feed the whole text of a done event: the part that the deltas did not have is sent."""
         if track.repeats(kind, [whole]):
             return  # its end reports it
-        said = track.sent.get((kind, index))
-        rest = whole if said is None else said.rest(whole)
+        sent_text = track.sent.get((kind, index))
+        rest = whole if sent_text is None else sent_text.rest(whole)
         if rest:
             self._diagnostics.repair(f"{kind} done", "had more than its deltas, the rest was sent")
-            if logprobs and said is None:
-                said = self.open_part(track, kind, index, out)
-                said.add(rest)
-                said.logprobs = True
+            if logprobs and sent_text is None:
+                sent_text = self.open_part(track, kind, index, out)
+                sent_text.add(rest)
+                sent_text.logprobs = True
                 out += self._machine.text(rest, logprobs)
             else:
                 self.feed(track, kind, index, rest, out)
         elif rest is None and whole:
             self._diagnostics.warning(f"{kind} done", "differs from its deltas, which are kept")
-        if logprobs and said is not None and not said.logprobs:
-            said.logprobs = True
+        if logprobs and sent_text is not None and not sent_text.logprobs:
+            sent_text.logprobs = True
             self._add_logprobs(track, index, logprobs, out)
 
     def _add_logprobs(self, track: Track, index: int, logprobs: list[ct.LogProb], out: list[Event]) -> None:
@@ -186,7 +186,7 @@ class TextFeeder:
     def item(self, track: Track, item: it.Message | it.ReasoningItem, out: list[Event]) -> None:
         """Feed a finished item: what was not sent yet, then its end."""
         texts = _texts(item)
-        if len(texts) == 1 and all(track.repeats(kind, said) for kind, said in texts.items()):
+        if len(texts) == 1 and all(track.repeats(kind, part_texts) for kind, part_texts in texts.items()):
             self._diagnostics.repair("output_item", "a message sent again, left out")
             return
         if track.is_unsent:
@@ -194,8 +194,8 @@ class TextFeeder:
             whole = expressible(item, self._diagnostics) if isinstance(item, it.Message) else item
             self.cut = self.cut or item.status == "incomplete"
             out += self._machine.item(whole)
-            for kind, said in texts.items():
-                for index, text in enumerate(said):
+            for kind, part_texts in texts.items():
+                for index, text in enumerate(part_texts):
                     track.part(kind, index).add(text)
             return
         ended = EndedParts()  # done events may number parts differently from the item
@@ -245,7 +245,7 @@ class TextFeeder:
         count: some servers send them only in deltas."""
         texts = _texts(item)
         if isinstance(item, it.ReasoningItem):
-            return any(track.differs(kind, given) for kind, given in texts.items())
+            return any(track.differs(kind, part_texts) for kind, part_texts in texts.items())
         return any(track.differs(kind, texts.get(kind, [])) for kind in ("text", "refusal"))
 
     def _encrypted(self, track: Track, content: str, out: list[Event]) -> None:
@@ -282,9 +282,9 @@ def expressible(message: it.Message, diagnostics: Diagnostics) -> it.Message:
 
 def _texts(item: it.Message | it.ReasoningItem) -> dict[str, list[str]]:
     """Return the texts of an item's parts, by their kind."""
-    found: dict[str, list[str]] = {}
+    texts: dict[str, list[str]] = {}
     summary = item.summary if isinstance(item, it.ReasoningItem) else ()
     for part in (*(item.content or ()), *summary):
         if kind := kind_of(part):
-            found.setdefault(kind, []).append(text_of(part))
-    return found
+            texts.setdefault(kind, []).append(text_of(part))
+    return texts

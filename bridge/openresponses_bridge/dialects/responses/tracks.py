@@ -155,11 +155,11 @@ class Track:
     def differs(self, kind: str, texts: list[str]) -> bool:
         """Return True if these texts of one kind, in order, are not those that were sent. Indexes do not
         count, since servers number parts in different ways."""
-        sent = [said for (each, _), said in sorted(self.sent.items()) if each == kind and said.size]
-        given = [text for text in texts if text]
-        if len(given) != len(sent):
+        sent = [part for (each, _), part in sorted(self.sent.items()) if each == kind and part.size]
+        nonempty = [text for text in texts if text]
+        if len(nonempty) != len(sent):
             return True
-        return any(said.rest(text) != "" for said, text in zip(sent, given, strict=True))
+        return any(part.rest(text) != "" for part, text in zip(sent, nonempty, strict=True))
 
     def holds(self, kind: str) -> bool:
         return not self.kind or self.kind in HOLDERS[kind]
@@ -193,21 +193,21 @@ class Track:
         """Return the index of the part that ends with this text, which may have another name. `ended` has the
         parts that other events were found to be about, and this one is added. With `once`, each part ends
         only once. Examines a few parts."""
-        found = ended.renamed.get((kind, index), index)
-        said = self.sent.get((kind, found))
-        if whole and (said is None or said.rest(whole) is None):
+        part_index = ended.renamed.get((kind, index), index)
+        sent_text = self.sent.get((kind, part_index))
+        if whole and (sent_text is None or sent_text.rest(whole) is None):
             latest = reversed([*islice(reversed(self.sent), _LOOKED_AT)])
             for each in (each for each in latest if each[0] == kind and each not in ended.parts):
                 if self.sent[each].size and self.sent[each].rest(whole) is not None:
-                    found = ended.renamed[kind, index] = each[1]
+                    part_index = ended.renamed[kind, index] = each[1]
                     break
             else:
-                if once and (kind, found) in ended.parts:
-                    found = self._free[kind] = max(self._free.get(kind, 0), found) + 1
-                    while (kind, found) in self.sent:
-                        found = self._free[kind] = found + 1
-        ended.parts.add((kind, found))
-        return found
+                if once and (kind, part_index) in ended.parts:
+                    part_index = self._free[kind] = max(self._free.get(kind, 0), part_index) + 1
+                    while (kind, part_index) in self.sent:
+                        part_index = self._free[kind] = part_index + 1
+        ended.parts.add((kind, part_index))
+        return part_index
 
     def begin_payload(self) -> SentText:
         """Return the sent text of a call's arguments or input."""
@@ -216,10 +216,10 @@ class Track:
 
     def part(self, kind: str, index: int) -> SentText:
         """Return the sent text of a part, which begins with its first delta."""
-        said = self.sent.get((kind, index))
-        if said is None:
-            said = self.sent[kind, index] = SentText()
-        return said
+        sent_text = self.sent.get((kind, index))
+        if sent_text is None:
+            sent_text = self.sent[kind, index] = SentText()
+        return sent_text
 
 
 class _Left:
@@ -247,11 +247,11 @@ class _Left:
 
     def first(self, item: Item) -> Track | None:
         """Return the first item that `item` can be."""
-        found = [self._next(self._of_kind.get(item.type))]
+        heads = [self._next(self._of_kind.get(item.type))]
         for texts, tracks in self._of_texts.items():
             if all(item.type in HOLDERS[kind] for kind in texts):
-                found.append(self._next(tracks))
-        return min((track for track in found if track is not None), key=lambda each: each.slot, default=None)
+                heads.append(self._next(tracks))
+        return min((track for track in heads if track is not None), key=lambda each: each.slot, default=None)
 
     def _next(self, tracks: deque[Track] | None) -> Track | None:
         while tracks and tracks[0].slot in self.taken:

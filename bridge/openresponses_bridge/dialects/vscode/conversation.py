@@ -43,9 +43,9 @@ def conversation_digest(items: Iterable[InputItem | Item], call_id_prefix: str =
     for item in _as_sent_back(items, call_id_prefix):
         if isinstance(item, ReasoningParam):
             continue
-        said = _assistant_text(item)
-        if said is not None:
-            spoken.append(said)
+        text = _assistant_text(item)
+        if text is not None:
+            spoken.append(text)
             continue
         _flush(digest, spoken)
         _add(digest, _meaning(item))
@@ -60,9 +60,9 @@ def _flush(digest: Any, spoken: list[str]) -> None:
         spoken.clear()
 
 
-def _add(digest: Any, said: bytes) -> None:
-    digest.update(b"%d:" % len(said))
-    digest.update(said)
+def _add(digest: Any, data: bytes) -> None:
+    digest.update(b"%d:" % len(data))
+    digest.update(data)
 
 
 def output_items(output: Iterable[Item], call_id_prefix: str = CALL_ID_PREFIX) -> list[InputItem]:

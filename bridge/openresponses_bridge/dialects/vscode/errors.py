@@ -91,6 +91,6 @@ def error_body(error: BridgeError) -> LanguageModelErrorBody:
 
 def failure_of(error: Any) -> ErrorPayload:
     """Return the error that a provider threw: a text, or `{message, code, …}`."""
-    said = reported_error(error) or ReportedError()
-    kind, known = _CODES.get(said.code or "", ("server_error", said.code or UPSTREAM_ERROR))
-    return ErrorPayload(kind, known, said.message or "the provider failed without a message", None)
+    report = reported_error(error) or ReportedError()
+    kind, known = _CODES.get(report.code or "", ("server_error", report.code or UPSTREAM_ERROR))
+    return ErrorPayload(kind, known, report.message or "the provider failed without a message", None)

@@ -234,19 +234,19 @@ class Inbound(BaseInbound):
         self._thinking = None
         if part.mime_type.startswith("image/"):
             return self._image(part)
-        held = {"mime_type": part.mime_type, "data": base64.b64encode(part.data).decode()}
-        return self._machine.extension_event(DATA_EVENT, held)
+        fields = {"mime_type": part.mime_type, "data": base64.b64encode(part.data).decode()}
+        return self._machine.extension_event(DATA_EVENT, fields)
 
     def _image(self, part: LanguageModelDataPart) -> list[Event]:
         mime = image_mime(part.data, part.mime_type)
-        made = {
+        item = {
             "type": "image_generation_call",
             "id": "",
             "status": "completed",
             "result": base64.b64encode(part.data).decode(),
             "output_format": mime.removeprefix("image/"),
         }
-        return self._machine.item(made)
+        return self._machine.item(item)
 
     def _usage(self, part: LanguageModelDataPart) -> list[Event]:
         usage = usage_of(json_of(part.data), self.diagnostics)

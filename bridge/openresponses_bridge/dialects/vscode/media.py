@@ -55,9 +55,11 @@ def content_of(part: LanguageModelDataPart) -> ContentParam:
     """Return the content for a data part. The data of an image part may be its URL."""
     mime = part.mime_type.strip().lower()
     if mime.startswith("image/"):
-        held = _URL.match(part.data)
+        match = _URL.match(part.data)
         url = (
-            part.data.decode("utf-8", "replace") if held else data_url(part.data, image_mime(part.data, mime))
+            part.data.decode("utf-8", "replace")
+            if match
+            else data_url(part.data, image_mime(part.data, mime))
         )
         return InputImageParam(image_url=url)
     if _TEXTUAL.match(mime):

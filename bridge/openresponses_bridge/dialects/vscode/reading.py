@@ -85,8 +85,8 @@ def read_message(value: Any, path: str) -> ChatMessage:
         return value
     if not isinstance(value, dict):
         raise invalid(path, "expected an object")
-    given = value.get("role")
-    role = _ROLES.get(given) if isinstance(given, int | str) else None
+    raw_role = value.get("role")
+    role = _ROLES.get(raw_role) if isinstance(raw_role, int | str) else None
     if role is None:
         raise invalid(f"{path}.role", "expected 1 (user), 2 (assistant) or 3 (system)")
     # in VS Code `content` is a getter, which JSON.stringify leaves out
@@ -169,10 +169,10 @@ def _kind(value: dict[str, Any]) -> str:
 
 
 def _string(value: dict[str, Any], name: str) -> str:
-    found = value[name]
-    if not isinstance(found, str):
+    text = value[name]
+    if not isinstance(text, str):
         raise TypeError(f"{name} is not a string")
-    return found
+    return text
 
 
 def _text(value: dict[str, Any], _: str) -> Part:
@@ -202,20 +202,20 @@ def _bytes(data: Any) -> bytes:
         except binascii.Error as error:
             raise ValueError(f"data is not base64: {error}") from error
     if isinstance(data, dict):
-        held = data.get("data", data.get("buffer"))
-        data = [data[key] for key in sorted(data, key=int)] if held is None else held
+        buffer = data.get("data", data.get("buffer"))
+        data = [data[key] for key in sorted(data, key=int)] if buffer is None else buffer
     if not isinstance(data, list):
         raise TypeError("data is neither base64 nor a list of bytes")
     return bytes(data)
 
 
 def _call(value: dict[str, Any], _: str) -> Part:
-    given = value.get("input") or {}
-    if isinstance(given, str):  # some providers send its JSON
-        given = tool_input(given).value
-    if not isinstance(given, dict):
+    arguments = value.get("input") or {}
+    if isinstance(arguments, str):  # some providers send its JSON
+        arguments = tool_input(arguments).value
+    if not isinstance(arguments, dict):
         raise TypeError("input is not an object")
-    return LanguageModelToolCallPart(_string(value, "callId"), _string(value, "name"), given)
+    return LanguageModelToolCallPart(_string(value, "callId"), _string(value, "name"), arguments)
 
 
 def _result(value: dict[str, Any], path: str) -> Part:

@@ -89,8 +89,8 @@ def offered(
 
 
 def _only(declared: dict[str, ChatTool], names: list[Any], identities: ToolIdentityMap) -> list[ChatTool]:
-    wanted = [identities.upstream_name(name) for name in names if isinstance(name, str)]
-    return [declared[name] for name in wanted if name in declared]
+    upstream_names = [identities.upstream_name(name) for name in names if isinstance(name, str)]
+    return [declared[name] for name in upstream_names if name in declared]
 
 
 _DISGUISED = "You are "
@@ -143,7 +143,7 @@ def from_vscode(
         fields = _configured(chat.model_configuration, diagnostics) | fields
     leading, messages = _instructions(chat.messages)
     prompt = chat.model_options.get(_SYSTEM_PROMPT)
-    said = [text for text in (prompt, leading) if isinstance(text, str) and text]
+    instructions = [text for text in (prompt, leading) if isinstance(text, str) and text]
     builder = ItemBuilder(diagnostics, call_id_prefix)
     for message in messages:
         builder.add(message)
@@ -152,7 +152,7 @@ def from_vscode(
         CreateResponse(
             model=chat.model,
             input=builder.items[start:],
-            instructions="\n\n".join(said) or None,
+            instructions="\n\n".join(instructions) or None,
             previous_response_id=previous,
             include=[_ENCRYPTED] if chat.include_encrypted_thinking else None,
             store=None if chat.store is UNSET else chat.store,
@@ -205,8 +205,8 @@ def _instructions(messages: list[ChatMessage]) -> tuple[str | None, list[ChatMes
 
 
 def _is_disguised(message: ChatMessage, text: str | None, messages: list[ChatMessage]) -> bool:
-    said = (text or "").lstrip()
-    return message.role is Role.ASSISTANT and len(messages) > 1 and said.startswith(_DISGUISED)
+    stripped = (text or "").lstrip()
+    return message.role is Role.ASSISTANT and len(messages) > 1 and stripped.startswith(_DISGUISED)
 
 
 def _text(message: ChatMessage) -> str | None:
@@ -222,10 +222,10 @@ def _marked(builder: ItemBuilder, model: str) -> tuple[str | None, int]:
     return None, 0
 
 
-def _options(given: dict[str, Any], diagnostics: Diagnostics) -> dict[str, Any]:
+def _options(options: dict[str, Any], diagnostics: Diagnostics) -> dict[str, Any]:
     fields: dict[str, Any] = {}
     known = {name: ours for ours, names in _OPTIONS.items() for name in names}
-    for name, value in given.items():
+    for name, value in options.items():
         ours = known.get(name)
         if ours is not None and _is(value, _TYPES.get(ours, _NUMBER)):
             fields.setdefault(ours, value)
@@ -236,11 +236,11 @@ def _options(given: dict[str, Any], diagnostics: Diagnostics) -> dict[str, Any]:
     return fields
 
 
-def _configured(given: dict[str, Any], diagnostics: Diagnostics) -> dict[str, Any]:
+def _configured(configuration: dict[str, Any], diagnostics: Diagnostics) -> dict[str, Any]:
     """Return the user's settings for the model, of which the effort is one of the levels in the model's
     information."""
     fields: dict[str, Any] = {}
-    for name, value in given.items():
+    for name, value in configuration.items():
         if name == CONFIGURED_EFFORT and isinstance(value, str):
             if value != NO_CHOICE:
                 fields["reasoning"] = ReasoningOptions(effort=value)
@@ -288,10 +288,10 @@ def read_token_request(body: bytes) -> TokenRequest:
     model = value.get("model")
     if not isinstance(model, str):
         raise invalid("model", "expected a string")
-    given = [name for name in ("text", "message") if value.get(name) is not None]
-    if len(given) != 1:
+    names = [name for name in ("text", "message") if value.get(name) is not None]
+    if len(names) != 1:
         raise invalid("text", "expected either `text` or `message`")
-    (name,) = given
+    (name,) = names
     content = value[name]
     if name == "text" and isinstance(content, str):
         return TokenRequest(model, content)

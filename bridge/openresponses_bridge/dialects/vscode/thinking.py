@@ -67,9 +67,9 @@ class ThinkingCollector:
             [ReasoningTextContent(text)] if text else UNSET,
             self._encrypted or UNSET,
         )
-        said = bool(text or self._summary or self._encrypted)
+        has_content = bool(text or self._summary or self._encrypted)
         self._start("")
-        return [item] if said else []
+        return [item] if has_content else []
 
     def _end_summary_part(self) -> None:
         text = "".join(self._pieces)

@@ -81,12 +81,12 @@ class MessageBuilder:
     def _message(self, item: Any) -> None:
         role = _ROLES[item.role]
         content = item.content
-        given = (
+        contents = (
             text_or_nothing(content)
             if isinstance(content, str)
             else content_parts(content, self._diagnostics)
         )
-        parts: list[Part | Any] = list(given)
+        parts: list[Part | Any] = list(contents)
         if item.phase:
             value = {"type": vs.PHASE_DATA, "phase": item.phase}
             parts.append(LanguageModelDataPart.json(value, vs.PHASE_DATA))
@@ -123,8 +123,8 @@ class MessageBuilder:
 
     def _own_call(self, item: Any) -> None:
         name, field = _OWN_CALLS[type(item)]
-        given = getattr(item, field)
-        self._call(item, name, given if isinstance(given, dict) else {"input": given})
+        value = getattr(item, field)
+        self._call(item, name, value if isinstance(value, dict) else {"input": value})
 
     def _result(self, item: Any, parts: list[Any]) -> None:
         call_id = namespace_call_id(item.call_id or item.id or "", self._prefix)

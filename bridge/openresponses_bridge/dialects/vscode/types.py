@@ -82,10 +82,10 @@ SUMMARY_PART_DONE = "vscode_reasoning_summary_part_done"
 REASONING_DONE = "vscode_reasoning_done"
 
 
-def call_id_of(given: str, prefix: str = CALL_ID_PREFIX) -> str:
-    """Return the protocol's id of a call that VS Code knows as `given`: our prefix is removed, and a long id
+def call_id_of(raw_id: str, prefix: str = CALL_ID_PREFIX) -> str:
+    """Return the protocol's id of a call that VS Code knows as `raw_id`: our prefix is removed, and a long id
     is shortened in the same way for a call and its result."""
-    stripped = strip_call_id(given, prefix) or given
+    stripped = strip_call_id(raw_id, prefix) or raw_id
     return accepted_call_id(stripped) if stripped else f"call_{digest(stripped)}"
 
 

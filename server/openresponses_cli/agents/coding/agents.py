@@ -74,20 +74,20 @@ class CodingAgent(Struct, frozen=True, kw_only=True):
         return f"npm install -g {self.package}"
 
     def environment(
-        self, given: Mapping[str, str], secrets: frozenset[str], options: LaunchOptions
+        self, environ: Mapping[str, str], secrets: frozenset[str], options: LaunchOptions
     ) -> dict[str, str]:
-        """Return the environment of the agent's process: `given` without variables that would configure it
+        """Return the environment of the agent's process: `environ` without variables that would configure it
         and without `secrets`, the variables with keys of upstreams; and the variables of `options`. Its
         requests to this machine bypass any proxy."""
-        kept = {
+        variables = {
             name: value
-            for name, value in given.items()
+            for name, value in environ.items()
             if name not in secrets and not name.startswith(self.own_prefixes)
         }
         for name in ("NO_PROXY", "no_proxy"):
-            past = [each for each in (kept.get(name) or "").split(",") if each]
-            kept[name] = ",".join(dict.fromkeys([*past, "127.0.0.1", "localhost", "::1"]))
-        return kept | options.variables
+            past = [each for each in (variables.get(name) or "").split(",") if each]
+            variables[name] = ",".join(dict.fromkeys([*past, "127.0.0.1", "localhost", "::1"]))
+        return variables | options.variables
 
 
 _PROVIDER: Final = "openresponses-bridge"
@@ -146,8 +146,8 @@ codex
 
 
 def _provider(base: str, keys: bool) -> dict[str, str | bool]:
-    given: dict[str, str | bool] = {"name": _PROVIDER, "base_url": f"{base}/v1", "wire_api": "responses"}
-    return given | ({"env_key": KEY_VARIABLE} if keys else {})
+    provider: dict[str, str | bool] = {"name": _PROVIDER, "base_url": f"{base}/v1", "wire_api": "responses"}
+    return provider | ({"env_key": KEY_VARIABLE} if keys else {})
 
 
 CODEX: Final = CodingAgent(
@@ -259,8 +259,8 @@ def _configure_gemini(target: AgentTarget) -> LaunchOptions:
     path.parent.mkdir(mode=0o700, exist_ok=True)
     settings = _settings_in(path)
     for name, section in _gemini_settings(target.model.id).items():
-        kept = settings.get(name)
-        settings[name] = {**kept, **section} if isinstance(kept, dict) else section
+        previous = settings.get(name)
+        settings[name] = {**previous, **section} if isinstance(previous, dict) else section
     path.write_text(json.dumps(settings, indent=2), "utf-8")
     variables = _gemini_variables(target.base, target.model.id, target.key or "none")
     return LaunchOptions([], variables | {"GEMINI_CLI_HOME": str(target.home)})
@@ -269,10 +269,10 @@ def _configure_gemini(target: AgentTarget) -> LaunchOptions:
 def _settings_in(path: Path) -> dict[str, Any]:
     """Return the settings in a file; none if it can't be read."""
     try:
-        found = json.loads(path.read_text("utf-8"))
+        settings = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return settings if isinstance(settings, dict) else {}
 
 
 def _gemini_config_text(base: str, model: str, keys: bool, searches: bool) -> str:
@@ -388,9 +388,9 @@ def agent_named(name: str) -> CodingAgent:
     return AGENTS[name]
 
 
-def program_of(agent: CodingAgent, given: str | None = None) -> str | None:
-    """Return the path of the agent's program, `given` or found in PATH; None if there is none."""
-    return shutil.which(given or agent.program)
+def program_of(agent: CodingAgent, program: str | None = None) -> str | None:
+    """Return the path of the agent's program, `program` or found in PATH; None if there is none."""
+    return shutil.which(program or agent.program)
 
 
 def find_installed(agent: CodingAgent, environment: dict[str, str]) -> InstalledAgent | None:
@@ -399,7 +399,7 @@ def find_installed(agent: CodingAgent, environment: dict[str, str]) -> Installed
     if path is None:
         return None
     try:
-        asked = subprocess.run(
+        process = subprocess.run(
             [path, "--version"],
             env=environment,
             stdin=subprocess.DEVNULL,
@@ -409,7 +409,7 @@ def find_installed(agent: CodingAgent, environment: dict[str, str]) -> Installed
         )
     except (OSError, subprocess.TimeoutExpired):
         return InstalledAgent(path, None, "")
-    found = _VERSION.search(asked.stdout.decode(errors="replace")[:_READ])
-    if found is None:
+    match = _VERSION.search(process.stdout.decode(errors="replace")[:_READ])
+    if match is None:
         return InstalledAgent(path, None, "")
-    return InstalledAgent(path, (int(found[1]), int(found[2])), found[0])
+    return InstalledAgent(path, (int(match[1]), int(match[2])), match[0])

@@ -100,16 +100,16 @@ async def refusal_of(base: str, key: str | None, model: str) -> HttpError | None
     tokens. A slow answer is a failure of its own."""
     seconds = _PROBE_SECONDS
     times = Timeouts(connect=seconds, first_byte=seconds, idle=seconds, total=seconds)
-    asked = {"model": model, "input": "Hi", "max_output_tokens": _LEAST_OUTPUT, "store": False}
+    request = {"model": model, "input": "Hi", "max_output_tokens": _LEAST_OUTPUT, "store": False}
     async with OpenResponsesClient(base, key, timeouts=times, retries=Retries()) as client:
         try:
-            async with aclosing(client.stream(asked)) as events:
+            async with aclosing(client.stream(request)) as events:
                 async for event in events:
                     if isinstance(event, ResponseFailed) and event.response.error is not None:
                         return http_failure(event.response.error)
                     if isinstance(event, ErrorEvent):
-                        said = event.payload
-                        return http_failure(ResponseError(said.code or said.type, said.message))
+                        payload = event.payload
+                        return http_failure(ResponseError(payload.code or payload.type, payload.message))
                     if not isinstance(event, _BEFORE_OUTPUT):
                         break
         except OpenResponsesError as error:

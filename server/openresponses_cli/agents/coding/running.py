@@ -267,23 +267,23 @@ def private_server(settings: Settings, model: str | None = None) -> Iterator[Rea
 def secret_variables(settings: Settings) -> frozenset[str]:
     """Return the environment variables with keys of upstreams, of the search, of MCP servers or of this
     server."""
-    found = set(KEYS_VARIABLES.values()) | {settings.sealing_key_env or ""}
+    names = set(KEYS_VARIABLES.values()) | {settings.sealing_key_env or ""}
     search = settings.web_search
-    found.update(_VARIABLE.findall((search and search.api_key) or ""))
+    names.update(_VARIABLE.findall((search and search.api_key) or ""))
     for server in settings.mcp_servers:
         for text in (*server.headers.values(), *server.env.values()):
-            found.update(_VARIABLE.findall(text))
-        found.add(server.api_key_env or "")
+            names.update(_VARIABLE.findall(text))
+        names.add(server.api_key_env or "")
     for each in settings.upstreams:
         for text in (each.api_key or "", *each.api_key_command, *each.headers.values()):
-            found.update(_VARIABLE.findall(text))
-        found.add(each.api_key_env or "")
+            names.update(_VARIABLE.findall(text))
+        names.add(each.api_key_env or "")
         if each.profile is not None:
             from openresponses_server.upstreams.profiles import profile
 
             folder = None if settings.profiles is None else Path(settings.profiles)
-            found.add(profile(each.profile, folder).api_key_env or "")
-    return frozenset(found - {""})
+            names.add(profile(each.profile, folder).api_key_env or "")
+    return frozenset(names - {""})
 
 
 @contextmanager
@@ -302,11 +302,11 @@ def _private(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_EXCL, 0o600)
 
 
-def _choose_model(server: ReachableServer, wanted: str | None) -> EnrichedModelData:
+def _choose_model(server: ReachableServer, model: str | None) -> EnrichedModelData:
     """Return the requested model, else the server's default, else the first that calls tools. Raises
     UnusableServer if there is none."""
     listed = {each["id"]: each for each in server.models.listed if isinstance(each.get("id"), str)}
-    name = wanted or server.default or first_choice(server.models.listed)
+    name = model or server.default or first_choice(server.models.listed)
     if name is None:
         raise UnusableServer("no model was found: name one with --model")
     entry = listed.get(name)
@@ -334,8 +334,8 @@ def _capabilities_of_entry(entry: Mapping[str, Any]) -> Capabilities:
 
 
 def _capabilities(entry: Mapping[str, Any]) -> Mapping[str, Any]:
-    given = entry.get("capabilities")
-    return given if isinstance(given, dict) else {}
+    capabilities = entry.get("capabilities")
+    return capabilities if isinstance(capabilities, dict) else {}
 
 
 def _catalog(catalog: list[dict[str, Any]], model: EnrichedModelData) -> list[dict[str, Any]]:

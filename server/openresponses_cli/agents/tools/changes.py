@@ -127,12 +127,12 @@ def _counts(added: int, removed: int) -> str:
     return f"+{added} -{removed}"
 
 
-def _shares(wanted: list[int], most: int) -> list[int]:
+def _shares(sizes: list[int], most: int) -> list[int]:
     """Return the share of `most` for each: small requests are met, and the others get equal shares of the
     rest."""
-    shares, left = [0] * len(wanted), most
-    for rank, at in enumerate(sorted(range(len(wanted)), key=wanted.__getitem__)):
-        shares[at] = min(wanted[at], left // (len(wanted) - rank))
+    shares, left = [0] * len(sizes), most
+    for rank, at in enumerate(sorted(range(len(sizes)), key=sizes.__getitem__)):
+        shares[at] = min(sizes[at], left // (len(sizes) - rank))
         left -= shares[at]
     return shares
 

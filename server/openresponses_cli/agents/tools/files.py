@@ -138,7 +138,7 @@ def _parse_unified(lines: list[str]) -> Iterator[FilePatch]:
     hunk: Hunk | None = None
     left = ""
     for number, line in enumerate(lines, 1):
-        found = _RANGE.match(line)
+        match = _RANGE.match(line)
         if line.startswith("--- ") and number < len(lines) and lines[number].startswith("+++ "):
             left, hunk = _file(line, "a/"), None
         elif line.startswith("+++ ") and left:
@@ -152,8 +152,8 @@ def _parse_unified(lines: list[str]) -> Iterator[FilePatch]:
             else:
                 change = FilePatch("update", left, None if right == left else right)
             left = ""
-        elif found is not None and change is not None:
-            first, count = int(found[1]), found[2]
+        elif match is not None and change is not None:
+            first, count = int(match[1]), match[2]
             hunk = Hunk(near=max(0, first - (count != "0")))
             change.hunks.append(hunk)
         elif line.startswith("diff --git "):
@@ -186,10 +186,10 @@ def _changed(text: str, change: FilePatch) -> str:
         done.append(rest[:at] + new[:-1])
         passed += rest.count("\n", 0, at + len(old) - 1)
         rest = rest[at + len(old) - 1 :]
-    made = ("".join(done) + rest)[1:]
+    result = ("".join(done) + rest)[1:]
     if not ended:
-        made = made.removesuffix("\n")
-    return made.replace("\n", "\r\n") if crlf else made
+        result = result.removesuffix("\n")
+    return result.replace("\n", "\r\n") if crlf else result
 
 
 def _position(rest: str, hunk: Hunk, passed: int) -> int | None:
@@ -215,10 +215,10 @@ def _line(rest: str, count: int) -> int:
     """Return the position of the line end before the line with this number."""
     at = 0
     for _ in range(count):
-        found = rest.find("\n", at + 1)
-        if found < 0:
+        line_end = rest.find("\n", at + 1)
+        if line_end < 0:
             break
-        at = found
+        at = line_end
     return at
 
 
@@ -264,13 +264,13 @@ def _asking(
 ) -> Callable[[dict[str, Any], ToolInvocationContext], Awaitable[str]]:
     """Return a handler that plans changes, asks the user if necessary, and makes them."""
 
-    async def handler(given: dict[str, Any], context: ToolInvocationContext) -> str:
-        changes, said = await anyio.to_thread.run_sync(plan, folder, given)
-        asked = await anyio.to_thread.run_sync(question, folder, changes)
-        if asked is not None:
-            await context.confirm(asked)
+    async def handler(arguments: dict[str, Any], context: ToolInvocationContext) -> str:
+        changes, result = await anyio.to_thread.run_sync(plan, folder, arguments)
+        prompt = await anyio.to_thread.run_sync(question, folder, changes)
+        if prompt is not None:
+            await context.confirm(prompt)
         await anyio.to_thread.run_sync(apply, folder, changes)
-        return said
+        return result
 
     return handler
 
@@ -329,18 +329,18 @@ def file_tools(folder: Folder) -> list[Tool]:
     ]
 
 
-def _read_file(folder: Folder, given: dict[str, Any]) -> Any:
-    data = folder.read(given["path"])
+def _read_file(folder: Folder, arguments: dict[str, Any]) -> Any:
+    data = folder.read(arguments["path"])
     media_type = image_type(data)
     if media_type is not None:
         return LanguageModelToolResult([ToolResultDataPart(data, media_type)])
-    text = decoded(data, given["path"])
-    first, last = int(given.get("startLine", 1)), given.get("endLine")
+    text = decoded(data, arguments["path"])
+    first, last = int(arguments.get("startLine", 1)), arguments.get("endLine")
     if first == 1 and last is None and len(text) <= _MOST_CHARACTERS:
         return text
     lines = [f"{line}\n" for line in text.removesuffix("\n").split("\n")] if text else []
     if first > max(1, len(lines)):
-        raise ToolInvocationError(f"{given['path']!r} has {len(lines)} lines")
+        raise ToolInvocationError(f"{arguments['path']!r} has {len(lines)} lines")
     shown, size = list[str](), 0
     for line in lines[first - 1 : None if last is None else int(last)]:
         size += len(line)
@@ -352,8 +352,8 @@ def _read_file(folder: Folder, given: dict[str, Any]) -> Any:
     return f"{''.join(shown)}\n(lines {first} to {first - 1 + len(shown)} of {len(lines)})"
 
 
-def _list_dir(folder: Folder, given: dict[str, Any]) -> str:
-    entries = folder.entries(given.get("path", ""))
+def _list_dir(folder: Folder, arguments: dict[str, Any]) -> str:
+    entries = folder.entries(arguments.get("path", ""))
     marks = {"folder": "/", "link": " (a link)", "other": " (not a regular file)"}
     lines = [name + marks.get(kind, "") for name, kind in entries[:_MOST_ENTRIES]]
     if len(entries) > _MOST_ENTRIES:
@@ -361,15 +361,15 @@ def _list_dir(folder: Folder, given: dict[str, Any]) -> str:
     return "\n".join(lines) or "(empty)"
 
 
-def _create_file(folder: Folder, given: dict[str, Any]) -> Planned:
-    path = given["path"]
+def _create_file(folder: Folder, arguments: dict[str, Any]) -> Planned:
+    path = arguments["path"]
     if read_existing(folder, path) is not None:
         raise ToolInvocationError(f"{path!r} already exists")
-    return [FileChange(path, None, given["content"].encode())], f"Created {path}"
+    return [FileChange(path, None, arguments["content"].encode())], f"Created {path}"
 
 
-def _edit_file(folder: Folder, given: dict[str, Any]) -> Planned:
-    path, code, old = given["filePath"], given["code"], given.get("oldCode")
+def _edit_file(folder: Folder, arguments: dict[str, Any]) -> Planned:
+    path, code, old = arguments["filePath"], arguments["code"], arguments.get("oldCode")
     before = read_existing(folder, path)
     after = str(code)
     if old is not None:
@@ -378,13 +378,13 @@ def _edit_file(folder: Folder, given: dict[str, Any]) -> Planned:
         if times != 1:
             raise ToolInvocationError(f"oldCode is in {path!r} {times} times; it must be there exactly once")
         after = text.replace(old, code)
-    explanation = given.get("explanation")
-    said = f"Successfully edited {path}" + (f" - {explanation}" if explanation else "")
-    return [FileChange(path, before, after.encode())], said
+    explanation = arguments.get("explanation")
+    result = f"Successfully edited {path}" + (f" - {explanation}" if explanation else "")
+    return [FileChange(path, before, after.encode())], result
 
 
-def _apply_patch(folder: Folder, given: dict[str, Any]) -> Planned:
-    changes = read_patch(given["input"])
+def _apply_patch(folder: Folder, arguments: dict[str, Any]) -> Planned:
+    changes = read_patch(arguments["input"])
     files = [tuple(folder.steps(path)) for each in changes for path in each.paths]
     if len(set(files)) < len(files):
         raise ToolInvocationError("the patch names a file twice")
@@ -392,8 +392,8 @@ def _apply_patch(folder: Folder, given: dict[str, Any]) -> Planned:
     after = patched(
         changes, {path: None if data is None else decoded(data, path) for path, data in before.items()}
     )
-    made = {path: None if text is None else text.encode() for path, text in after.items()}
-    planned = [FileChange(path, before[path], data) for path, data in made.items()]
+    contents = {path: None if text is None else text.encode() for path, text in after.items()}
+    planned = [FileChange(path, before[path], data) for path, data in contents.items()]
     return planned, "\n".join(each.summary for each in changes)
 
 

@@ -117,11 +117,11 @@ class Folder:
         with self._write_lock, self._parent(path, make=True) as (parent, name), _translated_errors(path):
             try:
                 data, mode = self._read(parent, name, path, MOST_BYTES)
-                made = change(data)
+                content = change(data)
             except FileNotFoundError:
-                made, mode = change(None), None
-            _check(path, name, made)
-            _replace(parent, name, made, mode)
+                content, mode = change(None), None
+            _check(path, name, content)
+            _replace(parent, name, content, mode)
 
     def remove(self, path: str) -> None:
         """Remove a file, or a link itself."""
@@ -137,9 +137,9 @@ class Folder:
         with (
             self._open_folder(steps, path) as descriptor,
             _translated_errors(path),
-            os.scandir(descriptor) as found,
+            os.scandir(descriptor) as listing,
         ):
-            shown = (each for each in islice(found, _MOST_ENTRIES) if not self._is_hidden_entry(each))
+            shown = (each for each in islice(listing, _MOST_ENTRIES) if not self._is_hidden_entry(each))
             return sorted((each.name, _kind(each)) for each in shown)
 
     def files(
@@ -242,16 +242,16 @@ class Folder:
 def _replace(parent: int, name: str, data: bytes, mode: int | None) -> None:
     """Write a new file and rename it, so that no reader gets half of it and hard links keep the old
     content."""
-    made = f".{secrets.token_hex(8)}.tmp"
-    descriptor = os.open(made, _NEW, 0o666, dir_fd=parent)
+    temporary = f".{secrets.token_hex(8)}.tmp"
+    descriptor = os.open(temporary, _NEW, 0o666, dir_fd=parent)
     try:
         if mode is not None:
             os.fchmod(descriptor, mode & 0o777)
         _write(descriptor, data)
-        os.replace(made, name, src_dir_fd=parent, dst_dir_fd=parent)
+        os.replace(temporary, name, src_dir_fd=parent, dst_dir_fd=parent)
     except OSError:
         with suppress(OSError):
-            os.unlink(made, dir_fd=parent)
+            os.unlink(temporary, dir_fd=parent)
         raise
 
 

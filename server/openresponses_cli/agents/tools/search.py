@@ -45,8 +45,8 @@ _SCHEMA: Final[dict[str, Any]] = {
 def search_tool(folder: Folder) -> Tool:
     """Return grep_search over this folder."""
 
-    def grep_search(given: dict[str, Any], context: ToolInvocationContext) -> str:
-        return _Search(folder, given, context).run()
+    def grep_search(arguments: dict[str, Any], context: ToolInvocationContext) -> str:
+        return _Search(folder, arguments, context).run()
 
     description = (
         "Search for text patterns across the files of the workspace; lines are given as path:number: line"
@@ -57,24 +57,24 @@ def search_tool(folder: Folder) -> Tool:
 class _Search:
     """One search. It runs in a thread, which can't be stopped, so it checks its token and its time."""
 
-    def __init__(self, folder: Folder, given: dict[str, Any], context: ToolInvocationContext) -> None:
+    def __init__(self, folder: Folder, arguments: dict[str, Any], context: ToolInvocationContext) -> None:
         self._folder = folder
-        self._query = str(given["query"])
-        self._pattern = _pattern(self._query) if given.get("isRegexp") else None
-        include = given.get("includePattern")
+        self._query = str(arguments["query"])
+        self._pattern = _pattern(self._query) if arguments.get("isRegexp") else None
+        include = arguments.get("includePattern")
         self._include = re.compile(translate(include)) if include else None
-        self._most = int(given.get("maxResults", _MOST_MATCHES))
+        self._most = int(arguments.get("maxResults", _MOST_MATCHES))
         self._token = context.token
         self._until = time.monotonic() + _SECONDS
         self._too_long = 0
 
     def run(self) -> str:
         """Return the lines that were found, as `path:number: line`."""
-        found = list(islice(self._found(), self._most))
-        lines = found or ["No matches."]
+        matches = list(islice(self._found(), self._most))
+        lines = matches or ["No matches."]
         if self._too_long:
             lines.append(f"(lines left out, longer than {_LONGEST_MATCHED} characters: {self._too_long})")
-        if len(found) == self._most:
+        if len(matches) == self._most:
             lines.append("(there may be more)")
         return "\n".join(lines)
 

@@ -53,10 +53,10 @@ def semantic_tool(folder: Folder) -> Tool:
     """Return semantic_search over this folder."""
     index = WordIndex()
 
-    def semantic_search(given: dict[str, Any], context: ToolInvocationContext) -> str:
+    def semantic_search(arguments: dict[str, Any], context: ToolInvocationContext) -> str:
         texts = Texts(folder, context.token, most_bytes=_MOST_BYTES, most_file_bytes=_MOST_FILE_BYTES)
-        found = index.search(given["query"], texts, int(given.get("maxResults", _RESULTS)))
-        return ("\n\n".join(map(_shown, found)) or "Nothing was found.") + texts.omission()
+        parts = index.search(arguments["query"], texts, int(arguments.get("maxResults", _RESULTS)))
+        return ("\n\n".join(map(_shown, parts)) or "Nothing was found.") + texts.omission()
 
     description = (
         "Search the workspace for parts of files about a subject, best first, by the words in them and in "
@@ -125,9 +125,9 @@ class WordIndex:
         until = time.monotonic() + _SEARCH_SECONDS
         self._base.set_progress_handler(lambda: time.monotonic() > until, _STEPS)
         try:
-            wanted = " OR ".join(f'"{word}"' for word in words)
+            expression = " OR ".join(f'"{word}"' for word in words)
             ranked = "SELECT rowid FROM parts WHERE parts MATCH ? ORDER BY bm25(parts, ?, 1.0) LIMIT ?"
-            with closing(self._base.execute(ranked, (wanted, _PATH_WEIGHT, most))) as rows:
+            with closing(self._base.execute(ranked, (expression, _PATH_WEIGHT, most))) as rows:
                 return [self._parts[row] for (row,) in rows]
         except sqlite3.OperationalError as error:
             raise ToolTimeoutError(_SEARCH_SECONDS) from error

@@ -50,11 +50,11 @@ _SCHEMA: Final[dict[str, Any]] = {
 def terminal_tool(folder: Folder) -> Tool:
     """Return run_in_terminal, whose commands start in this folder."""
 
-    async def run_in_terminal(given: dict[str, Any]) -> LanguageModelToolResult:
-        command = str(given["command"])
+    async def run_in_terminal(arguments: dict[str, Any]) -> LanguageModelToolResult:
+        command = str(arguments["command"])
         if "\0" in command:
             raise ToolInvocationError("the command contains a NUL character")
-        return await _run(folder, command, float(given.get("timeout", _SECONDS)))
+        return await _run(folder, command, float(arguments.get("timeout", _SECONDS)))
 
     return Tool(
         "run_in_terminal",
@@ -67,11 +67,11 @@ def terminal_tool(folder: Folder) -> Tool:
     )
 
 
-def question(given: dict[str, Any]) -> str:
+def question(arguments: dict[str, Any]) -> str:
     """Return the question to the user: the whole command, with control characters escaped. If it may fill the
     screen, each line is marked, and its size is given after it, so that its end can't be mistaken for the
     question."""
-    command = str(given["command"])
+    command = str(arguments["command"])
     lines = [printable(line) for line in command.split("\n")]
     if len(lines) == 1 and len(command) <= _SHORT:
         return f"Run this command?\n{lines[0]}"

@@ -92,8 +92,8 @@ _SCHEMA: Final[dict[str, Any]] = {
 def usages_tool(folder: Folder) -> Tool:
     """Return list_code_usages over this folder."""
 
-    def list_code_usages(given: dict[str, Any], context: ToolInvocationContext) -> str:
-        return _listed(folder, given["symbolName"], given.get("filePaths", []), context)
+    def list_code_usages(arguments: dict[str, Any], context: ToolInvocationContext) -> str:
+        return _listed(folder, arguments["symbolName"], arguments.get("filePaths", []), context)
 
     description = (
         "List where a symbol (function, class, method, variable) is defined and used in the workspace, by "

@@ -64,7 +64,7 @@ class PageFile(Struct, frozen=True):
 @cache
 def files() -> dict[str, PageFile]:
     """Return all files of the page, by their names below `/inspector/`. Nothing else is served."""
-    found = {"dialects.js": _file(_dialects(), ".js"), "secrets.js": _file(_secrets(), ".js")}
+    page_files = {"dialects.js": _file(_dialects(), ".js"), "secrets.js": _file(_secrets(), ".js")}
     waiting = [("", resources.files(__name__))]
     while waiting:
         path, folder = waiting.pop()
@@ -74,8 +74,8 @@ def files() -> dict[str, PageFile]:
             if each.is_dir():
                 waiting.append((f"{name}/", each))
             elif suffix in _TYPES:
-                found[name] = _file(each.read_bytes(), suffix)
-    return found
+                page_files[name] = _file(each.read_bytes(), suffix)
+    return page_files
 
 
 def _file(data: bytes, suffix: str) -> PageFile:

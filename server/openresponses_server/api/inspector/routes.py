@@ -86,23 +86,23 @@ async def listed(request: Request) -> Response:
     """The key's own responses, the newest first: `status`, `model`, `search`, `since` and `until` (in Unix
     seconds) select some of them, `after` continues the list; `conversation` lists the turns up to that
     response instead."""
-    service, owner, asked = service_of(request), request.state.owner, request.query_params
-    for name, value in asked.items():
+    service, owner, query = service_of(request), request.state.owner, request.query_params
+    for name, value in query.items():
         if len(value) > _LONGEST_FILTER:
             raise invalid(name[:40], f"it has at most {_LONGEST_FILTER} characters")
     listing = service.store.listing
-    if asked.get("conversation"):
-        page = ListedPage(await conversation_of(listing, owner, asked["conversation"], _MOST_ROWS), None)
+    if query.get("conversation"):
+        page = ListedPage(await conversation_of(listing, owner, query["conversation"], _MOST_ROWS), None)
     else:
-        wanted = ListFilter(
-            status=asked.get("status", ""),
-            model=asked.get("model", ""),
-            search=asked.get("search", ""),
-            since=time_of(asked, "since"),
-            until=time_of(asked, "until"),
+        list_filter = ListFilter(
+            status=query.get("status", ""),
+            model=query.get("model", ""),
+            search=query.get("search", ""),
+            since=time_of(query, "since"),
+            until=time_of(query, "until"),
         )
-        limit = limit_of(asked, _DEFAULT_ROWS, _MOST_ROWS)
-        page = await page_of(listing, owner, wanted, asked.get("after") or None, limit)
+        limit = limit_of(query, _DEFAULT_ROWS, _MOST_ROWS)
+        page = await page_of(listing, owner, list_filter, query.get("after") or None, limit)
     body = {"object": "list", "data": page.rows, "next": page.next}
     return Response(encode(body), media_type="application/json")
 
@@ -114,27 +114,27 @@ async def request_of(request: Request) -> Response:
     if record is None:
         raise unknown_response(response_id)
     shown = {name: getattr(record.response, name) for name in _ECHOED}
-    given = {
+    fields = {
         name: value for name, value in shown.items() if value is not UNSET and value not in (None, [], {})
     }
-    return Response(encode({**given, "input": record.input}), media_type="application/json")
+    return Response(encode({**fields, "input": record.input}), media_type="application/json")
 
 
 async def context(request: Request) -> Response:
     """The context of a request, entry by entry: bytes of JSON and tokens, estimated as for
     `/v1/responses/input_tokens`."""
     service = service_of(request)
-    asked = await read_json(request, service, decode_request)
-    target = target_of(service, asked.model, request.state.owner)
-    check_request(asked, service.settings.limits)
-    asked, before, reservation = await continued(service.store, asked, request.state.owner, service.available)
-    check_conversation(asked, len(before.items), service.settings.limits)
-    earlier, own = open_sealed_items(target, before.items, own_input(asked), {})
+    body = await read_json(request, service, decode_request)
+    target = target_of(service, body.model, request.state.owner)
+    check_request(body, service.settings.limits)
+    body, before, reservation = await continued(service.store, body, request.state.owner, service.available)
+    check_conversation(body, len(before.items), service.settings.limits)
+    earlier, own = open_sealed_items(target, before.items, own_input(body), {})
 
     counter = service.meters.counter(request.state.owner)
 
     def measure() -> list[dict[str, Any]]:
-        entries = _request_entries(asked, counter.request, target.model)
+        entries = _request_entries(body, counter.request, target.model)
         for items, origin in ((earlier, "earlier"), (own, "")):
             for item in items:
                 entries.append(_item_entry(origin, item, counter.item(item, target.model)))
@@ -161,24 +161,24 @@ async def cost(request: Request) -> Response:
     """The cost of a response by the prices of now, and that of each of its rounds; null if it is not known. A
     count that is out of range is replaced by the nearest one within it."""
     service = service_of(request)
-    asked = await read_json(request, service, _decode_cost)
-    check_access(asked.model)
-    found, prices, names = CostShown(), service.prices, _names_upstream(service, asked.model)
+    payload = await read_json(request, service, _decode_cost)
+    check_access(payload.model)
+    costs, prices, names = CostShown(), service.prices, _names_upstream(service, payload.model)
     if prices is not None:
-        found = await on_thread(lambda: prices.shown(asked.model, names, _usage_of(asked)))
-    body = {"object": "cost", "cost_usd": found.usd, "rounds": found.rounds}
+        costs = await on_thread(lambda: prices.shown(payload.model, names, _usage_of(payload)))
+    body = {"object": "cost", "cost_usd": costs.usd, "rounds": costs.rounds}
     return Response(encode(body), media_type="application/json")
 
 
-def _usage_of(asked: CostRequest) -> Usage:
-    rounds = [_nearest(each) for each in asked.usage.rounds or ()]
+def _usage_of(request: CostRequest) -> Usage:
+    rounds = [_nearest(each) for each in request.usage.rounds or ()]
     if len(rounds) > 1:
         return sum_of(rounds)
-    return within_bounds(replace(asked.usage, rounds=UNSET), Diagnostics())
+    return within_bounds(replace(request.usage, rounds=UNSET), Diagnostics())
 
 
-def _nearest(given: RoundUsage) -> Usage:
-    counts: dict[str, Any] = {name: nearest_count(getattr(given, name)) for name in COUNTS}
+def _nearest(usage: RoundUsage) -> Usage:
+    counts: dict[str, Any] = {name: nearest_count(getattr(usage, name)) for name in COUNTS}
     return Usage.of(**counts)
 
 
@@ -198,15 +198,15 @@ def _names_upstream(service: Service, model: str) -> list[str]:
     return [target.model, *(each.model for each in target.fallbacks)]
 
 
-def _request_entries(asked: CreateResponse, count: Any, model: str) -> list[dict[str, Any]]:
+def _request_entries(request: CreateResponse, count: Any, model: str) -> list[dict[str, Any]]:
     """Return the entries for the instructions and tools of the request."""
     nothing = CreateResponse()
     frame = count(nothing, [], model)
     entries = []
-    if asked.instructions:
-        tokens = count(replace(nothing, instructions=asked.instructions), [], model) - frame
-        entries.append(_context_entry("", "instructions", asked.instructions, asked.instructions, tokens))
-    for tool in asked.tools or ():
+    if request.instructions:
+        tokens = count(replace(nothing, instructions=request.instructions), [], model) - frame
+        entries.append(_context_entry("", "instructions", request.instructions, request.instructions, tokens))
+    for tool in request.tools or ():
         tokens = count(replace(nothing, tools=[tool]), [], model) - frame
         entries.append(
             _context_entry("", "tool", str(getattr(tool, "name", None) or tool.type), tool, tokens)
@@ -296,11 +296,11 @@ async def observed_frames(
     well, since the findings about an event depend on them."""
     lines, left = ObservedFrames(began=began), after + 1
     async for piece in pieces:
-        made, start = lines.feed(piece), 0
-        while left > 0 and start < len(made):
-            start, left = made.index(b"\n", start) + 1, left - 1
-        if start < len(made):
-            yield made[start:]
+        chunk, start = lines.feed(piece), 0
+        while left > 0 and start < len(chunk):
+            start, left = chunk.index(b"\n", start) + 1, left - 1
+        if start < len(chunk):
+            yield chunk[start:]
     yield lines.close()
 
 
@@ -317,13 +317,13 @@ async def create(request: Request) -> ASGIApp:
     received."""
     began = time.perf_counter()
     service = service_of(request)
-    asked = replace(await read_json(request, service, decode_request), stream=True)
+    body = replace(await read_json(request, service, decode_request), stream=True)
     owner = request.state.owner
-    received = Received(asked, fields_of(request.scope), request.state.request_id, owner)
+    received = Received(body, fields_of(request.scope), request.state.request_id, owner)
     prepared = await prepare(received, service)
     run = RunAssembly(prepared, service).run()
     headers = prepared.answer_headers
-    if asked.background:
+    if body.background:
         return count_reader(service, owner, partial(_stream_run, service, run, headers, began))
     keep_alive = KeepAlive(service.settings.keep_alive, LINE_KEEP_ALIVE)
     make_form = partial(ObservedForm, run.translation.diagnostics, began)
@@ -352,8 +352,8 @@ async def _stream_stored(
     headers: dict[str, str],
     began: float | None = None,
 ) -> Response:
-    found = await found_stream(service, response_id, owner, after)
-    lines = observed_frames(service.runs.follower.follow(found, -1), after, began)
+    progress = await found_stream(service, response_id, owner, after)
+    lines = observed_frames(service.runs.follower.follow(progress, -1), after, began)
     return StoredStream(lines, headers, service.settings.keep_alive, LINES_TYPE, LINE_KEEP_ALIVE, b"\n")
 
 
@@ -413,14 +413,14 @@ def _with_failure(lines: Iterator[bytes]) -> Iterator[bytes]:
 
 def _next_chunk(lines: Iterator[bytes]) -> tuple[bytes, bool]:
     """Return some lines as one chunk, and whether they are the last."""
-    made: list[bytes] = []
+    parts: list[bytes] = []
     size = 0
     for each in lines:
-        made.append(each)
+        parts.append(each)
         size += len(each)
         if not each or size > _CHUNK_SIZE:
-            return b"".join(made), False
-    return b"".join(made), True
+            return b"".join(parts), False
+    return b"".join(parts), True
 
 
 # `GET /inspector`: the page that shows streams, to which `/` redirects browsers. It contains no data: it
@@ -452,10 +452,10 @@ async def file(request: Request) -> Response:
     """One file of the page; 304 if the browser has it. The folder's own path redirects to the page."""
     if not request.path_params["file"]:
         return await page(request)
-    found = files().get(request.path_params["file"])
-    if found is None:
+    page_file = files().get(request.path_params["file"])
+    if page_file is None:
         raise HttpError(404, f"Not Found: GET {request.url.path[:200]}")
-    headers = {**HEADERS, "etag": found.tag}
-    if found.tag in request.headers.get("if-none-match", "").split(", "):
+    headers = {**HEADERS, "etag": page_file.tag}
+    if page_file.tag in request.headers.get("if-none-match", "").split(", "):
         return Response(status_code=304, headers=headers)
-    return Response(found.data, headers=headers, media_type=found.kind)
+    return Response(page_file.data, headers=headers, media_type=page_file.kind)

@@ -207,21 +207,21 @@ def _of_api(name: str) -> dict[tuple[str, str], Operation]:
 
 def _at(at: SurfacePath, error: type[Any]) -> Operation:
     named = _NOT_IN_A_NAME.sub("_", f"{at.method.lower()}{at.path}").strip("_")
-    said = at.description or Description(id=named, summary=f"Ask for: {at.asks}")
+    description = at.description or Description(id=named, summary=f"Ask for: {at.asks}")
     refresh = (_REFRESH,) if at.asks in (Asks.MODELS, Asks.MODEL) else ()
     own = tuple(each for each in (_MODEL, _ID) if f"{{{each.name}}}" in at.path)
     return Operation(
-        id=said.id,
-        summary=said.summary,
-        request=said.request,
-        answer=said.answer,
-        many=said.many,
-        text=said.text,
-        events=said.events,
-        parameters=(*own, *said.parameters, *refresh),
+        id=description.id,
+        summary=description.summary,
+        request=description.request,
+        answer=description.answer,
+        many=description.many,
+        text=description.text,
+        events=description.events,
+        parameters=(*own, *description.parameters, *refresh),
         errors=_ERRORS[at.asks],
         error=error,
-        examples=said.examples,
+        examples=description.examples,
     )
 
 

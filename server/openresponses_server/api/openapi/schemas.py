@@ -337,33 +337,33 @@ def reference(name: str) -> Schema:
 
 def schemas() -> dict[str, Schema]:
     """Return the schemas by the names of their structs; `StreamEvent` is any event of a stream."""
-    (*_, event), found = msgspec.json.schema_components(
+    (*_, event), components = msgspec.json.schema_components(
         [*dict.fromkeys([*ROOTS, *_of_apis()]), KnownEvent], ref_template=_REFERENCE + "{name}"
     )
-    for schema in found.values():
+    for schema in components.values():
         for internal in (BEYOND, NATIVE, EXTRA):
             schema.get("properties", {}).pop(internal, None)
     for unused in (Native, ForeignFields):
-        found.pop(unused.__name__, None)
-    found[STREAM_EVENT] = {"description": "Any event of a stream.", **event}
-    found[_TYPELESS] = _without_type(found["MessageParam"])
-    _allow_extensions(found[STREAM_EVENT], vocabulary.EVENTS)
+        components.pop(unused.__name__, None)
+    components[STREAM_EVENT] = {"description": "Any event of a stream.", **event}
+    components[_TYPELESS] = _without_type(components["MessageParam"])
+    _allow_extensions(components[STREAM_EVENT], vocabulary.EVENTS)
     for struct, fields in vocabulary.CHILDREN.items():
-        properties = found.get(struct.__name__, {}).get("properties", {})
+        properties = components.get(struct.__name__, {}).get("properties", {})
         for name, slot in fields.items():
             if name in properties:
                 _allow_extensions(properties[name], slot)
-    return found
+    return components
 
 
 def _without_type(message: Schema) -> Schema:
     """Return the schema of a message without `type`, as several clients send it."""
-    kept = {name: schema for name, schema in message["properties"].items() if name != "type"}
+    properties = {name: schema for name, schema in message["properties"].items() if name != "type"}
     required = [name for name in message["required"] if name != "type"]
     return {
         "type": "object",
         "description": "A message without `type`.",
-        "properties": kept,
+        "properties": properties,
         "required": required,
         "not": {"required": ["type"]},
     }

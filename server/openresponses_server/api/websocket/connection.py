@@ -116,13 +116,13 @@ class PendingSteer(Struct, frozen=True):
     reservation: Reservation
 
 
-def steering_messages(given: Any) -> list[dict[str, Any]] | None:
+def steering_messages(raw_input: Any) -> list[dict[str, Any]] | None:
     """Return the input of a `response.steer` as messages; None if it is not the user's."""
-    if isinstance(given, str):
-        return [{"type": "message", "role": "user", "content": given}] if given else None
-    if not isinstance(given, list) or not given or not all(map(_is_of_user, given)):
+    if isinstance(raw_input, str):
+        return [{"type": "message", "role": "user", "content": raw_input}] if raw_input else None
+    if not isinstance(raw_input, list) or not raw_input or not all(map(_is_of_user, raw_input)):
         return None
-    return [{**message, "type": "message"} for message in given]
+    return [{**message, "type": "message"} for message in raw_input]
 
 
 def _is_of_user(message: Any) -> bool:
@@ -139,19 +139,19 @@ def required_input(output: list[Any]) -> list[dict[str, Any]]:
     """Return the items, without the outputs, with which the client has to answer the calls of a response."""
     items = [msgspec.to_builtins(item, enc_hook=enc_hook) for item in output]
     answered = {item.get("call_id") for item in items if item["type"].endswith("_output")}
-    found = []
+    answers = []
     for item in items:
         kind = item["type"].rpartition(":")[2]
         if kind == "mcp_approval_request":
-            found.append({"type": "mcp_approval_response", "approval_request_id": item["id"]})
+            answers.append({"type": "mcp_approval_response", "approval_request_id": item["id"]})
         elif kind in CLIENT_ANSWERS and item.get("call_id") not in answered:
             names = {"name": item.get("name")} if kind == "function_call" else {}
             if kind == "tool_search_call":
                 if item.get("execution") != BY_CLIENT:
                     continue
                 names = {"execution": BY_CLIENT}
-            found.append({"type": CLIENT_ANSWERS[kind], "call_id": item.get("call_id"), **names})
-    return found
+            answers.append({"type": CLIENT_ANSWERS[kind], "call_id": item.get("call_id"), **names})
+    return answers
 
 
 # A connection has a lane for each `stream_id`: its turns are sequential, lanes are concurrent. Turns without
@@ -280,13 +280,15 @@ class Lanes:
     async def _steer(self, message: str | bytes) -> None:
         """Accept input for the response that a lane is making, or refuse it. Raises InvalidRequestError for a
         message that is not JSON: its head alone does not show that."""
-        given = await decode_body(message, self._service.settings.limits, request_object)
-        wanted, said = given.get("previous_response_id"), given.get("input")
-        messages = steering_messages(said)
-        lanes = [each for each in self._lanes.values() if wanted and each.turns.response_id == wanted]
+        fields = await decode_body(message, self._service.settings.limits, request_object)
+        response_id, raw_input = fields.get("previous_response_id"), fields.get("input")
+        messages = steering_messages(raw_input)
+        lanes = [
+            each for each in self._lanes.values() if response_id and each.turns.response_id == response_id
+        ]
         lane = next((each for each in lanes if each.turns.running), lanes[0] if lanes else None)
         refusal = None
-        if not isinstance(wanted, str) or messages is None:
+        if not isinstance(response_id, str) or messages is None:
             refusal, lane = _INVALID, None
         elif lane is None:
             refusal = _NOT_FOUND
@@ -296,26 +298,30 @@ class Lanes:
             refusal = _NOT_SUPPORTED
         elif len(lane.steers) >= PENDING_STEERS:
             refusal = _TOO_MANY_STEERS
-        if refusal is not None or lane is None or messages is None or wanted is None:
+        if refusal is not None or lane is None or messages is None or response_id is None:
             send = self._send_in_order if lane is None else lane.send
-            await self._send_failed(send, FailedSteer(wanted, said), refusal or _INVALID)
+            await self._send_failed(send, FailedSteer(response_id, raw_input), refusal or _INVALID)
             return
         reservation = Reservation(self._service.available.budget, self._owner)
         reservation.grow(len(message))
-        steer = AcceptedSteer(f"steer_{secrets.token_hex(12)}", wanted)
-        lane.steers.append(PendingSteer(steer, said, messages, reservation))
+        steer = AcceptedSteer(f"steer_{secrets.token_hex(12)}", response_id)
+        lane.steers.append(PendingSteer(steer, raw_input, messages, reservation))
         await lane.send(encode(ResponseSteerAccepted(steer, self._next_answer())))
 
     async def _inject(self, message: str | bytes) -> None:
         """Give the items back; their client then sends them in another request, since no response that is
         made here has agents that wait. Raises InvalidRequestError for a message that is not JSON."""
-        given = await decode_body(message, self._service.settings.limits, request_object)
-        wanted = given.get("response_id")
-        named = [each for each in self._lanes.values() if wanted and each.turns.response_id == wanted]
+        fields = await decode_body(message, self._service.settings.limits, request_object)
+        response_id = fields.get("response_id")
+        named = [
+            each for each in self._lanes.values() if response_id and each.turns.response_id == response_id
+        ]
         refusal = _NOT_FOUND
         if named:
             refusal = _NOT_WAITING if any(each.turns.running for each in named) else _COMPLETED
-        failed = ResponseInjectFailed(InjectError(*refusal), given.get("input"), wanted, self._next_answer())
+        failed = ResponseInjectFailed(
+            InjectError(*refusal), fields.get("input"), response_id, self._next_answer()
+        )
         await (named[0].send if named else self._send_in_order)(encode(failed))
 
     def _next_answer(self) -> int:
@@ -360,27 +366,27 @@ class Lanes:
             before: dict[str, Any] = {}  # refused, as is one that can't be read while the server stops
             with suppress(BridgeError):
                 before = await decode_body(lane.turns.message, limits, request_object)
-            said = [each for steer in lane.sent for each in steer.messages]
+            messages = [each for steer in lane.sent for each in steer.messages]
             link = {} if before.get("conversation") else {"previous_response_id": lane.turns.response_id}
-            return encode(before | link | {"input": said})
+            return encode(before | link | {"input": messages})
         if not lane.held:
             return message
-        held, lane.held = lane.held, []
+        steers, lane.held = lane.held, []
         value: dict[str, Any] = {}
         with suppress(BridgeError):
             value = await decode_body(message, limits, request_object)
-        continues = held[0].steer.previous_response_id
+        continues = steers[0].steer.previous_response_id
         if value.get("previous_response_id") != continues:
-            await self._give_back(lane, held, _NOT_ACTIVE)
+            await self._give_back(lane, steers, _NOT_ACTIVE)
             return message
-        lane.sent = held
-        given = value.get("input")
-        if isinstance(given, str):
-            given = [{"type": "message", "role": "user", "content": given}]
-        said = [each for steer in held for each in steer.messages]
-        if not isinstance(given, list | None):
+        lane.sent = steers
+        new_input = value.get("input")
+        if isinstance(new_input, str):
+            new_input = [{"type": "message", "role": "user", "content": new_input}]
+        messages = [each for steer in steers for each in steer.messages]
+        if not isinstance(new_input, list | None):
             return message  # it is refused
-        return encode(value | {"input": [*said, *(given or ())]})
+        return encode(value | {"input": [*messages, *(new_input or ())]})
 
     async def _begin(self, name: str | None, message: str | bytes, turns: TaskGroup) -> None:
         lane = self._lane(name, turns)
@@ -436,17 +442,17 @@ class Lanes:
         for scope in self._scopes:
             scope.cancel()
 
-    async def _turn(self, lane: Lane, given: str | bytes | None, reservation: Reservation) -> None:
+    async def _turn(self, lane: Lane, data: str | bytes | None, reservation: Reservation) -> None:
         async with self._active:  # first in, first out
             RECEIVED.set(reservation)
-            message, sent = given, list[PendingSteer]()
+            message, sent = data, list[PendingSteer]()
             try:
-                if given is None or lane.held:
-                    message = await self._message_of(lane, given)
+                if data is None or lane.held:
+                    message = await self._message_of(lane, data)
                 sent, lane.sent = lane.sent, []
                 memories = [each.memory for each in self._lanes.values()]
                 assert message is not None
-                created = await lane.turns.run_turn(message, memories, refusal_is_sent=given is not None)
+                created = await lane.turns.run_turn(message, memories, refusal_is_sent=data is not None)
                 if not created:
                     await self._give_back(lane, sent, _NO_SUCCESSOR)
             finally:
@@ -468,8 +474,8 @@ class Lanes:
                     return None
                 evicted = self._lanes.pop(idle)
                 evicted.memory.close()
-                held, evicted.held = evicted.held, []
-                self._start(turns, self._give_back, evicted, held, _NOT_ACTIVE)
+                steers, evicted.held = evicted.held, []
+                self._start(turns, self._give_back, evicted, steers, _NOT_ACTIVE)
             lane = self._lanes[name] = Lane(
                 self._service, self._headers, self._owner, self._sender(name), self._writer(name)
             )

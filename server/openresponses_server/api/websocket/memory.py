@@ -120,12 +120,12 @@ class ConnectionMemory:
         self, store: ResponseStore, request: CreateResponse, reservation: Reservation
     ) -> Conversation:
         """Return the conversation from memory, or from the store if the request is stored too."""
-        wanted = request.previous_response_id
+        previous_id = request.previous_response_id
         if request.conversation is not None:
             return await items_of_conversation(store, request, self._owner, self._available, reservation)
-        if wanted is None:
+        if previous_id is None:
             return Conversation()
-        if wanted == self._id:
+        if previous_id == self._id:
             unstored = set(self._unstored.responses)
             stored = [each for each in self._latest.responses if each not in unstored]
             if stored and (gone := await store.missing(stored[-1:], self._owner, before=stored[:-1])):
@@ -133,11 +133,11 @@ class ConnectionMemory:
             return await with_usable_upstream(store, self._latest, self._owner)
         if request.store is False:
             raise _not_found(
-                wanted,
+                previous_id,
                 " A response that is not stored can be continued on its own connection only, and only while "
                 "it is the latest there and not too large to be remembered.",
             )
-        return await history_of(store, wanted, self._owner, self._available, reservation)
+        return await history_of(store, previous_id, self._owner, self._available, reservation)
 
 
 def _not_found(response_id: str, why: str = "") -> ChainError:

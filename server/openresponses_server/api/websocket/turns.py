@@ -292,16 +292,18 @@ class TurnRunner:
     async def _turn(self, message: str | bytes, request_id: str, others: Iterable[ConnectionMemory]) -> str:
         self._service.gate.check_open()
         limits = self._service.settings.limits
-        given = await decode_body(message, limits, decode_create_message)
-        asked = _request_of(given)
-        check_request(asked, limits)
-        self._memory.fork(others, asked.previous_response_id)
-        found = await self._memory.resolve(self._service.store, asked)
-        request, before = found.request, found.before
-        check_references(asked, request, limits)
+        payload = await decode_body(message, limits, decode_create_message)
+        original = _request_of(payload)
+        check_request(original, limits)
+        self._memory.fork(others, original.previous_response_id)
+        continuation = await self._memory.resolve(self._service.store, original)
+        request, before = continuation.request, continuation.before
+        check_references(original, request, limits)
         check_conversation(request, len(before.items), limits)
-        received = Received(request, self._headers, request_id, self._owner, continued=found, streams=True)
-        if given.generate is False:
+        received = Received(
+            request, self._headers, request_id, self._owner, continued=continuation, streams=True
+        )
+        if payload.generate is False:
             return await self._prewarm(received, before)
         prepared = await prepare(received, self._service)
         run = RunAssembly(prepared, self._service).run()
@@ -405,8 +407,8 @@ class TurnRunner:
             value = await decode_body(message, self._service.settings.limits, decode_json)
         except (WireError, BridgeError):
             return None
-        wanted = value.get("previous_response_id") if isinstance(value, dict) else None
-        return wanted if isinstance(wanted, str) else None
+        previous_id = value.get("previous_response_id") if isinstance(value, dict) else None
+        return previous_id if isinstance(previous_id, str) else None
 
 
 def _request_of(message: ResponseCreateMessage) -> CreateResponse:

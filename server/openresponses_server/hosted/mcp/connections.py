@@ -244,28 +244,28 @@ class McpConnection:
         return tools
 
     async def _list(self, client: Client) -> list[McpTool]:
-        found: dict[str, McpTool] = {}
+        tools: dict[str, McpTool] = {}
         cursor: str | None = None
         size, most = 0, self._limits.mcp_message_bytes
         for _ in range(_MOST_PAGES):
             page = await client.session.list_tools(
                 params=None if cursor is None else PaginatedRequestParams(cursor=cursor)
             )
-            for given in page.tools:
-                if not self._is_nameable(given.name) or given.name in found:
+            for entry in page.tools:
+                if not self._is_nameable(entry.name) or entry.name in tools:
                     continue
-                tool = _tool_of(given)
+                tool = _tool_of(entry)
                 size += len(msgspec.json.encode(tool))
                 if size > most:
                     raise McpFailure(f"its list of tools has more than {most} bytes")
-                if len(found) == self._limits.mcp_tools:
+                if len(tools) == self._limits.mcp_tools:
                     raise McpFailure(
                         f"it has more than {self._limits.mcp_tools} tools; limits.mcp_tools is the limit"
                     )
-                found[tool.name] = tool
+                tools[tool.name] = tool
             cursor = page.next_cursor
             if not cursor:
-                return await off_loop(size, partial(self._cleaned, list(found.values())), begun=True)
+                return await off_loop(size, partial(self._cleaned, list(tools.values())), begun=True)
         raise McpFailure(f"its list of tools has more than {_MOST_PAGES} pages")
 
     def _is_nameable(self, name: str) -> bool:
@@ -306,15 +306,15 @@ class McpConnection:
     def _described(self) -> Attributes:
         """The connection in OpenTelemetry's names. The session's id is left out, since anybody who knows it
         can take part in the session."""
-        found: Attributes = {"mcp.method.name": "tools/call", "network.transport": "pipe"}
+        attributes: Attributes = {"mcp.method.name": "tools/call", "network.transport": "pipe"}
         if self._server.where is not None:
             host, port = self._server.where
             http = {"network.transport": "tcp", "network.protocol.name": "http"}
-            found |= {**http, "server.address": name_of(host), "server.port": port}
+            attributes |= {**http, "server.address": name_of(host), "server.port": port}
         if self._ready.done() and not self.failed_to_open:
             version = self._ready.result().session.protocol_version
-            found |= {"mcp.protocol.version": version} if version else {}
-        return found
+            attributes |= {"mcp.protocol.version": version} if version else {}
+        return attributes
 
     async def retire(self) -> None:
         """End the session after its calls."""
@@ -354,10 +354,10 @@ def _call_request(name: str, arguments: dict[str, Any]) -> CallToolRequest:
     return request
 
 
-def _tool_of(given: mcp_types.Tool) -> McpTool:
-    notes = given.annotations
+def _tool_of(tool: mcp_types.Tool) -> McpTool:
+    notes = tool.annotations
     shown = None if notes is None else notes.model_dump(by_alias=True, exclude_none=True) or None
-    return McpTool(given.name, given.input_schema, given.description, shown)
+    return McpTool(tool.name, tool.input_schema, tool.description, shown)
 
 
 def _without_secrets(value: Any, clean: Callable[[str], str]) -> Any:
@@ -398,10 +398,10 @@ def _part_of(part: mcp_types.ContentBlock) -> str:
     if isinstance(part, mcp_types.TextContent):
         return part.text
     if isinstance(part, mcp_types.EmbeddedResource):
-        held = part.resource
-        if isinstance(held, mcp_types.TextResourceContents):
-            return held.text
-        return f"[{held.mime_type or 'data'}: {held.uri}]"
+        resource = part.resource
+        if isinstance(resource, mcp_types.TextResourceContents):
+            return resource.text
+        return f"[{resource.mime_type or 'data'}: {resource.uri}]"
     if isinstance(part, mcp_types.ResourceLink):
         return f"[{part.name}: {part.uri}]"
     return f"[{part.type}: {part.mime_type}]"
@@ -478,16 +478,16 @@ class McpConnections:
             shared.used = asyncio.get_running_loop().time()
 
     def _shared_of(self, key: Any, server: McpServer, owner: str) -> _Shared:
-        found = self._shared.get(key)
-        if found is None:
+        shared = self._shared.get(key)
+        if shared is None:
             if self._closed:
                 raise McpFailure(_STOPPED)
             if not server.is_kept:
                 self._make_room(owner)
-            found = self._shared[key] = _Shared("" if server.is_kept else owner)
+            shared = self._shared[key] = _Shared("" if server.is_kept else owner)
         if not server.is_kept and self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(_IDLE / 4, self._close_idle)
-        return found
+        return shared
 
     def _connection_of(self, shared: _Shared, server: McpServer) -> McpConnection:
         if self._closed:

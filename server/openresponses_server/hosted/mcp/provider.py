@@ -137,10 +137,10 @@ class McpServers:
         return McpToolSet(self, declared, settings, key, server, context, tools, failure)
 
     def _configured_server(self, settings: McpServerSettings) -> McpServer:
-        found = self._servers.get(settings.name)
-        if found is None:
-            found = self._servers[settings.name] = configured_server(settings)
-        return found
+        server = self._servers.get(settings.name)
+        if server is None:
+            server = self._servers[settings.name] = configured_server(settings)
+        return server
 
     def _named_server(
         self, declared: DeclaredServer, raw: dict[str, Any], owner: str
@@ -447,19 +447,19 @@ class McpToolSet:
         self._listed = conversation.listed.get(self._declared.server_label)
         calls = []
         for request_id, answer in conversation.responses.items():
-            asked = conversation.requests.get(request_id)
+            request = conversation.requests.get(request_id)
             if (
-                asked is None
-                or asked.get("server_label") != self._declared.server_label
+                request is None
+                or request.get("server_label") != self._declared.server_label
                 or not granted(answer)
                 or request_id in conversation.ran
             ):
                 continue
-            calls.append(self._released(request_id, asked))
+            calls.append(self._released(request_id, request))
         return calls
 
-    def _released(self, request_id: str, asked: Mapping[str, Any]) -> HostedCall:
-        name, arguments = asked.get("name"), asked.get("arguments")
+    def _released(self, request_id: str, request: Mapping[str, Any]) -> HostedCall:
+        name, arguments = request.get("name"), request.get("arguments")
         tool = self._tools.get(name) if isinstance(name, str) else None
         if tool is None or not isinstance(arguments, str):
             raise refused(

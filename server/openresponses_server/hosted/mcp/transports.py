@@ -398,19 +398,21 @@ class _OurClient(httpx2.AsyncBaseTransport):
             return self._failure(404, "it has ended the session", is_unsent=True)
         if answer.status >= 400:
             return await self._refusal(answer, deadline)
-        kept = {
+        response_headers = {
             name: answer.headers[name]
             for name in ("content-type", "mcp-session-id")
             if name in answer.headers
         }
-        if not kept.get("content-type", "").lower().startswith(_JSON):
-            return httpx2.Response(answer.status, headers=kept, stream=self._body(answer, deadline))
+        if not response_headers.get("content-type", "").lower().startswith(_JSON):
+            return httpx2.Response(
+                answer.status, headers=response_headers, stream=self._body(answer, deadline)
+            )
         with closing(answer):
             try:
                 data = b"".join([piece async for piece in self._body(answer, deadline)])
             except _Unreadable as error:
                 return self._failure(502, str(error))
-        return httpx2.Response(answer.status, headers=kept, content=data)
+        return httpx2.Response(answer.status, headers=response_headers, content=data)
 
     def _body(self, answer: Http1Response, deadline: float) -> _Body:
         return _Body(answer, self._traffic.most_bytes, deadline)

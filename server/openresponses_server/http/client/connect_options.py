@@ -111,9 +111,9 @@ def _no_password() -> str:
     raise ConnectOptionsError("the key is encrypted: give one without a password", "client_key")
 
 
-def _file_error(field: str, path: str, error: OSError, wanted: str) -> str:
+def _file_error(field: str, path: str, error: OSError, content: str) -> str:
     if isinstance(error, ssl.SSLError):
-        return f"{field}: {path} does not contain {wanted}"
+        return f"{field}: {path} does not contain {content}"
     return f"{field}: {path}: {error.strerror or 'it can not be read'}"
 
 

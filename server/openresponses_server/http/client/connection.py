@@ -449,8 +449,8 @@ def request_head(method: str, target: RequestTarget, headers: Mapping[str, str],
 @lru_cache(maxsize=256)
 def _default_lines(method: str, target: RequestTarget, names: tuple[str, ...]) -> str:
     """The default lines of a head; `names` are those of the request's own headers."""
-    given = {name.lower() for name in names}
-    own = "".join([f"{name}: {value}\r\n" for name, value in (*target.headers, *_OWN) if name not in given])
+    present = {name.lower() for name in names}
+    own = "".join([f"{name}: {value}\r\n" for name, value in (*target.headers, *_OWN) if name not in present])
     return f"{method} {target.target} HTTP/1.1\r\n{own}"
 
 

@@ -64,24 +64,24 @@ _BY_TYPE: Final = (
 def public_reason(error: BaseException) -> str:
     """The reason for clients, in the system's words or ours. Messages of libraries are not used: they quote
     received data, or the address with its password."""
-    found = error.__cause__ if _is_wrapped(error) else error
-    if isinstance(found, _OWN):
-        return str(found)
-    if isinstance(found, ssl.SSLCertVerificationError):
+    cause = error.__cause__ if _is_wrapped(error) else error
+    if isinstance(cause, _OWN):
+        return str(cause)
+    if isinstance(cause, ssl.SSLCertVerificationError):
         return "its certificate is not accepted"
-    if isinstance(found, ssl.SSLError):
+    if isinstance(cause, ssl.SSLError):
         return (
-            _TLS.get(found.reason or "")
-            or f"TLS failed: {(found.reason or 'no reason').replace('_', ' ').lower()}"
+            _TLS.get(cause.reason or "")
+            or f"TLS failed: {(cause.reason or 'no reason').replace('_', ' ').lower()}"
         )
-    if isinstance(found, OSError) and found.errno is not None:
+    if isinstance(cause, OSError) and cause.errno is not None:
         # a failed look-up of a name has numbers of its own, below 0, and its own words
         return (
-            os.strerror(found.errno)
-            if found.errno > 0
-            else found.strerror or "its host name can't be resolved"
+            os.strerror(cause.errno)
+            if cause.errno > 0
+            else cause.strerror or "its host name can't be resolved"
         )
-    return next((words for kind, words in _BY_TYPE if isinstance(found, kind)), _BROKEN)
+    return next((words for kind, words in _BY_TYPE if isinstance(cause, kind)), _BROKEN)
 
 
 def cause_of(error: BaseException) -> str:

@@ -41,10 +41,10 @@ class PublicConnector(PatientConnector):
         return await super().connect(origin, factory, is_tunnelled=is_tunnelled)
 
     async def _look_up(self, host: str, port: int) -> list[AddressInfo]:
-        found = await super()._look_up(host, port)
-        if not found or not all(is_public(each[4][0]) for each in found):
+        addresses = await super()._look_up(host, port)
+        if not addresses or not all(is_public(each[4][0]) for each in addresses):
             raise NotPublic
-        return found
+        return addresses
 
 
 async def _getaddrinfo(host: str, port: int, **options: Any) -> list[AddressInfo]:
@@ -80,19 +80,19 @@ def is_public(address: str) -> bool:
     """Return True if this is an address of the public internet; an IPv4 address within an IPv6 one counts
     too."""
     try:
-        found = ip_address(address)
+        ip = ip_address(address)
     except ValueError:
         return False
-    if isinstance(found, IPv4Address):
-        return not any(found in each for each in _INSIDE_V4)
-    if found.scope_id is not None:
+    if isinstance(ip, IPv4Address):
+        return not any(ip in each for each in _INSIDE_V4)
+    if ip.scope_id is not None:
         return False
-    held = found.ipv4_mapped or found.sixtofour
-    if held is None and found in _NAT64:
-        held = IPv4Address(int(found) & 0xFFFF_FFFF)
-    if held is not None:
-        return is_public(str(held))
-    return found in _GLOBAL_V6 and not any(found in each for each in _INSIDE_V6)
+    ipv4 = ip.ipv4_mapped or ip.sixtofour
+    if ipv4 is None and ip in _NAT64:
+        ipv4 = IPv4Address(int(ip) & 0xFFFF_FFFF)
+    if ipv4 is not None:
+        return is_public(str(ipv4))
+    return ip in _GLOBAL_V6 and not any(ip in each for each in _INSIDE_V6)
 
 
 class FetchError(ValueError):

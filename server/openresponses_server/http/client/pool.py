@@ -140,15 +140,15 @@ class Connector:
                 return await self._loop.create_connection(factory, origin.host, origin.port, **tls)
         addresses = await self._addresses(origin.host, origin.port)
         try:
-            found = await self._socket(addresses)
+            sock = await self._socket(addresses)
         except OSError:
             self._lookups.pop((origin.host, origin.port), None)
             raise
         try:
             with _verification_errors(tls_options):
-                return await self._loop.create_connection(factory, sock=found, **tls)
+                return await self._loop.create_connection(factory, sock=sock, **tls)
         except BaseException:
-            found.close()
+            sock.close()
             raise
 
     def _tls(self, origin: Origin, tls_options: TlsOptions) -> _Tls:

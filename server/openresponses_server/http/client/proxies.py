@@ -31,9 +31,9 @@ class Proxy:
 
     def __init__(self, url: str) -> None:
         """Raises ValueError, whose message does not quote the address."""
-        given = url.strip() if "://" in url else f"http://{url.strip()}"
+        full_url = url.strip() if "://" in url else f"http://{url.strip()}"
         try:
-            parts = urlsplit(given)
+            parts = urlsplit(full_url)
             host, port = ascii_host(parts.hostname or ""), parts.port
         except ValueError:  # its message may quote a part of the password
             host, port = "", None
@@ -78,10 +78,10 @@ class NoProxyList:
             self._networks.append((ipaddress.ip_network(entry, strict=False), None))
             return
         except ValueError:
-            found = _ENTRY.fullmatch(entry)
-        if found is None:
+            match = _ENTRY.fullmatch(entry)
+        if match is None:
             return
-        host, port = found["host"].strip("[]"), int(found["port"]) if found["port"] else None
+        host, port = match["host"].strip("[]"), int(match["port"]) if match["port"] else None
         try:
             self._networks.append((ipaddress.ip_network(host, strict=False), port))
         except ValueError:
@@ -123,11 +123,11 @@ def environment_proxy(origin: Origin) -> Proxy | None:
     """The proxy that the environment names for this origin: in `HTTPS_PROXY` or `HTTP_PROXY`, by the scheme,
     else in `ALL_PROXY`, with the exceptions of `NO_PROXY`; each in lower case first, and an empty one does
     not count. None for this machine. Raises ValueError, which names the variable."""
-    given = getproxies_environment()
+    proxies = getproxies_environment()
     scheme = "https" if origin.tls else "http"
-    kind = scheme if given.get(scheme) else "all"
-    url = given.get(kind)
-    if not url or is_this_machine(origin) or NoProxyList(given.get("no", "")).has(origin):
+    kind = scheme if proxies.get(scheme) else "all"
+    url = proxies.get(kind)
+    if not url or is_this_machine(origin) or NoProxyList(proxies.get("no", "")).has(origin):
         return None
     try:
         return Proxy(url)

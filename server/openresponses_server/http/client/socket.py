@@ -293,11 +293,11 @@ class SocketConnection(asyncio.Protocol):
     def _flush(self) -> None:
         """Write what the protocol has to say by itself, as the answers to pings; while a message is being
         sent only the last is kept, which is enough (RFC 6455, 5.5.3)."""
-        transport, said = self._transport, [data for data in self._protocol.data_to_send() if data]
+        transport, frames = self._transport, [data for data in self._protocol.data_to_send() if data]
         if self._is_sending or transport is None:
-            self._unsent = said[-1:] or self._unsent
+            self._unsent = frames[-1:] or self._unsent
             return
-        for data in (*self._unsent, *said):
+        for data in (*self._unsent, *frames):
             if not transport.is_closing():
                 transport.write(data)
         self._unsent = []

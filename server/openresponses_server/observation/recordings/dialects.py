@@ -235,11 +235,11 @@ class CaptureTranslator:
         front, value = self._answers[0], payload.value
         place = _NO_PLACE if value is None else self._format.place(value)
         if not place.turn:
-            found = self._named.get((place.thread, ""), front)
-            if found is front and front.over and value is not None:
+            answer = self._named.get((place.thread, ""), front)
+            if answer is front and front.over and value is not None:
                 begins = self._format.begins(value, self._before)
                 return self._begin(payload, _seed(payload)) if begins else front
-            return found
+            return answer
         name = (place.thread, place.turn)
         if name in self._named:
             return self._named[name]

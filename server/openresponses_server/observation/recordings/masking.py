@@ -66,14 +66,14 @@ class Finds(Protocol):
 
 def masked_headers(headers: Mapping[str, str], *, drop: bool = False) -> dict[str, str]:
     """Return the headers; those that are not known to be harmless are masked, or dropped."""
-    found = {}
+    result = {}
     for name, value in headers.items():
         lower = name.lower()
         if lower in _SHOWN_HEADERS or _RATE_LIMITS.fullmatch(lower):
-            found[lower] = value
+            result[lower] = value
         elif not drop:
-            found[lower] = MASK
-    return found
+            result[lower] = MASK
+    return result
 
 
 def masked_body(body: bytes, finds: Finds) -> msgspec.Raw | None:
@@ -136,10 +136,10 @@ def without_secrets_of(request: CreateResponse, text: str) -> str:
     brought = (item.tools for item in items if isinstance(item, AdditionalTools | ToolSearchOutputParam))
     tools = decode_json(encode([*(request.tools or ()), *chain.from_iterable(brought)]))
     more = [own, *(each.fields for each in request.beyond or ())]
-    found = set(islice(hidden_in([*tools, *more]), MOST_SECRETS + 1))
-    if len(found) > MOST_SECRETS:
+    secrets = set(islice(hidden_in([*tools, *more]), MOST_SECRETS + 1))
+    if len(secrets) > MOST_SECRETS:
         return MASK
-    spelt = {form for secret in found if len(secret) >= _SHORTEST for form in _spellings(secret)}
+    spelt = {form for secret in secrets if len(secret) >= _SHORTEST for form in _spellings(secret)}
     for secret in sorted(spelt, key=len, reverse=True):
         text = text.replace(secret, _KEY)
     return text
@@ -331,7 +331,7 @@ class Pieces:
 
     def spans(self, text: str) -> list[Span]:
         """Return the spans of all pieces in the text, in order; overlapping ones are merged."""
-        found: list[Span] = []
+        matches: list[Span] = []
         at = 0
         for end, _ in self._anchors.hits(text):
             if end <= at:
@@ -341,9 +341,9 @@ class Pieces:
             if (begin := end - _ANCHOR - self._reach) > at:
                 self._suffixes.reset()
                 at = begin
-            began, at = at, self._suffixes.read(text, at, end, found)
+            began, at = at, self._suffixes.read(text, at, end, matches)
             self.read += at - began
-        return found
+        return matches
 
 
 class Automaton:
@@ -364,19 +364,19 @@ class Automaton:
         for start in range(0, len(text), _BLOCK):
             # An iterator for each block, which begins with the end of the previous one: if `set` gives an
             # iterator another text, it frees memory that is not its own when a character is beyond U+FFFF.
-            begin, given = max(0, start - self._longest), start
+            begin, previous = max(0, start - self._longest), start
             for last, size in self._made.iter(text[begin : start + _BLOCK]):
                 end = begin + last + 1
-                if end > given:
-                    given = end
+                if end > previous:
+                    previous = end
                     yield end, size
 
 
-def add(found: list[Span], begin: int, end: int) -> None:
+def add(spans: list[Span], begin: int, end: int) -> None:
     """Add a span that ends after all others; overlapping spans are merged."""
-    while found and found[-1][1] > begin:
-        begin = min(begin, found.pop()[0])
-    found.append((begin, end))
+    while spans and spans[-1][1] > begin:
+        begin = min(begin, spans.pop()[0])
+    spans.append((begin, end))
 
 
 class _Suffixes:
@@ -412,9 +412,9 @@ class _Suffixes:
         """Begin again: the next character is the first."""
         self._state = self._matched = 0
 
-    def read(self, text: str, at: int, end: int, found: list[Span]) -> int:
+    def read(self, text: str, at: int, end: int, spans: list[Span]) -> int:
         """Read up to `end`, and further while a piece may continue. Returns the end. The pieces are added to
-        `found`."""
+        `spans`."""
         state, matched = self._state, self._matched
         while at < len(text) and (at < end or matched >= _ANCHOR):
             character = text[at]
@@ -428,7 +428,7 @@ class _Suffixes:
                 continue  # no string contains it
             state, matched = following, matched + 1
             if size := matched if matched >= self._least[state] else self._beyond[state]:
-                add(found, at - size, at)
+                add(spans, at - size, at)
         self._state, self._matched = state, matched
         return at
 
@@ -481,13 +481,13 @@ class Secrets:
     other letter case, and cut to two thirds. A search takes linear time, however many secrets there are."""
 
     def __init__(self, secrets: Iterable[str | None]) -> None:
-        found = {secret[:_LONGEST] for secret in secrets if secret and len(secret) >= _SHORTEST}
-        short = {secret for secret in found if len(secret) < LONG}
+        eligible = {secret[:_LONGEST] for secret in secrets if secret and len(secret) >= _SHORTEST}
+        short = {secret for secret in eligible if len(secret) < LONG}
         self._short = {form for secret in short for form in _spellings(secret)}
-        self._long = {form.translate(_ALIKE) for secret in found - short for form in _forms(secret)}
+        self._long = {form.translate(_ALIKE) for secret in eligible - short for form in _forms(secret)}
         self.longest = max(map(len, self._short | self._long), default=0)
         """The length of the longest form of a secret; 0 if there are none."""
-        self.size = sum(map(len, found))
+        self.size = sum(map(len, eligible))
         """The total number of characters."""
         self._whole: Automaton | None = None
         self._pieces: Pieces | None = None
@@ -521,13 +521,13 @@ class Secrets:
         long = self._in_pieces().spans(_alike(text)) if self._long and text else []
         if not short or not long:
             return short or long
-        found = list[tuple[int, int]]()
+        merged = list[tuple[int, int]]()
         for begin, end in merge(short, long):
-            if found and begin < found[-1][1]:
-                found[-1] = found[-1][0], max(end, found[-1][1])
+            if merged and begin < merged[-1][1]:
+                merged[-1] = merged[-1][0], max(end, merged[-1][1])
             else:
-                found.append((begin, end))
-        return found
+                merged.append((begin, end))
+        return merged
 
 
 def _alike(text: str) -> str:

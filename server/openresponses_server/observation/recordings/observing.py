@@ -49,9 +49,9 @@ class Reported:
         """The cases that were recorded for the first time since the last call."""
         if len(self._report) == self._seen:
             return []
-        found = list(islice(self._report, self._seen, None))
-        self._seen += len(found)
-        return found
+        cases = list(islice(self._report, self._seen, None))
+        self._seen += len(cases)
+        return cases
 
 
 _MOST_FINDINGS: Final = 50
@@ -97,26 +97,30 @@ class Observer:
 
     def frame(self, frame: Frame, at: float, **more: Any) -> bytes:
         """Return the line of one frame as it was sent."""
-        found = self._validator.feed_frame(frame)
+        violations = self._validator.feed_frame(frame)
         if is_done(frame):
-            return line(Observation(at, "[DONE]", findings=findings_of(found, ()), **more)) if found else b""
-        return self._observed(frame.data, found, at, more)
+            return (
+                line(Observation(at, "[DONE]", findings=findings_of(violations, ()), **more))
+                if violations
+                else b""
+            )
+        return self._observed(frame.data, violations, at, more)
 
     def payload(self, data: bytes, at: float, error: Mapping[str, Any] | None = None, **more: Any) -> bytes:
         """Return the line of an event that came without a frame; with `error`, of an error on a WebSocket,
         which is not an event of the stream."""
-        found = self._validator.feed(data) if error is None else validate_envelope(error)
-        return self._observed(data, found, at, more)
+        violations = self._validator.feed(data) if error is None else validate_envelope(error)
+        return self._observed(data, violations, at, more)
 
     def close(self, at: float, *, aborted: bool = False, **more: Any) -> bytes:
         """Return the line of the stream's end, with what is missing; nothing is missing if an error `aborted`
         it."""
         parts = _parts(self._decoder.close())
         missing = [] if aborted else self._validator.close()
-        found = findings_of(missing, self._new_diagnostics())
-        return line(Observation(at, findings=found, parts=parts, ended=True, **more))
+        findings = findings_of(missing, self._new_diagnostics())
+        return line(Observation(at, findings=findings, parts=parts, ended=True, **more))
 
-    def _observed(self, data: bytes, found: list[Violation], at: float, more: dict[str, Any]) -> bytes:
+    def _observed(self, data: bytes, violations: list[Violation], at: float, more: dict[str, Any]) -> bytes:
         parts: list[Raw] = []
         shown: Raw | str
         try:
@@ -124,7 +128,7 @@ class Observer:
             name, shown, parts = event.type, _in_one_line(data), _parts(self._decoder.feed(event))
         except WireError:
             name, shown = _name_of(data), json_or_text(data)
-        findings = findings_of(found, self._new_diagnostics())
+        findings = findings_of(violations, self._new_diagnostics())
         left_out = max(len(findings) - _MOST_FINDINGS, 0)
         return line(
             Observation(
@@ -177,11 +181,11 @@ def _name_of(data: bytes) -> str:
 
 def findings_of(violations: Iterable[Violation], cases: Iterable[Diagnostic] = ()) -> list[Finding]:
     """Return the findings for violations and cases."""
-    found = [
+    findings = [
         Finding("violation", clean(each.path), clean(each.message), each.rule, RULES[each.rule].description)
         for each in violations
     ]
-    return found + [
+    return findings + [
         Finding(case.kind, clean(case.where[:_LONGEST_CASE]), clean(case.what[:_LONGEST_CASE]))
         for case in cases
     ]
@@ -232,8 +236,8 @@ def _since(clock: Clock, begin: float) -> float:
 def _observed_answer(answer: CapturedAnswer, name: str, now: Now, check: Check) -> Iterator[bytes]:
     if answer.exchange is not None and answer.refusal:
         body = answer.beginning(_REFUSAL)
-        found = [Finding("warning", f"exchange {answer.exchange.asked.exchange}", answer.refusal)]
-        yield line(Observation(now(), "refused", body, answer.exchange.line, findings=found))
+        findings = [Finding("warning", f"exchange {answer.exchange.asked.exchange}", answer.refusal)]
+        yield line(Observation(now(), "refused", body, answer.exchange.line, findings=findings))
         yield line(Observation(now(), ended=True))
         return
     reader = CaptureReader(answer.dialect(name), _WIRE, as_sent=True)
@@ -291,8 +295,10 @@ class _ObservedSteps:
         return observer.payload(payload.data, self._now(), error, line=payload.line)
 
     def _line(self, name: str, payload: Payload, violations: Iterable[Violation] = ()) -> bytes:
-        found = findings_of(violations)
-        return line(Observation(self._now(), name, json_or_text(payload.data), payload.line, findings=found))
+        findings = findings_of(violations)
+        return line(
+            Observation(self._now(), name, json_or_text(payload.data), payload.line, findings=findings)
+        )
 
     def _source(self) -> list[Raw | str]:
         source, self._sources = self._sources, []

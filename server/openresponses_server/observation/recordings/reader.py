@@ -243,18 +243,18 @@ class Index:
         elif isinstance(record, RecordingStart):
             raise UnreadableCapture(number, "a second recording begins within the file")
 
-    def _begin(self, number: int, position: int, line: bytes, asked: RecordedRequest) -> None:
-        if asked.exchange in self._found:
-            raise UnreadableCapture(number, f"exchange {asked.exchange} begins twice")
+    def _begin(self, number: int, position: int, line: bytes, request: RecordedRequest) -> None:
+        if request.exchange in self._found:
+            raise UnreadableCapture(number, f"exchange {request.exchange} begins twice")
         if len(self._found) == MOST_EXCHANGES:
             raise UnreadableCapture(number, f"there are more than {MOST_EXCHANGES} exchanges")
         try:
-            asks_for = wanted(body_of(asked))
+            asks_for = wanted(body_of(request))
         except RecursionError as error:
             raise UnreadableCapture(number, "the request is nested too deeply") from error
-        small = msgspec.structs.replace(asked, body=msgspec.Raw(b"null"), text=None, base64=None)
+        small = msgspec.structs.replace(request, body=msgspec.Raw(b"null"), text=None, base64=None)
         ranges = array("Q", [position, position + len(line)])
-        self._found[asked.exchange] = Exchange(small, asks_for, number, ranges)
+        self._found[request.exchange] = Exchange(small, asks_for, number, ranges)
 
     def _extend(
         self, number: int, position: int, line: bytes, record: RecordedStatus | Chunk | RecordedEnd

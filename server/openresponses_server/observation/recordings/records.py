@@ -163,9 +163,9 @@ def _type_of(line: bytes) -> str | None:
         return None
 
 
-def body_of(asked: RecordedRequest) -> Any:
+def body_of(request: RecordedRequest) -> Any:
     """Return the request's body, decoded; None if it is not JSON."""
     try:
-        return msgspec.json.decode(asked.body)
+        return msgspec.json.decode(request.body)
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
         return None

@@ -128,7 +128,7 @@ def _whole(file: BinaryIO, what: str) -> bytes:
 def _decompressed(file: BinaryIO) -> Iterator[bytes]:
     """Yield the data that gzip has compressed, in one member or several."""
     unpacking = zlib.decompressobj(_GZIP_BITS)
-    read = made = 0
+    read = size = 0
     for block in _blocks(file):
         read += len(block)
         while block:
@@ -140,11 +140,11 @@ def _decompressed(file: BinaryIO) -> Iterator[bytes]:
                 piece = unpacking.decompress(block, _PIECE)
             except zlib.error as error:
                 raise UnreadableCapture(0, f"it begins like gzip, but can't be unpacked: {error}") from error
-            made += len(piece)
-            if made > MOST_BYTES or made > _FREE + MOST_RATIO * read:
+            size += len(piece)
+            if size > MOST_BYTES or size > _FREE + MOST_RATIO * read:
                 raise UnreadableCapture(
                     0,
-                    f"what gzip has compressed is too large: more than {made >> 20} MiB of {read} bytes; "
+                    f"what gzip has compressed is too large: more than {size >> 20} MiB of {read} bytes; "
                     "unpack it yourself (`gunzip`) if it is right",
                 )
             if piece:
@@ -200,11 +200,11 @@ def _entries(data: bytes) -> Iterator[BinaryIO]:
         entries = msgspec.json.decode(data, type=_Archive).log.entries
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise UnreadableCapture(0, f"it looks like an HTTP archive (HAR), but is not: {error}") from error
-    found = 0
+    count = 0
     for body in filter(None, map(_body_of, entries)):
-        found += 1
+        count += 1
         yield io.BytesIO(body)
-    if not found:
+    if not count:
         raise UnreadableCapture(
             0,
             f"none of the {len(entries)} entries of this HTTP archive (HAR) has a stream or answer of a "

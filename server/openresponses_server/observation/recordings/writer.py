@@ -79,12 +79,12 @@ class RecordingFile:
         self.failure = ""
         """The reason why recording has stopped; "" if it has not."""
 
-    def begin(self, asked: RecordedRequest) -> int:
+    def begin(self, request: RecordedRequest) -> int:
         """Write a request with the next number and the current time. Returns the number of its exchange, 0 if
         it could not be written."""
         self._exchanges += 1
         self.create()
-        fields = {name: getattr(asked, name) for name in RecordedRequest.__struct_fields__}
+        fields = {name: getattr(request, name) for name in RecordedRequest.__struct_fields__}
         written = self.write(RecordedRequest(**(fields | {"exchange": self._exchanges, "at": self.at})))
         return self._exchanges if written else 0
 
@@ -225,10 +225,10 @@ class ExchangeRecorder:
     """Masks and writes one exchange of a recording."""
 
     def __init__(
-        self, file: RecordingFile, finds: Finds, asked: RecordedRequest, body: bytes | None = None
+        self, file: RecordingFile, finds: Finds, request: RecordedRequest, body: bytes | None = None
     ) -> None:
-        """Write the request `asked`, with its headers, address and `body` masked."""
-        shown = masked_request(asked, body, finds)
+        """Write the request `request`, with its headers, address and `body` masked."""
+        shown = masked_request(request, body, finds)
         self._file = file
         self._finds = finds
         self._mask = StreamMask(finds)
@@ -272,11 +272,13 @@ class ExchangeRecorder:
             self._file.write(record)
 
 
-def masked_request(asked: RecordedRequest, body: bytes | None, finds: Finds) -> RecordedRequest:
+def masked_request(request: RecordedRequest, body: bytes | None, finds: Finds) -> RecordedRequest:
     """The request with its secrets masked. Without `body`, the request has a body that is masked already."""
-    fields: dict[str, Any] = {name: getattr(asked, name) for name in RecordedRequest.__struct_fields__}
-    fields["headers"] = {name: without(value, finds) for name, value in masked_headers(asked.headers).items()}
-    fields["address"] = without(masked_address(asked.address), finds)
+    fields: dict[str, Any] = {name: getattr(request, name) for name in RecordedRequest.__struct_fields__}
+    fields["headers"] = {
+        name: without(value, finds) for name, value in masked_headers(request.headers).items()
+    }
+    fields["address"] = without(masked_address(request.address), finds)
     if body is not None:
         shown = masked_body(body, finds)
         fields["body"] = Raw(b"null") if shown is None else shown

@@ -388,9 +388,9 @@ class FileLog:
         log.distrusted = error is not None
         raise self._not_on_disk(error or OSError(errno.EIO, "some of it may be missing on the disk"))
 
-    def _tried(self, call: Callable[P, T], *given: P.args, **named: P.kwargs) -> T:
+    def _tried(self, call: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
         try:
-            return call(*given, **named)
+            return call(*args, **named)
         except OSError as error:
             raise self._unusable(error) from error
 
@@ -561,14 +561,14 @@ class FileLog:
         """Delete closed logs, then the older halves of the others, the largest first, until there is some
         room. Then, if that is not enough, move the largest logs to new files, so that their halves can be
         deleted next."""
-        wanted = self._max_bytes * 7 // 8
+        target = self._max_bytes * 7 // 8
         for name in list(self._left):
-            if self._bytes <= wanted:
+            if self._bytes <= target:
                 return
             if self._left[name][0]:
                 self._delete_left(name)
         for log in sorted(self._written.values(), key=lambda each: -each.earlier):
-            if self._bytes <= wanted:
+            if self._bytes <= target:
                 return
             self._bytes -= log.earlier
             log.earlier = 0
@@ -588,8 +588,8 @@ class FileLog:
     def _sweep(self, now: float) -> None:
         """Delete what other processes have left: closed logs, and logs that were not appended to for longer
         than any run lasts."""
-        with suppress(OSError), os.scandir(self._events) as found:
-            for each in found:
+        with suppress(OSError), os.scandir(self._events) as entries:
+            for each in entries:
                 with suppress(OSError):
                     age = now - each.stat(follow_symlinks=False).st_mtime
                     marked = age > self._marked and _last_mark(self._path(each.name)) == Kind.DISCARDED
@@ -729,8 +729,8 @@ class _Cursor:
     def _check_there(self) -> None:
         """Raise LogGone unless the file still exists: on a full disk it may have been deleted before it was
         marked as ended."""
-        found = os.fstat(self._file)
-        if not found.st_nlink or found.st_size < self._records.at:
+        status = os.fstat(self._file)
+        if not status.st_nlink or status.st_size < self._records.at:
             raise LogGone(self._run_id)
 
     def _is_next_there(self) -> bool:
@@ -791,8 +791,8 @@ class _Opening:
 
 def _first_in(file: int) -> Record | None:
     """Return the first record of a file; None if it is not a regular file of this user."""
-    found = os.fstat(file)
-    if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
+    status = os.fstat(file)
+    if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid():
         return None
     return RecordReader(file).read()
 
@@ -893,11 +893,11 @@ def network_file_system(folder: Path) -> str | None:
     if sys.platform != "linux":
         return None
     device = folder.stat().st_dev
-    wanted = f"{os.major(device)}:{os.minor(device)}"
+    device_number = f"{os.major(device)}:{os.minor(device)}"
     with suppress(OSError):
         for line in _MOUNTS.read_text().splitlines():
             fields, _, rest = line.partition(" - ")
             kind = rest.partition(" ")[0]
-            if fields.split(" ")[2] == wanted and _NETWORK.fullmatch(kind):
+            if fields.split(" ")[2] == device_number and _NETWORK.fullmatch(kind):
                 return kind
     return None

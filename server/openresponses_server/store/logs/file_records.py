@@ -77,9 +77,9 @@ class RecordReader:
         low, high = self.at, os.fstat(self._file).st_size
         while high - low > CHUNK_BYTES:
             middle = (low + high) // 2
-            found = self._following(middle)
-            if found is not None and found.kind == Kind.FRAMES and found.last <= after:
-                low = found.end
+            record = self._following(middle)
+            if record is not None and record.kind == Kind.FRAMES and record.last <= after:
+                low = record.end
             else:
                 high = middle
         self.at = low
@@ -100,8 +100,8 @@ class RecordReader:
             return self._whole(at) if len(self._data) >= HEAD_BYTES + size else None
         data = self._data[begin : begin + size]
         head = self._data[start : start + _HEAD.size]
-        (found,) = _SUM.unpack_from(self._data, start + _HEAD.size)
-        if found != crc32(data, crc32(head)):
+        (checksum,) = _SUM.unpack_from(self._data, start + _HEAD.size)
+        if checksum != crc32(data, crc32(head)):
             return None
         return Record(kind, first, last, data, at + HEAD_BYTES + size)
 

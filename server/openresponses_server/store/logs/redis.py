@@ -98,8 +98,8 @@ class RedisLog:
 
     def _said(self, error: Exception) -> str:
         """Describe a failure with the address, for the operator."""
-        said = str(error)
-        return said if self._address in said else f"{self._address}: {said or type(error).__name__}"
+        message = str(error)
+        return message if self._address in message else f"{self._address}: {message or type(error).__name__}"
 
     async def open(self, run_id: str) -> None:
         # The whole script, since after a restart of Redis its hash is unknown, and all runs would fall back
@@ -146,8 +146,8 @@ class RedisLog:
 
     async def read(self, run_id: str, after: int = -1, *, wait: bool = True) -> AsyncIterator[Frames]:
         key = self._key(run_id)
-        found = self._tails.read(key, run_id, after) if wait else self._pages.read(key, run_id, after)
-        async for frames in found:
+        batches = self._tails.read(key, run_id, after) if wait else self._pages.read(key, run_id, after)
+        async for frames in batches:
             yield frames
 
     async def acquire(self, run_id: str) -> None:

@@ -83,7 +83,7 @@ def is_discard_mark(entry: Entry) -> bool:
 
 def frames_in(entries: Iterable[Entry]) -> list[Frames]:
     """Join consecutive entries up to a size; marks are left out."""
-    found: list[Frames] = []
+    batches: list[Frames] = []
     run: list[Frames] = []
     size = 0
     for at, fields in entries:
@@ -91,11 +91,11 @@ def frames_in(entries: Iterable[Entry]) -> list[Frames]:
             continue
         frames = Frames(int(fields[FIRST]), last_number(at), fields[DATA])
         if run and (size > CHUNK_BYTES or frames.first != run[-1].last + 1):
-            found += _as_one(run)
+            batches += _as_one(run)
             run, size = [], 0
         run.append(frames)
         size += len(frames.data)
-    return found + _as_one(run)
+    return batches + _as_one(run)
 
 
 def _as_one(run: list[Frames]) -> list[Frames]:

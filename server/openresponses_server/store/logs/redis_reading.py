@@ -75,8 +75,8 @@ class Pages:
 
     async def last(self, key: str) -> list[Entry]:
         """Return the last two entries, newest first; fewer if the log is shorter. Raises LogError."""
-        found: Any = await self._calls(lambda: self._redis.xrevrange(key, count=2))
-        entries: list[Entry] = found
+        reply: Any = await self._calls(lambda: self._redis.xrevrange(key, count=2))
+        entries: list[Entry] = reply
         return entries
 
     async def _page(self, key: str, place: bytes, count: int) -> list[Entry]:

@@ -105,18 +105,18 @@ class Connection(asyncio.Protocol):
         """Return a new connection, made as the pool would. Raises one of `REDIS_FAILURES`;
         ConnectionRefusedError if Redis refuses it."""
         loop = asyncio.get_running_loop()
-        given = pool.make_connection()
-        made = partial(cls, on_lost, most)
-        async with asyncio.timeout(given.socket_connect_timeout):
-            tls = given.ssl_context.get() if isinstance(given, SSLConnection) else None
-            _, connection = await loop.create_connection(made, given.host, given.port, ssl=tls)
+        template = pool.make_connection()
+        factory = partial(cls, on_lost, most)
+        async with asyncio.timeout(template.socket_connect_timeout):
+            tls = template.ssl_context.get() if isinstance(template, SSLConnection) else None
+            _, connection = await loop.create_connection(factory, template.host, template.port, ssl=tls)
             try:
                 first: list[Command] = []
-                if given.username or given.password:
-                    named: Any = UsernamePasswordCredentialProvider(given.username, given.password)
+                if template.username or template.password:
+                    named: Any = UsernamePasswordCredentialProvider(template.username, template.password)
                     first.append(("AUTH", *named.get_credentials()))
-                if given.db:
-                    first.append(("SELECT", given.db))
+                if template.db:
+                    first.append(("SELECT", template.db))
                 for command in first:
                     if await connection.ask(command) is False:
                         raise ConnectionRefusedError(command[0])
@@ -132,10 +132,10 @@ class Connection(asyncio.Protocol):
     def add(self, key: str, frames: Frames, failed: Failed) -> asyncio.Future[bool]:
         """Add the frames to the stream that exists at `key`, as an `Appender`. Fails if the connection
         accepts no more."""
-        loop, asked, ready = self._loop, self._asked, self._ready
+        loop, pending, ready = self._loop, self._asked, self._ready
         answer: asyncio.Future[bool] = loop.create_future()
         now = loop.time()
-        if asked and now - asked[0][2] > _ANSWERED_WITHIN:
+        if pending and now - pending[0][2] > _ANSWERED_WITHIN:
             self._transport.abort()
         if self._paused or self._transport.is_closing():
             loop.call_soon(failed, answer)
@@ -145,17 +145,17 @@ class Connection(asyncio.Protocol):
         entry = (ENTRY_ID % (frames.last + 1), FIRST, frames.first, DATA, frames.data)
         command: Any = ("XADD", key, "NOMKSTREAM", "MAXLEN", "~", self._most, *entry)
         ready.append(hiredis.pack_command(command))
-        asked.append((answer, failed, now))
+        pending.append((answer, failed, now))
         return answer
 
     def ask(self, *commands: Command) -> asyncio.Future[Any]:
         """Send these commands with nothing between them. The result is the answer to the last one: an int, a
         list, or True for a string; False if Redis refuses it or answers nil, or if the answer can't be
         known."""
-        loop, asked, ready = self._loop, self._asked, self._ready  # as in `add`; a call would slow it down
+        loop, pending, ready = self._loop, self._asked, self._ready  # as in `add`; a call would slow it down
         answer: asyncio.Future[Any] = loop.create_future()
         now = loop.time()
-        if asked and now - asked[0][2] > _ANSWERED_WITHIN:
+        if pending and now - pending[0][2] > _ANSWERED_WITHIN:
             self._transport.abort()
         if self._paused or self._transport.is_closing():
             answer.set_result(False)
@@ -164,8 +164,8 @@ class Connection(asyncio.Protocol):
             loop.call_soon(self._send)
         for command in commands:
             ready.append(hiredis.pack_command(command))
-            asked.append((self._nobody, _deny, now))
-        asked[-1] = (answer, _deny, now)
+            pending.append((self._nobody, _deny, now))
+        pending[-1] = (answer, _deny, now)
         return answer
 
     def abort(self) -> None:

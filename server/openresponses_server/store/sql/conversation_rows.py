@@ -164,8 +164,8 @@ class SqlConversations:
 
     async def count(self, owner: str, most: int) -> int:
         values = {"of_owner": owner, "at": self._clock(), "most": most}
-        found = await self._database.read(lambda connection: connection.scalar(_COUNT, values))
-        return found or 0
+        total = await self._database.read(lambda connection: connection.scalar(_COUNT, values))
+        return total or 0
 
     async def update(
         self, conversation_id: str, owner: str, metadata: bytes, expires_at: float | None
@@ -241,12 +241,12 @@ class SqlConversations:
         def work(connection: Connection) -> StoredConversation | None:
             if connection.execute(_ITEM, values).one_or_none() is None:
                 return None
-            found = connection.execute(_TOUCH, values).one_or_none()
+            row = connection.execute(_TOUCH, values).one_or_none()
             size = connection.execute(_REMOVE_ITEM, values).scalar_one_or_none()
-            if found is None or size is None:  # deleted meanwhile
+            if row is None or size is None:  # deleted meanwhile
                 return None
             connection.execute(_SHRINK, {"of_id": conversation_id, "fewer": 1, "size": size})
-            return _conversation(found)
+            return _conversation(row)
 
         return await self._database.write(work)
 
@@ -263,8 +263,8 @@ class SqlConversations:
         def work(connection: Connection) -> list[ListedItem] | None:
             if connection.execute(_GET, values).one_or_none() is None:
                 return None
-            found = connection.execute(_ITEMS, {"of_id": conversation_id})
-            return [_listed(conversation_id, row) for row in found]
+            rows = connection.execute(_ITEMS, {"of_id": conversation_id})
+            return [_listed(conversation_id, row) for row in rows]
 
         return await self._database.read(work) if can_be_id(conversation_id) else None
 
@@ -285,10 +285,10 @@ class SqlConversations:
         if not can_be_id(conversation_id):
             return None
         values = self._whose(conversation_id, owner)
-        found = await self._database.read(
+        row = await self._database.read(
             lambda connection: connection.execute(statement, values).one_or_none()
         )
-        return _conversation(found)
+        return _conversation(row)
 
     def _whose(self, conversation_id: str, owner: str) -> dict[str, Any]:
         return {"of_id": conversation_id, "of_owner": owner, "at": self._clock()}
@@ -403,13 +403,13 @@ def insert_more(
 
 
 def _taken(connection: Connection, conversation_id: str, names: Collection[bytes]) -> set[bytes]:
-    found: set[bytes] = set()
+    present: set[bytes] = set()
     for some in queries.portions(names):
         texts = [name.decode() for name in some]
-        found.update(
+        present.update(
             name.encode() for name in connection.scalars(_TAKEN, {"of_id": conversation_id, "names": texts})
         )
-    return found
+    return present
 
 
 def _conversation(row: Any) -> StoredConversation | None:

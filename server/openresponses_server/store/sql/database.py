@@ -125,8 +125,8 @@ class Database(ABC):
 
     async def _recording(self, statement: Select[Any] | Update, values: Values) -> Record | None:
         def work(connection: Connection) -> Record | None:
-            found = connection.execute(statement, values).one_or_none()
-            return None if found is None else (row_in(found), input_of(connection, found.id))
+            row = connection.execute(statement, values).one_or_none()
+            return None if row is None else (row_in(row), input_of(connection, row.id))
 
         return await (self._reading(work) if isinstance(statement, Select) else self._writing(work))
 

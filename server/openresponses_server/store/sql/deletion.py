@@ -104,35 +104,35 @@ _UNNEEDED: Final = _unneeded()
 
 def delete_response(connection: Connection, response_id: str, owner: str, now: float) -> bool:
     """Delete a response as `ResponseStore.delete` does."""
-    found = connection.execute(_OWN, {"of_id": response_id, "of_owner": owner}).one_or_none()
-    if found is None:
+    row = connection.execute(_OWN, {"of_id": response_id, "of_owner": owner}).one_or_none()
+    if row is None:
         return False
-    if found.needed:
+    if row.needed:
         _hide(connection, response_id)
     else:
         connection.execute(_REMOVE, {"of_ids": [response_id]})
-        _remove_unneeded(connection, {found.previous_response_id}, now)
+        _remove_unneeded(connection, {row.previous_response_id}, now)
     return True
 
 
 def delete_expired(connection: Connection, now: float, most: int) -> int:
     """Delete some of the responses that had expired at `now`. Returns how many; 0 when none is left."""
-    found = connection.execute(_SOME_EXPIRED, {"now": now, "most": most}).all()
-    last = [row for row in found if not row.needed]
+    rows = connection.execute(_SOME_EXPIRED, {"now": now, "most": most}).all()
+    last = [row for row in rows if not row.needed]
     for ids in queries.portions(row.id for row in last):
         connection.execute(_REMOVE, {"of_ids": ids})
     removed = _remove_unneeded(connection, {row.previous_response_id for row in last}, now)
-    hidden = sum(_hide(connection, row.id) for row in found if row.needed)
+    hidden = sum(_hide(connection, row.id) for row in rows if row.needed)
     return len(last) + removed + hidden
 
 
 def _hide(connection: Connection, response_id: str) -> bool:
     """Keep only those parts of the response that later turns need. Returns False if no turn continues it any
     more."""
-    found = connection.execute(_STILL_NEEDED, {"of_id": response_id}).one_or_none()
-    if found is None:
+    row = connection.execute(_STILL_NEEDED, {"of_id": response_id}).one_or_none()
+    if row is None:
         return False
-    fields = msgspec.structs.asdict(hidden_row(row_in(found)))
+    fields = msgspec.structs.asdict(hidden_row(row_in(row)))
     del fields["id"]
     connection.execute(_HIDE, {"of_id": response_id, **fields})
     for statement in _PARTS:
@@ -145,12 +145,12 @@ def _remove_unneeded(connection: Connection, candidates: Collection[str | None],
     Returns how many of them were not hidden."""
     shown = 0
     while candidates:
-        found: list[Any] = []
+        rows: list[Any] = []
         for ids in queries.portions(each for each in candidates if each is not None):
-            found += connection.execute(_UNNEEDED, {"of_ids": ids, "now": now}).all()
-        for ids in queries.portions(row.id for row in found):
+            rows += connection.execute(_UNNEEDED, {"of_ids": ids, "now": now}).all()
+        for ids in queries.portions(row.id for row in rows):
             connection.execute(_REMOVE, {"of_ids": ids})
-        shown += sum(not row.owner.startswith(HIDDEN) for row in found)
+        shown += sum(not row.owner.startswith(HIDDEN) for row in rows)
         # if several branches were deleted together, only now the turn before them is continued by none
-        candidates = {row.previous_response_id for row in found} - {row.id for row in found}
+        candidates = {row.previous_response_id for row in rows} - {row.id for row in rows}
     return shown

@@ -96,8 +96,8 @@ _CONVERSATION: Final = (
 async def exported(rows: Rows) -> AsyncIterator[bytes]:
     """Yield the lines of an export as `ResponseStore.export` does."""
     after = ""
-    while found := await rows(_SOME, {"after": after, "most": _ROWS_AT_ONCE}):
-        for each in found:
+    while batch := await rows(_SOME, {"after": after, "most": _ROWS_AT_ONCE}):
+        for each in batch:
             row = row_in(each)
             items = [item for (item,) in await rows(queries.INPUT, {"of_id": row.id})]
             keys = [IdempotencyKey(*each) for each in await rows(queries.KEYS_OF, {"of_id": row.id})]
@@ -112,8 +112,8 @@ async def exported(rows: Rows) -> AsyncIterator[bytes]:
                     yield frames_line(row.id, await _stored(rows, row.id, part))
             after = row.id
     after = ""
-    while found := await rows(_CONVERSATIONS, {"after": after, "most": _ROWS_AT_ONCE}):
-        for each in found:
+    while batch := await rows(_CONVERSATIONS, {"after": after, "most": _ROWS_AT_ONCE}):
+        for each in batch:
             async for line in _conversation(rows, each.id):
                 yield line
             after = each.id
@@ -123,10 +123,10 @@ async def exported(rows: Rows) -> AsyncIterator[bytes]:
 
 async def _conversation(rows: Rows, conversation_id: str) -> AsyncIterator[bytes]:
     """Yield the conversation as it is at one moment, unless it was deleted meanwhile."""
-    found = await rows(_CONVERSATION, {"of_id": conversation_id})
-    if found:
-        of_items = [InputRow(row.item_id.encode(), row.item) for row in found if row.item_id is not None]
-        fields = {name: getattr(found[0], name) for name in StoredConversation.__struct_fields__}
+    records = await rows(_CONVERSATION, {"of_id": conversation_id})
+    if records:
+        of_items = [InputRow(row.item_id.encode(), row.item) for row in records if row.item_id is not None]
+        fields = {name: getattr(records[0], name) for name in StoredConversation.__struct_fields__}
         yield conversation_line(StoredConversation(**fields), len(of_items))
         for some in in_lines(of_items):
             yield items_line(conversation_id, some)
@@ -134,5 +134,5 @@ async def _conversation(rows: Rows, conversation_id: str) -> AsyncIterator[bytes
 
 async def _stored(rows: Rows, response_id: str, part: Any) -> Frames:
     """Return the frames of one checkpoint."""
-    found = await rows(_DATA, {"of_id": response_id, "first": part.first_sequence})
-    return Frames(part.first_sequence, part.last_sequence, b"".join([data for (data,) in found]))
+    chunks = await rows(_DATA, {"of_id": response_id, "first": part.first_sequence})
+    return Frames(part.first_sequence, part.last_sequence, b"".join([data for (data,) in chunks]))

@@ -67,8 +67,8 @@ def store_error(error: Exception) -> StoreError:
     sqlstate = getattr(cause, "sqlstate", None)
     unknown = _UNREACHABLE if isinstance(error, OSError | OperationalError | InterfaceError) else _FAILED
     if sqlstate is not None:
-        said = getattr(getattr(cause, "diag", None), "message_primary", None)
-        return StoreError(*_BY_SQLSTATE.get(sqlstate, unknown), said or "")
+        message = getattr(getattr(cause, "diag", None), "message_primary", None)
+        return StoreError(*_BY_SQLSTATE.get(sqlstate, unknown), message or "")
     return _not_connected(str(cause), unknown)
 
 
@@ -81,15 +81,15 @@ def file_error(error: OSError) -> StoreError:
     )
 
 
-def _not_connected(said: str, unknown: tuple[str, str]) -> StoreError:
-    words = _SERVERS_WORDS.findall(said)
+def _not_connected(message: str, unknown: tuple[str, str]) -> StoreError:
+    words = _SERVERS_WORDS.findall(message)
     if words and all(_REFUSALS.search(each) for each in words):
         return StoreError(*_REFUSED, words[0])
-    if "no password supplied" in said:
+    if "no password supplied" in message:
         return StoreError(*_REFUSED, "a password is needed, and none was given")
-    if "failed to resolve host" in said:
+    if "failed to resolve host" in message:
         return StoreError(*unknown, "its host is not known")
-    network = _NETWORKS_WORDS.findall(said)
+    network = _NETWORKS_WORDS.findall(message)
     return StoreError(*unknown, next(iter([*words, *network]), ""))
 
 

@@ -36,11 +36,11 @@ class Grouped(Generic[Q, R]):
         self._is_due = False
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def execute(self, asked: Q) -> R:
+    async def execute(self, request: Q) -> R:
         """Run the request together with others that are made meanwhile. Returns its result, and raises an
         error of this request only. If its caller is cancelled before its group begins, it is left out."""
         loop = asyncio.get_running_loop()
-        waiting = _Waiting[Q, R](asked, loop.create_future())
+        waiting = _Waiting[Q, R](request, loop.create_future())
         self._waiting.append(waiting)
         if not self._is_due:
             self._is_due = True
@@ -97,14 +97,14 @@ class Grouped(Generic[Q, R]):
 
     async def _run_together(self, group: list[_Waiting[Q, R]]) -> None:
         try:
-            found = await self._run([each.asked for each in group])
+            results = await self._run([each.asked for each in group])
         except Exception as error:
             if len(group) > 1:  # one of them may be to blame
                 await asyncio.gather(*(self._run_together([each]) for each in group))
             elif not group[0].done.done():
                 group[0].done.set_exception(error)
             return
-        for each, came in zip(group, found, strict=True):
+        for each, came in zip(group, results, strict=True):
             if not each.done.done():
                 each.done.set_result(came)
 
@@ -120,12 +120,12 @@ class GroupedWrites(Grouped[Write, bool]):
         names: set[str] = set()
         size = 0
 
-        def may_join(asked: Write) -> bool:
+        def may_join(write: Write) -> bool:
             nonlocal size
-            size += asked.size
-            if names and (size > _BYTES or asked.response_id in names):
+            size += write.size
+            if names and (size > _BYTES or write.response_id in names):
                 return False
-            names.add(asked.response_id)
+            names.add(write.response_id)
             return True
 
         return may_join

@@ -87,8 +87,8 @@ class SqlKeys:
 
     async def version(self) -> KeyVersion:
         def work(connection: Connection) -> KeyVersion:
-            found = connection.execute(_VERSION).first()
-            return KeyVersion() if found is None else KeyVersion(*found)
+            row = connection.execute(_VERSION).first()
+            return KeyVersion() if row is None else KeyVersion(*row)
 
         return await self._database.read(work)
 

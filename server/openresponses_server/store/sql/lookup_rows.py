@@ -42,29 +42,30 @@ _OUTPUT: Final = -1  # stands for the output, instead of a position in the input
 def _locations() -> Select[Any]:
     """Return the query with one row per id that the owner has: the newest response with the item in its
     output, else in its input, and the size in bytes of that response, or of the input item."""
-    wanted: BindParameter[Any] = bindparam("names", expanding=True)
-    given = select(
+    names: BindParameter[Any] = bindparam("names", expanding=True)
+    input_query = select(
         inputs.c.item_id, inputs.c.response_id, inputs.c.position, func.length(inputs.c.item).label("bytes")
     )
-    made = select(outputs.c.item_id, outputs.c.response_id, literal(_OUTPUT), literal(0))
-    found = union_all(
-        given.where(inputs.c.item_id.in_(wanted), NAMED_INPUT), made.where(outputs.c.item_id.in_(wanted))
+    output_query = select(outputs.c.item_id, outputs.c.response_id, literal(_OUTPUT), literal(0))
+    locations = union_all(
+        input_query.where(inputs.c.item_id.in_(names), NAMED_INPUT),
+        output_query.where(outputs.c.item_id.in_(names)),
     ).subquery()
     rank = func.row_number().over(
-        partition_by=found.c.item_id,
+        partition_by=locations.c.item_id,
         order_by=[
-            found.c.position != _OUTPUT,
+            locations.c.position != _OUTPUT,
             responses.c.created_at.desc(),
             responses.c.id.desc(),
-            found.c.position.desc(),
+            locations.c.position.desc(),
         ],
     )
-    size = case((found.c.position == _OUTPUT, func.length(responses.c.response)), else_=found.c.bytes).label(
-        "bytes"
-    )
+    size = case(
+        (locations.c.position == _OUTPUT, func.length(responses.c.response)), else_=locations.c.bytes
+    ).label("bytes")
     ranked = (
-        select(found.c.item_id, found.c.response_id, found.c.position, size, rank.label("rank"))
-        .join(responses, responses.c.id == found.c.response_id)
+        select(locations.c.item_id, locations.c.response_id, locations.c.position, size, rank.label("rank"))
+        .join(responses, responses.c.id == locations.c.response_id)
         .where(responses.c.owner == bindparam("of_owner"), READABLE)
         .subquery()
     )
@@ -85,39 +86,39 @@ def find_items(
     """Return the owner's items with these ids, as `ResponseStore.items` defines it. Takes two statements for
     some hundreds of ids, and one for each response whose output is needed. Raises TooLarge."""
     names = filter(can_name, dict.fromkeys(map(id_bytes, item_ids)))
-    given: dict[tuple[str, int], bytes] = {}
-    made: dict[str, set[bytes]] = {}
+    input_ids: dict[tuple[str, int], bytes] = {}
+    output_ids: dict[str, set[bytes]] = {}
     sizes: dict[tuple[str, int], int] = {}
     for some in queries.portions(names):
         for row in connection.execute(_LOCATIONS, {"names": some, "of_owner": owner, "at": now}):
             place = (row.response_id, row.position)
             sizes[place] = row.bytes
             if row.position == _OUTPUT:
-                made.setdefault(row.response_id, set()).add(row.item_id)
+                output_ids.setdefault(row.response_id, set()).add(row.item_id)
             else:
-                given[place] = row.item_id
+                input_ids[place] = row.item_id
         if (size := sum(sizes.values())) > most:
             raise TooLarge(TooLarge.REFERENCES, size, most)
-    return _given(connection, given) | _made(connection, made)
+    return _given(connection, input_ids) | _made(connection, output_ids)
 
 
-def _given(connection: Connection, wanted: dict[tuple[str, int], bytes]) -> dict[str, InputItem]:
+def _given(connection: Connection, input_ids: dict[tuple[str, int], bytes]) -> dict[str, InputItem]:
     """Return items of inputs, by response and position."""
     locations: dict[bytes, ItemLocation] = {}
-    for some in queries.portions(wanted):
+    for some in queries.portions(input_ids):
         for response_id, position, item in connection.execute(_ITEMS, {"positions": some}):
-            locations[wanted[response_id, position]] = ItemLocation(response_id, item)
+            locations[input_ids[response_id, position]] = ItemLocation(response_id, item)
     return items_at(locations, {})
 
 
-def _made(connection: Connection, wanted: dict[str, set[bytes]]) -> dict[str, InputItem]:
+def _made(connection: Connection, output_ids: dict[str, set[bytes]]) -> dict[str, InputItem]:
     """Return items of outputs, one response after the other, since each has to be read as a whole."""
-    found: dict[str, InputItem] = {}
-    for response_id, names in wanted.items():
+    items: dict[str, InputItem] = {}
+    for response_id, names in output_ids.items():
         body = connection.execute(_BODY, {"of_id": response_id}).scalar()
         if body is not None:
-            found |= items_at({name: ItemLocation(response_id, None) for name in names}, {response_id: body})
-    return found
+            items |= items_at({name: ItemLocation(response_id, None) for name in names}, {response_id: body})
+    return items
 
 
 _MINE: Final = responses.c.owner == bindparam("of_owner")
@@ -156,7 +157,7 @@ class SqlListing:
     async def heads(
         self,
         owner: str,
-        wanted: ListFilter,
+        list_filter: ListFilter,
         after: str | None,
         limit: int,
         only: Collection[str] | None = None,
@@ -166,7 +167,7 @@ class SqlListing:
             return []
 
         def work(connection: Connection) -> list[ResponseRow]:
-            statement = _narrowed(wanted, only)
+            statement = _narrowed(list_filter, only)
             if after is not None:
                 begun = connection.execute(_FROM, {**values, "of_id": after}).scalar_one_or_none()
                 if begun is None:
@@ -177,16 +178,16 @@ class SqlListing:
         return await self._database.read(work)
 
 
-def _narrowed(wanted: ListFilter, only: Collection[str] | None) -> Select[Any]:
+def _narrowed(list_filter: ListFilter, only: Collection[str] | None) -> Select[Any]:
     statement = _HEADS
     if only is not None:
         statement = statement.where(responses.c.id.in_([each for each in only if can_be_id(each)]))
-    if wanted.status:
-        statement = statement.where(responses.c.status == wanted.status)
-    if wanted.since is not None:
-        statement = statement.where(responses.c.created_at >= wanted.since)
-    if wanted.until is not None:
-        statement = statement.where(responses.c.created_at < wanted.until)
+    if list_filter.status:
+        statement = statement.where(responses.c.status == list_filter.status)
+    if list_filter.since is not None:
+        statement = statement.where(responses.c.created_at >= list_filter.since)
+    if list_filter.until is not None:
+        statement = statement.where(responses.c.created_at < list_filter.until)
     return statement
 
 
@@ -225,13 +226,13 @@ def read_page(
 ) -> InputPage | None:
     """Return a page as `ResponseStore.input_items` defines it; `whose` names the response, its owner and the
     time. Raises CursorError and UnreadableRecord."""
-    asked = {"after": after, "before": before}
-    cursors = {name: None if item_id is None else id_bytes(item_id) for name, item_id in asked.items()}
-    found = connection.execute(queries.CURSORS, {**whose, **cursors}).one_or_none()
-    if found is None:
+    item_ids = {"after": after, "before": before}
+    cursors = {name: None if item_id is None else id_bytes(item_id) for name, item_id in item_ids.items()}
+    row = connection.execute(queries.CURSORS, {**whose, **cursors}).one_or_none()
+    if row is None:
         return None
-    positions = {"after": found.after, "before": found.before}
-    for name, item_id in asked.items():
+    positions = {"after": row.after, "before": row.before}
+    for name, item_id in item_ids.items():
         if item_id is not None and positions[name] is None:
             raise CursorError(name, item_id)
     bounds = window(positions["after"], positions["before"], order)

@@ -127,13 +127,13 @@ def remove_secrets(url: URL) -> int:
             done, after = 0, ""
             while True:
                 with connection.begin():
-                    found = connection.scalars(_NEXT_IDS, {"after": after}).all()
-                for response_id in found:
+                    response_ids = connection.scalars(_NEXT_IDS, {"after": after}).all()
+                for response_id in response_ids:
                     with connection.begin():
                         done += _clean_response(connection, response_id)
-                if not found:
+                if not response_ids:
                     break
-                after = found[-1]
+                after = response_ids[-1]
             if done and is_sqlite(url):  # older pages, with what was removed, may still be in the log
                 connection.connection.cursor().execute("PRAGMA wal_checkpoint(TRUNCATE)")
             return done
@@ -169,11 +169,11 @@ def _clean_response(connection: Connection, response_id: str) -> bool:
     for position, item in connection.execute(
         select(response_input.c.position, response_input.c.item).where(whose)
     ).all():
-        kept = _cleaned(item)
-        if kept != item:
+        cleaned = _cleaned(item)
+        if cleaned != item:
             changed = True
             at = whose & (response_input.c.position == position)
-            connection.execute(response_input.update().where(at).values(item=kept))
+            connection.execute(response_input.update().where(at).values(item=cleaned))
     if response != row.response:  # its frames have the same content
         _clean_frames(connection, response_id)
     return changed
@@ -189,17 +189,17 @@ def _clean_frames(connection: Connection, response_id: str) -> None:
         row = rows & (response_frames.c.first_sequence == first)
         pieces = more & (response_pieces.c.first_sequence == first)
         stored = [(response_frames, row, connection.scalar(select(response_frames.c.data).where(row)) or b"")]
-        found = select(response_pieces.c.piece, response_pieces.c.data).where(pieces)
-        for piece, data in connection.execute(found.order_by(response_pieces.c.piece)).all():
+        query = select(response_pieces.c.piece, response_pieces.c.data).where(pieces)
+        for piece, data in connection.execute(query.order_by(response_pieces.c.piece)).all():
             stored.append((response_pieces, pieces & (response_pieces.c.piece == piece), data))
         whole = b"".join(data for _, _, data in stored)
         cleaned = b"".join(_cleaned(line, padded=True) for line in whole.splitlines(keepends=True))
         start, last = 0, stored[-1][1]
         for table, which, data in stored:
-            kept = cleaned[start : None if which is last else start + len(data)]
+            part = cleaned[start : None if which is last else start + len(data)]
             start += len(data)
-            if kept != data:
-                connection.execute(table.update().where(which).values(data=kept))
+            if part != data:
+                connection.execute(table.update().where(which).values(data=part))
 
 
 def _cleaned_request(data: bytes) -> bytes:
@@ -208,8 +208,8 @@ def _cleaned_request(data: bytes) -> bytes:
         body = decode_json(data)
     except WireError:
         return data
-    kept = request_json_without_secrets(body) if isinstance(body, dict) else body
-    return data if kept is body else encode(kept)
+    cleaned = request_json_without_secrets(body) if isinstance(body, dict) else body
+    return data if cleaned is body else encode(cleaned)
 
 
 def _cleaned(data: bytes, *, padded: bool = False) -> bytes:
@@ -222,9 +222,9 @@ def _cleaned(data: bytes, *, padded: bool = False) -> bytes:
         body = decode_json(data[start:])
     except WireError:
         return data
-    for tools, kept in json_without_secrets(body):
-        before, after = encode(tools), encode(kept)
-        tools[:] = kept
+    for tools, clean_tools in json_without_secrets(body):
+        before, after = encode(tools), encode(clean_tools)
+        tools[:] = clean_tools
         if before in data:
             data = data.replace(before, after.ljust(len(before)) if padded else after)
         else:  # it was not encoded by this code

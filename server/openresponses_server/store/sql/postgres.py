@@ -164,8 +164,8 @@ class ProcessConnections:
 
     async def _looked(self) -> set[str] | None:
         """Return the names of the connected processes; None if they can't be known."""
-        found = await self._ask(_NAMES)
-        return None if found is None else {name.removeprefix(NAME) for (name,) in found}
+        rows = await self._ask(_NAMES)
+        return None if rows is None else {name.removeprefix(NAME) for (name,) in rows}
 
     async def _ask(self, statement: TextClause) -> Sequence[Any] | None:
         """Return the rows of a statement over the connection of this process, which is made anew if it was
@@ -371,8 +371,8 @@ class Postgres(Database):
 
     async def _executing(self, writes: Sequence[Write]) -> list[bool]:
         (rows,) = await self._directly(self._direct, [_Asked(*postgres_statement(writes))])
-        found = {row.id for row in rows}
-        return [write.response_id in found for write in writes]
+        ids = {row.id for row in rows}
+        return [write.response_id in ids for write in writes]
 
     async def _selecting(self, statement: Select[Any] | CompoundSelect[Any], values: Values) -> list[Any]:
         if (plain := _plain(statement)) is None:
@@ -382,19 +382,19 @@ class Postgres(Database):
     async def _recording(self, statement: Select[Any] | Update, values: Values) -> Record | None:
         plain = _plain(statement)
         assert plain is not None, "takes no lists"
-        asked = _Asked(_WITH_INPUT % plain.text, {**plain.values, **values})
+        query = _Asked(_WITH_INPUT % plain.text, {**plain.values, **values})
         if isinstance(statement, Select):
-            rows = await self._reads.execute(asked)
+            rows = await self._reads.execute(query)
         else:
-            (rows,) = await self._directly(self._reader, [asked])
+            (rows,) = await self._directly(self._reader, [query])
         if not rows:
             return None
         (row,) = rows
         columns = row._asdict()
-        given = columns.pop("input")
-        return Row(**columns), given
+        input_items = columns.pop("input")
+        return Row(**columns), input_items
 
-    async def _directly(self, engine: AsyncEngine, asked: Sequence[_Asked]) -> list[list[Any]]:
+    async def _directly(self, engine: AsyncEngine, statements: Sequence[_Asked]) -> list[list[Any]]:
         """Return the rows of each of these statements, in one round trip and one transaction. The driver runs
         them, since SQLAlchemy's own work for a statement takes twice as long as the driver's."""
         pool = engine.pool
@@ -404,9 +404,9 @@ class Postgres(Database):
             raise _translated(error) from error
         driver: AsyncConnection[Any] = connection.driver_connection  # type: ignore[assignment]
         try:
-            cursors = [driver.cursor(row_factory=namedtuple_row) for _ in asked]
-            async with driver.pipeline() if len(asked) > 1 else nullcontext():
-                for cursor, each in zip(cursors, asked, strict=True):
+            cursors = [driver.cursor(row_factory=namedtuple_row) for _ in statements]
+            async with driver.pipeline() if len(statements) > 1 else nullcontext():
+                for cursor, each in zip(cursors, statements, strict=True):
                     await cursor.execute(each.statement, each.values)
             return [await cursor.fetchall() for cursor in cursors]
         except DriverError as error:
@@ -442,7 +442,7 @@ def _engines(url: URL) -> tuple[AsyncEngine, AsyncEngine, AsyncEngine]:
 
     def engine(connections: int, *, transactions: bool) -> AsyncEngine:
         single = {} if transactions else {"isolation_level": "AUTOCOMMIT", "pool_reset_on_return": None}
-        made = create_async_engine(
+        async_engine = create_async_engine(
             url,
             connect_args=_CONNECT,
             pool_size=connections,
@@ -452,8 +452,8 @@ def _engines(url: URL) -> tuple[AsyncEngine, AsyncEngine, AsyncEngine]:
             **single,
         )
         if transactions:
-            event.listen(made.sync_engine, "connect", _limit_idle_transactions)
-        return made
+            event.listen(async_engine.sync_engine, "connect", _limit_idle_transactions)
+        return async_engine
 
     half = _CONNECTIONS // 2
     return (

@@ -222,11 +222,11 @@ STANDING: Final = select(
 
 def _renew(**more: str) -> Update:
     # The name of a worker is used for one run only, so that the two lists need not be compared in pairs.
-    held = responses.c.lease_worker.in_(bindparam("of_workers", expanding=True)) & _RUNNING
-    named = select(responses.c.id).where(responses.c.id.in_(bindparam("of_ids", expanding=True)), held)
+    condition = responses.c.lease_worker.in_(bindparam("of_workers", expanding=True)) & _RUNNING
+    named = select(responses.c.id).where(responses.c.id.in_(bindparam("of_ids", expanding=True)), condition)
     # Locked in one order, so that two renewals do not wait for each other.
     locked = named.order_by(responses.c.id).with_for_update()
-    renewed = update(responses).where(responses.c.id.in_(locked), held)
+    renewed = update(responses).where(responses.c.id.in_(locked), condition)
     return renewed.values(lease_until=bindparam("lease_until"), **more).returning(responses.c.id)
 
 

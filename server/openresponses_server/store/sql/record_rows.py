@@ -15,9 +15,9 @@ from openresponses_server.store.records import Row, record_of
 from openresponses_server.store.sql import queries
 
 
-def row_in(found: Any) -> Row:
+def row_in(row: Any) -> Row:
     """Return the columns that a query found."""
-    return Row(**found._asdict())
+    return Row(**row._asdict())
 
 
 def input_of(connection: Connection, response_id: str) -> Sequence[bytes]:
@@ -85,8 +85,8 @@ async def read_frames(rows: Rows, whose: dict[str, Any], after: int) -> AsyncIte
     """Yield pieces as `ResponseStore.frames` does; `whose` names the response, its owner and the time."""
     while True:
         beginnings = {**whose, "after": after, "most": _ROWS_AT_ONCE, "start": 1, "bytes": PIECE_BYTES}
-        found = await rows(queries.FRAMES, beginnings)
-        for row in found:
+        batch = await rows(queries.FRAMES, beginnings)
+        for row in batch:
             skipping = FrameSkipper(after - row.first_sequence + 1)
             after, whole = row.last_sequence, row.pieces == 0 and len(row.data) >= row.size
             yield Piece(skipping.rest(row.data), after if whole else None)
@@ -95,7 +95,7 @@ async def read_frames(rows: Rows, whose: dict[str, Any], after: int) -> AsyncIte
                 yield Piece(skipping.rest(data), after if ends else None)
             if not whole:
                 return  # deleted, or stored again with later frames
-        if len(found) < _ROWS_AT_ONCE:
+        if len(batch) < _ROWS_AT_ONCE:
             return
 
 

@@ -59,10 +59,10 @@ class WatchedFile:
 
     def know(self) -> None:
         """Store the identity of the present file. Raises StoreError if there is none."""
-        found = self._identity()
-        if found is None:
+        identity = self._identity()
+        if identity is None:
             raise self._gone()
-        self._known = found
+        self._known = identity
 
     def check(self, connected_to: Mapping[Any, Any]) -> None:
         """Raise StoreError after a commit if the file of the connection with this `info` no longer exists, so
@@ -86,10 +86,10 @@ class WatchedFile:
 
     def _identity(self) -> tuple[int, int] | None:
         try:
-            found = os.stat(self._name)
+            status = os.stat(self._name)
         except OSError:
             return None
-        return found.st_dev, found.st_ino
+        return status.st_dev, status.st_ino
 
     def _gone(self) -> StoreError:
         return StoreError(
@@ -182,13 +182,13 @@ class Sqlite(Database):
             try:
                 driver: Any = connection.driver_connection
                 with driver:  # one transaction
-                    found = [execute_on_sqlite(driver, write) for write in writes]
+                    results = [execute_on_sqlite(driver, write) for write in writes]
                     caller.check()
                 connected_to = connection.info
             finally:
                 connection.close()
             self._file.check(connected_to)
-            return found
+            return results
 
         return await self._on_writing_thread(run)
 

@@ -149,8 +149,8 @@ class SqlStore:
     async def get(self, response_id: str, owner: str = "") -> StoredResponse | None:
         if not can_be_id(response_id):
             return None
-        found = await self._database.record(queries.GET, self._read_by(response_id, owner))
-        return None if found is None else record_of(*found)
+        record = await self._database.record(queries.GET, self._read_by(response_id, owner))
+        return None if record is None else record_of(*record)
 
     async def standing(self, response_id: str, owner: str = "") -> ResponseProgress | None:
         if not can_be_id(response_id):
@@ -172,10 +172,10 @@ class SqlStore:
         def replace(connection: Connection) -> None:
             before: bytes | None = None  # how the response had ended
             while not execute(connection, write):  # again if others store it at the same time
-                found = connection.execute(queries.OWNER, {"of_id": row.id}).one_or_none()
-                if found is not None and found.owner != row.owner:
+                existing = connection.execute(queries.OWNER, {"of_id": row.id}).one_or_none()
+                if existing is not None and existing.owner != row.owner:
                     raise StoreError(StoreError.CONFLICT, "A response with this id already exists.")
-                before = found.response if found is not None and found.lease_until is None else None
+                before = existing.response if existing is not None and existing.lease_until is None else None
                 connection.execute(queries.DELETE_OWN, {"of_id": row.id, "of_owner": row.owner})
             if conversation is not None and before != row.response:
                 if before is not None:
@@ -247,12 +247,12 @@ class SqlStore:
         none."""
         changes = write.response
         assert isinstance(changes, RunChanges)
-        held = {"of_id": changes.of_id, "of_worker": changes.of_worker}
-        before = connection.execute(queries.ENDED, held).scalar_one_or_none()
+        values = {"of_id": changes.of_id, "of_worker": changes.of_worker}
+        before = connection.execute(queries.ENDED, values).scalar_one_or_none()
         if before is None or before == changes.response:
             return before is not None
-        connection.execute(queries.REOPEN, held)
-        connection.execute(queries.FORGET_OUTPUT, held)
+        connection.execute(queries.REOPEN, values)
+        connection.execute(queries.FORGET_OUTPUT, values)
         execute(connection, write)
         if conversation is not None:
             remove_turn(connection, changes.of_id, conversation)
@@ -264,9 +264,9 @@ class SqlStore:
             return None
         values = {"of_id": response_id, "now": now, "by_worker": lease.worker}
         values |= {"lease_worker": lease.worker, "lease_until": lease.until}
-        found = await self._database.record(queries.ACQUIRE, values)
+        record = await self._database.record(queries.ACQUIRE, values)
         try:
-            return None if found is None else record_of(*found)
+            return None if record is None else record_of(*record)
         except UnreadableRecord as error:
             await self._database.write(partial(give_up, error=error, response_id=response_id))
             return None
@@ -300,8 +300,8 @@ class SqlStore:
         return self._database.folder(self.name)
 
     async def waiting(self, owner: str, most: int) -> tuple[int, int]:
-        (found,) = await self._database.rows(queries.COUNT_WAITING, {"of_owner": owner, "most": most})
-        return found.of_all, found.of_owner
+        (counts,) = await self._database.rows(queries.COUNT_WAITING, {"of_owner": owner, "most": most})
+        return counts.of_all, counts.of_owner
 
     async def frames(self, response_id: str, owner: str = "", after: int = -1) -> AsyncIterator[Piece]:
         if can_be_id(response_id):
@@ -322,21 +322,21 @@ class SqlStore:
         return int(size)
 
     async def stock(self) -> dict[str, int]:
-        held: Counter[str] = Counter()
+        sizes: Counter[str] = Counter()
         for owner, size in await self._database.rows(queries.STOCK, {}):
-            held[owner.removeprefix(HIDDEN)] += int(size)
-        return held
+            sizes[owner.removeprefix(HIDDEN)] += int(size)
+        return sizes
 
     async def missing(
         self, response_ids: Collection[str], owner: str = "", *, before: Collection[str] = ()
     ) -> set[str]:
         gone: set[str] = set()
-        for statement, wanted in ((queries.FOUND, response_ids), (queries.FOUND_AS_CONTEXT, before)):
-            found: set[str] = set()
-            for some in queries.portions(filter(can_be_id, wanted)):
+        for statement, ids in ((queries.FOUND, response_ids), (queries.FOUND_AS_CONTEXT, before)):
+            present: set[str] = set()
+            for some in queries.portions(filter(can_be_id, ids)):
                 values = {"of_ids": some, "of_owner": owner, "at": self._clock()}
-                found.update(row.id for row in await self._database.rows(statement, values))
-            gone |= set(wanted) - found
+                present.update(row.id for row in await self._database.rows(statement, values))
+            gone |= set(ids) - present
         return gone
 
     async def input_items(

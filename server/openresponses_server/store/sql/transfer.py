@@ -146,24 +146,24 @@ class _Importer:
             try:
                 if line is None:
                     raise BadLine(f"is longer than {LONGEST_LINE} bytes")
-                found = read_line(line)
+                contents = read_line(line)
             except BadLine as error:
                 self._end_record()
                 self._refuse(number, str(error))
                 continue
-            if isinstance(found, ReadFrames):
-                self._add(number, found)
+            if isinstance(contents, ReadFrames):
+                self._add(number, contents)
                 continue
-            if isinstance(found, ReadItems):
-                self._add_items(number, found)
+            if isinstance(contents, ReadItems):
+                self._add_items(number, contents)
                 continue
             self._end_record()
-            if isinstance(found, ManagedKey):
-                self._import_key(number, found)
-            elif isinstance(found, ReadConversation):
-                self._begin_conversation(number, found)
+            if isinstance(contents, ManagedKey):
+                self._import_key(number, contents)
+            elif isinstance(contents, ReadConversation):
+                self._begin_conversation(number, contents)
             else:
-                self._begin_record(number, found)
+                self._begin_record(number, contents)
             records += 1
             is_whole = self._open is None and self._conversation is None
             if is_whole and (records >= most or time.monotonic() - begun > _BATCH_SECONDS):
@@ -177,15 +177,15 @@ class _Importer:
         self._done.refused += 1
         self._report(number, why)
 
-    def _begin_record(self, number: int, found: ReadRecord) -> None:
-        row, last = found.row, -1 if found.frames is None else found.frames.last
+    def _begin_record(self, number: int, record: ReadRecord) -> None:
+        row, last = record.row, -1 if record.frames is None else record.frames.last
         if last != row.last_sequence or row.lease_until is not None:
             row = replace(row, lease_worker=_WORKER, lease_until=0.0, last_sequence=last)
-        output = [] if is_hidden(row.owner) else output_names(found.response)
+        output = [] if is_hidden(row.owner) else output_names(record.response)
         self._left_out = row.id
         self._point = self._connection.begin_nested()
         try:
-            is_new = execute(self._connection, Write(row, found.frames, found.input, output))
+            is_new = execute(self._connection, Write(row, record.frames, record.input, output))
         except _REFUSALS as error:
             self._fail(number, _refused_by_database(error))
             return
@@ -194,14 +194,14 @@ class _Importer:
             self._there(number, row.id, row.owner)
             return
         self._left_out = ""
-        if found.key is not None:
+        if record.key is not None:
             with suppress(KeyTaken):  # a response that exists has the key
-                use_key(self._connection, found.key, row, time.time())
-        if row is found.row:
+                use_key(self._connection, record.key, row, time.time())
+        if row is record.row:
             self._keep()
             return
-        self._open, self._number, self._last = found, number, last
-        if last == found.row.last_sequence:
+        self._open, self._number, self._last = record, number, last
+        if last == record.row.last_sequence:
             self._end_record()
 
     def _there(self, number: int, response_id: str, owner: str) -> None:
@@ -211,18 +211,18 @@ class _Importer:
         else:
             self._done.present += 1
 
-    def _add(self, number: int, found: ReadFrames) -> None:
+    def _add(self, number: int, contents: ReadFrames) -> None:
         """Add the frames of a separate line."""
-        if found.response_id == self._left_out:
+        if contents.response_id == self._left_out:
             return
-        if self._open is None or found.response_id != self._open.row.id:
+        if self._open is None or contents.response_id != self._open.row.id:
             self._end_record()
             self._refuse(number, "frames do not follow their response")
-        elif found.frames.first != self._last + 1 or found.frames.last > self._open.row.last_sequence:
+        elif contents.frames.first != self._last + 1 or contents.frames.last > self._open.row.last_sequence:
             self._fail(number, "frames do not follow those before")
         else:
-            self._change(self._open.row, 0.0, found.frames)
-            self._last = found.frames.last
+            self._change(self._open.row, 0.0, contents.frames)
+            self._last = contents.frames.last
 
     def _change(
         self, row: Row, lease_until: float | None, frames: Frames | None = None, ended: Response | None = None
@@ -237,8 +237,8 @@ class _Importer:
         )
         execute(self._connection, Write(changes, frames))
 
-    def _begin_conversation(self, number: int, found: ReadConversation) -> None:
-        conversation = found.conversation
+    def _begin_conversation(self, number: int, contents: ReadConversation) -> None:
+        conversation = contents.conversation
         self._left_out = conversation.id
         self._point = self._connection.begin_nested()
         try:
@@ -257,8 +257,8 @@ class _Importer:
                 )
             return
         self._left_out = ""
-        self._conversation, self._number, self._missing = found, number, found.items
-        if not found.items:
+        self._conversation, self._number, self._missing = contents, number, contents.items
+        if not contents.items:
             self._end_record()
 
     def _import_key(self, number: int, key: ManagedKey) -> None:
@@ -276,20 +276,20 @@ class _Importer:
         else:  # one that was revoked here stays revoked
             self._done.present += 1
 
-    def _add_items(self, number: int, found: ReadItems) -> None:
+    def _add_items(self, number: int, contents: ReadItems) -> None:
         """Add the items of a separate line."""
-        if found.conversation_id == self._left_out:
+        if contents.conversation_id == self._left_out:
             return
-        if self._conversation is None or found.conversation_id != self._conversation.conversation.id:
+        if self._conversation is None or contents.conversation_id != self._conversation.conversation.id:
             self._end_record()
             self._refuse(number, "items do not follow their conversation")
             return
-        self._missing -= len(found.rows)
+        self._missing -= len(contents.rows)
         if self._missing < 0:
             self._fail(number, "there are more items than the conversation has")
             return
         try:
-            insert_more(self._connection, found.conversation_id, found.rows)
+            insert_more(self._connection, contents.conversation_id, contents.rows)
         except _REFUSALS as error:
             self._fail(number, _refused_by_database(error))
 
@@ -302,20 +302,20 @@ class _Importer:
                 self._keep()
             self._left_out = ""
             return
-        found = self._open
-        if found is None:
+        record = self._open
+        if record is None:
             self._left_out = ""
             return
-        if self._last != found.row.last_sequence:
+        if self._last != record.row.last_sequence:
             self._fail(self._number, f"the frames after event {self._last} are missing")
             return
-        if found.row.lease_until is None:
-            self._change(found.row, None)
+        if record.row.lease_until is None:
+            self._change(record.row, None)
         else:
-            ended = interrupted(found.response, whole=False)
+            ended = interrupted(record.response, whole=False)
             events = closing_events(ended, self._last)
             frames = Frames(self._last + 1, self._last + len(events), encode_sse(events))
-            self._change(found.row, None, frames, ended)
+            self._change(record.row, None, frames, ended)
         self._keep()
 
     def _keep(self) -> None:
@@ -330,10 +330,10 @@ class _Importer:
 
     def _fail(self, number: int, why: str) -> None:
         """Undo the import of this record."""
-        found, conversation = self._open, self._conversation
+        record, conversation = self._open, self._conversation
         self._go_back()
-        if found is not None:
-            self._left_out = found.row.id
+        if record is not None:
+            self._left_out = record.row.id
         if conversation is not None:
             self._left_out = conversation.conversation.id
         self._refuse(number, why)
@@ -387,9 +387,9 @@ def _copy(source: Path, target: Path) -> None:
     with closing(sqlite3.connect(source, timeout=_TIMEOUT, isolation_level=None)) as opened:
         opened.execute("VACUUM INTO ?", (str(target),))
     with closing(sqlite3.connect(target)) as copy:
-        (found,) = copy.execute("PRAGMA quick_check(1)").fetchone()
-    if found != "ok":
-        raise StoreError(StoreError.UNUSABLE, "The session store's file is damaged.", str(found))
+        (result,) = copy.execute("PRAGMA quick_check(1)").fetchone()
+    if result != "ok":
+        raise StoreError(StoreError.UNUSABLE, "The session store's file is damaged.", str(result))
     _sync(target)
 
 

@@ -84,8 +84,8 @@ class SqlUsage:
 
 
 def _found(connection: Connection, owner: str, since: str) -> UsageRows:
-    found = connection.execute(_DAYS_OF, {"of_owner": owner, "since": since})
-    rows = [DayUsage(row.owner, row.day, row.model, _counts_of(row)) for row in found]
+    day_rows = connection.execute(_DAYS_OF, {"of_owner": owner, "since": since})
+    rows = [DayUsage(row.owner, row.day, row.model, _counts_of(row)) for row in day_rows]
     used = [
         AgentCounts(
             row.owner,
@@ -134,23 +134,23 @@ def _within_bounds(connection: Connection, rows: Sequence[DayUsage]) -> list[Day
     days are deleted to make room."""
     sizes: dict[str, Counter[str]] = {}
     for some in _portions({row.owner for row in rows}):
-        for found in connection.execute(_SIZES, {"of_owners": some}):
-            sizes.setdefault(found.owner, Counter())[found.day] = found.rows
+        for entry in connection.execute(_SIZES, {"of_owners": some}):
+            sizes.setdefault(entry.owner, Counter())[entry.day] = entry.rows
     by_day: dict[tuple[str, str], list[DayUsage]] = {}
     for row in rows:
         by_day.setdefault((row.owner, row.day), []).append(row)
     bounded = []
-    for (owner, day), given in by_day.items():
-        held = sizes.setdefault(owner, Counter())
-        if held[day] + len(given) > usage.MAX_MODELS:
-            given = _fewer_models(connection, owner, day, given)
-        bounded += given
-        held[day] += len(given)
-        for oldest in sorted(held):
-            if held.total() <= usage.MAX_ROWS or oldest >= day:
+    for (owner, day), day_rows in by_day.items():
+        counts = sizes.setdefault(owner, Counter())
+        if counts[day] + len(day_rows) > usage.MAX_MODELS:
+            day_rows = _fewer_models(connection, owner, day, day_rows)
+        bounded += day_rows
+        counts[day] += len(day_rows)
+        for oldest in sorted(counts):
+            if counts.total() <= usage.MAX_ROWS or oldest >= day:
                 break
             connection.execute(_FORGET_DAY, {"of_owner": owner, "of_day": oldest})
-            del held[oldest]
+            del counts[oldest]
     return bounded
 
 
@@ -162,14 +162,14 @@ def _agent_values(agent: AgentCounts) -> dict[str, Any]:
 def _fewer_models(connection: Connection, owner: str, day: str, rows: Iterable[DayUsage]) -> list[DayUsage]:
     known = set(connection.execute(_MODELS, {"of_owner": owner, "of_day": day}).scalars())
     others = DayUsage(owner, day, OTHERS)
-    kept = []
+    model_rows = []
     for row in rows:
         if row.model == OTHERS or (row.model not in known and len(known) >= usage.MAX_MODELS):
             others.counts.add(row.counts)
         else:
             known.add(row.model)
-            kept.append(row)
-    return [*kept, others] if others.counts.requests else kept
+            model_rows.append(row)
+    return [*model_rows, others] if others.counts.requests else model_rows
 
 
 def _insert_into(dialect: str, table: Table) -> Any:

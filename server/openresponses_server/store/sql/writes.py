@@ -86,15 +86,15 @@ def _insert(parameter: str) -> str:
 
 
 def _update(parameter: str) -> str:
-    kept = "".join(
+    optional = "".join(
         f"{name} = coalesce({parameter.format(name)}, {name}), " for name in ("response", "status")
     )
     changed = "".join(f"{name} = {parameter.format(name)}, " for name in ("updated_at", "lease_until"))
     last = f"coalesce(CAST({parameter.format('last')} AS bigint), last_sequence)"
-    held = f"id = {parameter.format('of_id')} AND lease_worker = {parameter.format('of_worker')}"
+    condition = f"id = {parameter.format('of_id')} AND lease_worker = {parameter.format('of_worker')}"
     return (
-        f"UPDATE responses SET {kept}{changed}last_sequence = {last}"
-        f" WHERE {held} AND lease_until IS NOT NULL AND last_sequence <= {last}"
+        f"UPDATE responses SET {optional}{changed}last_sequence = {last}"
+        f" WHERE {condition} AND lease_until IS NOT NULL AND last_sequence <= {last}"
     )
 
 
@@ -245,14 +245,14 @@ def _of_one(write: Write) -> tuple[list[str], dict[str, Any]]:
 def _of_several(writes: Sequence[Write]) -> tuple[list[str], dict[str, Any]]:
     added = [write.response for write in writes if isinstance(write.response, Row)]
     changed = [(write.response, write) for write in writes if isinstance(write.response, RunChanges)]
-    parts, held, values = list[str](), list[str](), dict[str, Any]()
+    parts, id_queries, values = list[str](), list[str](), dict[str, Any]()
     if added:
         parts.append(_ADDED)
-        held.append("SELECT id FROM added")
+        id_queries.append("SELECT id FROM added")
         values |= {name: _OF[name](getattr(row, name) for row in added) for name in _COLUMNS}
     if changed:
         parts.append(_CHANGED)
-        held.append("SELECT id FROM changed")
+        id_queries.append("SELECT id FROM changed")
         values |= {
             "of_id": Texts(run.of_id for run, _ in changed),
             "of_worker": Texts(run.of_worker for run, _ in changed),
@@ -264,7 +264,7 @@ def _of_several(writes: Sequence[Write]) -> tuple[list[str], dict[str, Any]]:
                 None if write.frames is None else write.frames.last for _, write in changed
             ),
         }
-    return [*parts, f"held AS ({' UNION ALL '.join(held)})"], values
+    return [*parts, f"held AS ({' UNION ALL '.join(id_queries)})"], values
 
 
 def _parts(writes: Sequence[Write]) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -106,10 +106,10 @@ def said_in(line: bytes) -> str:
 def params_of(line: bytes) -> dict[str, Any]:
     """The parameters of a request, whole."""
     try:
-        found = msgspec.json.decode(line)["params"]
+        params = msgspec.json.decode(line)["params"]
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError, LookupError, TypeError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return params if isinstance(params, dict) else {}
 
 
 _SOON: Final = "1"  # seconds
@@ -234,6 +234,6 @@ def answer(method: str, params: dict[str, Any], *, accept: bool) -> dict[str, An
     if question is None:
         return None
     if accept and question.kind == "permissions":
-        asked = params.get("permissions")
-        return {**question.accept, "permissions": asked if isinstance(asked, dict) else {}}
+        permissions = params.get("permissions")
+        return {**question.accept, "permissions": permissions if isinstance(permissions, dict) else {}}
     return question.accept if accept else question.refuse

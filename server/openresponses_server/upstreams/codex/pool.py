@@ -78,10 +78,10 @@ class Folders:
     def _root(self) -> Path:
         if self._made is None:
             try:
-                made = tempfile.mkdtemp(prefix=_PREFIX, dir=make_private(data_folder()))
+                folder = tempfile.mkdtemp(prefix=_PREFIX, dir=make_private(data_folder()))
             except OSError:  # a server without its own data folder
-                made = tempfile.mkdtemp(prefix=_PREFIX)
-            self._made = Path(made)
+                folder = tempfile.mkdtemp(prefix=_PREFIX)
+            self._made = Path(folder)
         return self._made
 
 
@@ -236,13 +236,13 @@ class Pool:
             "ephemeral": True,  # conversations are in the server's store only
         }
         process.threads_made += 1
-        found = await self._ask(process, "thread/start", params)
-        if not found.thread.id or found.thread.id in process.listeners:
+        result = await self._ask(process, "thread/start", params)
+        if not result.thread.id or result.thread.id in process.listeners:
             raise messages.invalid(self._name, "thread/start gave no new thread")
         if request.history:
             items = [{name: each[name] for name in each if name != OWN} for each in request.history]
-            await self._ask(process, "thread/inject_items", {"threadId": found.thread.id, "items": items})
-        thread = Thread(found.thread.id, process, seen, owner)
+            await self._ask(process, "thread/inject_items", {"threadId": result.thread.id, "items": items})
+        thread = Thread(result.thread.id, process, seen, owner)
         self._threads.add(thread)
         return thread
 
@@ -268,10 +268,10 @@ class Pool:
             "outputSchema": request.output_schema,
         }
         try:
-            found = await self._ask(process, "turn/start", params)
-            if not found.turn.id or (turn.id and turn.id != found.turn.id):
+            result = await self._ask(process, "turn/start", params)
+            if not result.turn.id or (turn.id and turn.id != result.turn.id):
                 raise messages.invalid(self._name, "turn/start gave no turn")
-            turn.id = found.turn.id
+            turn.id = result.turn.id
         except BaseException as error:
             # otherwise the turn may run
             is_known = isinstance(error, UndeliveredError | RefusedError)
@@ -289,15 +289,15 @@ class Pool:
             raise messages.invalid(self._name, f"its answer to {method} can't be read") from error
 
     def _go_on(self, request: TurnRequest, owner: str) -> Thread:
-        given = {each["id"]: each["approve"] for each in request.approvals}
-        found = {id: self._paused.get(id) for id in given}
-        thread = next((each for each in found.values() if each is not None and each.owner == owner), None)
-        if thread is None or any(each is not thread for each in found.values()):
+        approvals = {each["id"]: each["approve"] for each in request.approvals}
+        threads = {id: self._paused.get(id) for id in approvals}
+        thread = next((each for each in threads.values() if each is not None and each.owner == owner), None)
+        if thread is None or any(each is not thread for each in threads.values()):
             what = "nobody waits for the answer to this approval request: it was answered, or is too old"
             raise messages.not_asked(what)
         assert thread.turn is not None
         self._unpause(thread)
-        thread.turn.resolve(given)
+        thread.turn.resolve(approvals)
         return thread
 
     def leave(self, thread: Thread) -> None:

@@ -105,16 +105,16 @@ class CodexTurn:
         """Answer these questions. Unanswered ones are shown again."""
         self._shown = False
         for approval_id, accept in approvals.items():
-            asked = self.questions.pop(approval_id, None)
-            if asked is not None:
-                given = answer(asked.method, params_of(asked.line), accept=accept)
-                self._process.answer(asked.request_id, given)
+            question = self.questions.pop(approval_id, None)
+            if question is not None:
+                result = answer(question.method, params_of(question.line), accept=accept)
+                self._process.answer(question.request_id, result)
 
     def _pause(self) -> bytes:
         self._shown = True
         return turn_paused(
-            (approval_id, QUESTIONS[asked.method].kind, params_of(asked.line))
-            for approval_id, asked in self.questions.items()
+            (approval_id, QUESTIONS[question.method].kind, params_of(question.line))
+            for approval_id, question in self.questions.items()
         )
 
     async def read(self, idle: float) -> bytes:
@@ -208,10 +208,10 @@ class ConversationDigest:
         return self._hash.digest()
 
     def _settle(self) -> None:
-        said = "".join(self._said).strip()
+        text = "".join(self._said).strip()
         self._said = []
-        if said:
-            self._hash.update(encode([_ASSISTANT, said]))
+        if text:
+            self._hash.update(encode([_ASSISTANT, text]))
 
 
 class Thread:
@@ -247,8 +247,8 @@ class IdleThreads:
 
     def pop(self, state: bytes) -> Thread | None:
         """Remove and return the thread with this history, if its process still runs."""
-        found = self._threads.pop(state, None)
-        return None if found is None or found.process.failure is not None else found
+        thread = self._threads.pop(state, None)
+        return None if thread is None or thread.process.failure is not None else thread
 
     def discard(self, process: CodexProcess) -> None:
         """Remove the threads of a process that has ended."""

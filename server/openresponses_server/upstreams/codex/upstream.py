@@ -82,10 +82,10 @@ class CodexUpstream:
         process = await pool.processes.least_busy()
         result = await process.request("model/list", {})
         try:
-            found = msgspec.json.decode(result, type=_CodexModels).data
+            entries = msgspec.json.decode(result, type=_CodexModels).data
         except (msgspec.DecodeError, RecursionError) as error:
             raise messages.invalid(self.name, "its list of models can't be read") from error
-        return [ReportedModel(each.model) for each in found[:_MOST_MODELS] if each.model]
+        return [ReportedModel(each.model) for each in entries[:_MOST_MODELS] if each.model]
 
     async def close(self) -> None:
         if self._made is not None:

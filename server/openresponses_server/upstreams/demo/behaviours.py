@@ -76,8 +76,8 @@ class _Sampler:
             if key in schema:
                 return self._paid(schema[key])
         for key in ("enum", "examples"):
-            if said := _of(list, schema.get(key)):
-                return self._paid(said[0])
+            if values := _of(list, schema.get(key)):
+                return self._paid(values[0])
         for key in ("anyOf", "oneOf", "allOf"):
             if _of(list, schema.get(key)):
                 return self.value(self._merged(schema, key), name, depth + 1)
@@ -108,10 +108,10 @@ class _Sampler:
         for branch in branches:
             self._left -= 1 + len(branch)
             for parts, more in ((properties.update, "properties"), (required.extend, "required")):
-                said = _of(dict if more == "properties" else list, branch.get(more))
-                self._left -= len(said)
+                entries = _of(dict if more == "properties" else list, branch.get(more))
+                self._left -= len(entries)
                 if self._left > 0:
-                    parts(said)
+                    parts(entries)
             merged.update(branch)
         return {**merged, "properties": properties, "required": required}
 
@@ -126,8 +126,8 @@ class _Sampler:
     def object(self, schema: dict[str, Any], _name: str, depth: int) -> dict[str, Any]:
         properties = _of(dict, schema.get("properties"))
         required = [name for name in _of(list, schema.get("required")) if isinstance(name, str)]
-        wanted = (required or list(properties))[: max(0, self._left)] if properties else []
-        return {name: self.value(properties.get(name, {}), name, depth + 1) for name in dict.fromkeys(wanted)}
+        names = (required or list(properties))[: max(0, self._left)] if properties else []
+        return {name: self.value(properties.get(name, {}), name, depth + 1) for name in dict.fromkeys(names)}
 
     def array(self, schema: dict[str, Any], name: str, depth: int) -> list[Any]:
         item = self.value(schema.get("items", {}), name, depth + 1)
@@ -165,8 +165,8 @@ class _Sampler:
 
     def _search(self, pattern: re.Pattern[str]) -> str | None:
         if pattern not in self._found:
-            found = pattern.search(self._words)
-            self._found[pattern] = found[found.lastindex or 0] if found else None
+            match = pattern.search(self._words)
+            self._found[pattern] = match[match.lastindex or 0] if match else None
         return self._found[pattern]
 
 
@@ -263,13 +263,13 @@ class DemoTurn(Struct, frozen=True):
 
     def _named(self, tools: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """The tools that the user's words name; if none is named, the one with most matching words."""
-        said = {word.lower() for word in _WORD.findall(self.text)}
+        words = {word.lower() for word in _WORD.findall(self.text)}
         names = [set(_words_of(str(tool.get("name", "")))) for tool in tools]
-        whole = [tool for tool, name in zip(tools, names, strict=True) if name and name <= said]
+        whole = [tool for tool, name in zip(tools, names, strict=True) if name and name <= words]
         if whole:
             return whole
-        most = max((len(name & said) for name in names), default=0)
-        nearest = (tool for tool, name in zip(tools, names, strict=True) if len(name & said) == most)
+        most = max((len(name & words) for name in names), default=0)
+        nearest = (tool for tool, name in zip(tools, names, strict=True) if len(name & words) == most)
         return [next(nearest)] if most else []
 
     def _as_many_as_allowed(self, tools: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -321,19 +321,19 @@ def _without_context(text: str) -> str:
             ends.setdefault(tag[2], []).append(tag.span())
         elif _CONTEXT.search(tag[2]):
             begins.append(tag)
-    kept, asked, at = list[str](), list[str](), 0
+    outside, requests, at = list[str](), list[str](), 0
     for tag in begins:
         closing = ends.get(tag[2], [])
-        found = bisect(closing, tag.span())
+        index = bisect(closing, tag.span())
         before = text[max(at, tag.start() - _INDENT) : tag.start()].rstrip(" \t")
-        if tag.start() < at or found == len(closing) or before[-1:] not in ("", "\n"):
+        if tag.start() < at or index == len(closing) or before[-1:] not in ("", "\n"):
             continue  # within a block, without an end, or within a line of the user's
-        kept.append(text[at : tag.start()])
-        begin, end = closing[found]
+        outside.append(text[at : tag.start()])
+        begin, end = closing[index]
         if _ASKED.fullmatch(tag[2]):
-            asked.append(text[tag.end() : begin])
+            requests.append(text[tag.end() : begin])
         at = end
-    return ("\n".join(asked) or "".join([*kept, text[at:]])).strip()
+    return ("\n".join(requests) or "".join([*outside, text[at:]])).strip()
 
 
 def _begins_agent(tool: dict[str, Any]) -> bool:
@@ -348,8 +348,8 @@ def _words_of(name: str) -> list[str]:
     return [word for word in _WORD.findall(spaced.lower()) if word not in _EMPTY_WORDS]
 
 
-def _stops(given: Any) -> list[str]:
-    sequences = given if isinstance(given, list) else [given]
+def _stops(stop: Any) -> list[str]:
+    sequences = stop if isinstance(stop, list) else [stop]
     return [each for each in sequences if isinstance(each, str) and each]
 
 
@@ -468,8 +468,8 @@ def _refusal(turn: DemoTurn) -> Iterator[Step]:
 
 
 def _long(turn: DemoTurn) -> Iterator[Step]:
-    asked = _WORDS_ASKED.search(turn.text)
-    count = min(int(asked[1]), _MAX_WORDS) if asked else _LONG
+    match = _WORDS_ASKED.search(turn.text)
+    count = min(int(match[1]), _MAX_WORDS) if match else _LONG
     for number in range(count):
         yield {"delta": {"content": f"word{number} "}}
     yield STOP

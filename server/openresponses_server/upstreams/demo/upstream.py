@@ -111,9 +111,9 @@ def _steps(turn: DemoTurn, behaviour: Behaviour) -> Iterator[Step]:
     """Yield the steps of the behaviour, its text up to the first of the turn's stop sequences."""
     if turn.stop:
         text = "".join(step.get("delta", {}).get("content", "") for step in behaviour.play(turn))
-        found = [at for sequence in turn.stop if (at := text.find(sequence)) >= 0]
-        if found:
-            return _stopped(behaviour.play(turn), min(found))
+        positions = [at for sequence in turn.stop if (at := text.find(sequence)) >= 0]
+        if positions:
+            return _stopped(behaviour.play(turn), min(positions))
     return behaviour.play(turn)
 
 

@@ -180,8 +180,10 @@ def _files(folder: Path | None) -> dict[str, Path]:
         home, entries = os.path.realpath(folder), sorted(folder.iterdir())
     except OSError as error:
         raise SettingsError(f"profiles {folder}: {error.strerror}") from error
-    found = (each for each in entries if each.name.endswith(_SUFFIX) and not each.name.startswith("."))
-    return {_name(each): each for each in found if each.is_file() and each.resolve().is_relative_to(home)}
+    candidates = (each for each in entries if each.name.endswith(_SUFFIX) and not each.name.startswith("."))
+    return {
+        _name(each): each for each in candidates if each.is_file() and each.resolve().is_relative_to(home)
+    }
 
 
 def _read(name: str, path: Path) -> Profile:
@@ -200,10 +202,12 @@ def _checked(fields: dict[str, Any]) -> Profile:
     for spoken, table in dialects.items() if isinstance(dialects, dict) else ():
         # each alone, so that an error names its table
         converted(table, ProfileDialect, f"$.dialects.{spoken}")
-    found = converted(fields, Profile)
-    if found.dialect not in found.dialects:
-        raise SettingsError(f"dialect {found.dialect!r} has no table [dialects.{found.dialect}]", "$.dialect")
-    for spoken, each in found.dialects.items():
+    result = converted(fields, Profile)
+    if result.dialect not in result.dialects:
+        raise SettingsError(
+            f"dialect {result.dialect!r} has no table [dialects.{result.dialect}]", "$.dialect"
+        )
+    for spoken, each in result.dialects.items():
         with about(f"$.dialects.{spoken}"):
             if spoken not in DIALECTS:
                 close = did_you_mean(spoken, DIALECTS)
@@ -218,4 +222,4 @@ def _checked(fields: dict[str, Any]) -> Profile:
                 DIALECTS[spoken].address(each.url or "")
             except ValueError as error:
                 raise SettingsError(str(error), ".url") from error
-    return found
+    return result

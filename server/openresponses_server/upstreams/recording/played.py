@@ -130,13 +130,13 @@ class Queue:
     def next(self, body: bytes) -> tuple[Exchange | None, str]:
         """The exchange for a request with this body, else the reason why there is none."""
         try:
-            asked = wanted(decode_json(body))
+            key = wanted(decode_json(body))
         except (WireError, RecursionError):
             return None, "has no answer for what is not JSON"
-        line = self._line(asked)
+        line = self._line(key)
         exchanges = self._lines.get(line)
         if exchanges is None:
-            return None, self._unknown(asked.model)
+            return None, self._unknown(key.model)
         at = self._next.get(line, 0)
         if at == len(exchanges) and not self._loop:
             what = "such exchanges" if self._by_request else "exchanges"
@@ -145,8 +145,8 @@ class Queue:
         self._next[line] = at + 1
         return exchanges[at], ""
 
-    def _line(self, asked: Any) -> Any:
-        return asked if self._by_request else None
+    def _line(self, key: Any) -> Any:
+        return key if self._by_request else None
 
     def _unknown(self, model: str) -> str:
         if model not in self._models:
@@ -239,14 +239,14 @@ class _Reading:
 
 
 def _several(records: Iterator[Record]) -> list[Record]:
-    found: list[Record] = []
+    batch: list[Record] = []
     size = 0
     for record in islice(records, _AT_ONCE):
-        found.append(record)
+        batch.append(record)
         size += len(record.text or record.base64 or "") if isinstance(record, Chunk) else 0
         if size >= _MOST_AT_ONCE:
             break
-    return found
+    return batch
 
 
 class PlayedUpstream:
@@ -260,16 +260,16 @@ class PlayedUpstream:
             raise SettingsError(f"{path}: {error}", ".url") from error
         except OSError as error:
             raise SettingsError(f"{path}: {error.strerror or error}", ".url") from error
-        found = [each for each in self.recording.exchanges if each.asked.leg == "upstream"]
-        spoken = list(dict.fromkeys(each.asked.dialect for each in found))
+        exchanges = [each for each in self.recording.exchanges if each.asked.leg == "upstream"]
+        spoken = list(dict.fromkeys(each.asked.dialect for each in exchanges))
         if dialect is None and len(spoken) > 1:
             raise SettingsError(
                 f"{path} has exchanges in {', '.join(spoken)}: choose one with `dialect`", ".url"
             )
         self.dialect = dialect or (spoken[0] if spoken else None)
-        self.exchanges: list[Exchange] = [each for each in found if each.asked.dialect == self.dialect]
+        self.exchanges: list[Exchange] = [each for each in exchanges if each.asked.dialect == self.dialect]
         if not self.exchanges:
-            what = "no exchanges with an upstream" if not found else f"no exchanges in {self.dialect}"
+            what = "no exchanges with an upstream" if not exchanges else f"no exchanges in {self.dialect}"
             raise SettingsError(f"{path} has {what}", ".url")
 
     def connect(self, playback: Playback) -> HttpClientFactory:

@@ -102,7 +102,7 @@ class RecordingRequests:
     async def _begin(
         self, target: RecordingTarget, url: str, headers: Mapping[str, str], body: bytes
     ) -> ExchangeRecorder:
-        asked = RecordedRequest(
+        recorded_request = RecordedRequest(
             0,
             0,
             dialect=self._dialect,
@@ -114,7 +114,7 @@ class RecordingRequests:
             run=target.run,
         )
         secrets = [*self._secrets, *target.secrets, *secrets_in(headers)]
-        return await recorder_of(target, secrets, asked, body)
+        return await recorder_of(target, secrets, recorded_request, body)
 
     def prewarm(
         self, url: str, *, headers: Mapping[str, str], session: str = "", conversation: str = ""
@@ -203,7 +203,7 @@ def _cut_connection(error: Exception) -> tuple[Any, ...]:
 
 
 async def recorder_of(
-    target: RecordingTarget, known: Sequence[str | None], asked: RecordedRequest, body: bytes
+    target: RecordingTarget, known: Sequence[str | None], recorded_request: RecordedRequest, body: bytes
 ) -> ExchangeRecorder:
     """The recorder of this exchange, with the model in the body. The `known` secrets and those in the body
     are masked, of the latter as many as are `searched`; a thread masks a large body, or any body if there are
@@ -214,7 +214,7 @@ async def recorder_of(
 
     def shown(secrets: Secrets) -> RecordedRequest:
         secrets.make_ready()
-        return masked_request(msgspec.structs.replace(asked, model=model_of(body)), body, secrets)
+        return masked_request(msgspec.structs.replace(recorded_request, model=model_of(body)), body, secrets)
 
     is_long = len(body) >= _LARGE
     secrets = await on_thread(found, begun=True) if is_long else found()
@@ -242,7 +242,7 @@ class RecordedUpstream(UpstreamWrapper):
             async with self.inner.open(request) as reply:
                 yield reply
             return
-        asked = RecordedRequest(
+        recorded_request = RecordedRequest(
             0,
             0,
             dialect=self._dialect,
@@ -252,7 +252,9 @@ class RecordedUpstream(UpstreamWrapper):
             request_id=request.request_id,
             run=target.run,
         )
-        recorder = await recorder_of(target, [request.client_key, *target.secrets], asked, request.body)
+        recorder = await recorder_of(
+            target, [request.client_key, *target.secrets], recorded_request, request.body
+        )
         accepted = False
         ending: tuple[Any, ...] = _LEFT
         try:

@@ -240,9 +240,9 @@ class Attempts(Struct, eq=False):
         if attempt.learn is not None:
             attempt.learn(error)
         self.observe(upstream.name, str(error.http_status))
-        said = {"said": error.said} if error.said else {}
+        details = {"said": error.said} if error.said else {}
         _log.info(
-            "upstream.refused", upstream=upstream.name, status=error.http_status, code=error.code, **said
+            "upstream.refused", upstream=upstream.name, status=error.http_status, code=error.code, **details
         )
 
 
@@ -258,6 +258,6 @@ def waiting_time(error: UpstreamError, previous: int, retries: Retries, jitter: 
     permanent, the time is used up, or the upstream demands a longer wait than allowed."""
     if error.http_status not in PASSING or error.code == UpstreamError.TIMEOUT or error.permanent:
         return None
-    asked = seconds_of(error.headers.get("retry-after"))
-    wait = retries.first_wait * 2**previous * (0.5 + jitter / 2) if asked is None else asked
-    return wait if asked is None or asked <= retries.longest_wait else None
+    retry_after = seconds_of(error.headers.get("retry-after"))
+    wait = retries.first_wait * 2**previous * (0.5 + jitter / 2) if retry_after is None else retry_after
+    return wait if retry_after is None or retry_after <= retries.longest_wait else None

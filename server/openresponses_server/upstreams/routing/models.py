@@ -58,22 +58,22 @@ class Router:
         if self._kept_of != self.catalog.version or len(self._kept) >= _MOST_KEPT:
             self._kept.clear()
             self._kept_of = self.catalog.version
-        found = self._kept.get((model or "", owner))
-        if found is None:
-            found = self.resolve(model).bound(owner)
+        target = self._kept.get((model or "", owner))
+        if target is None:
+            target = self.resolve(model).bound(owner)
             if model and len(model) <= _LONGEST_KEPT:
-                self._kept[model, owner] = found
-        return found
+                self._kept[model, owner] = target
+        return target
 
     def resolve(self, model: str | None) -> Target:
         """Raises InvalidRequestError for a name that is too long, HttpError 400 if no model is named and
         there is no obvious one, 404 if the named one is not served."""
-        wanted = model if model is not None else self._only_model()
-        check_name(wanted, "model")
-        found = self._find(self._unaliased(wanted))
-        if found is None:
-            raise unknown_model(wanted)
-        first, *others = targets = self._targets(*found)
+        name = model if model is not None else self._only_model()
+        check_name(name, "model")
+        match = self._find(self._unaliased(name))
+        if match is None:
+            raise unknown_model(name)
+        first, *others = targets = self._targets(*match)
         tiers = {each.candidate.tier for each in targets}
         return first._replace(fallbacks=tuple(others), has_equals=len(tiers) < len(targets))
 
@@ -93,8 +93,8 @@ class Router:
 
     def serves(self, upstream: Upstream, model: str) -> bool:
         """Return True if a request for an upstream's model by its own name reaches that upstream."""
-        found = self._find(self._unaliased(model))
-        return found is not None and found[1] == model and any(each.upstream is upstream for each in found[0])
+        match = self._find(self._unaliased(model))
+        return match is not None and match[1] == model and any(each.upstream is upstream for each in match[0])
 
     def is_named(self, model: str) -> bool:
         """Return True if the settings have a model or an alias of exactly this name."""
@@ -121,9 +121,9 @@ class Router:
         mistakes = Mistakes()
         for number, each in enumerate(self._upstreams.values()):
             for name in each.settings.failover:
-                wanted, at = name.partition("/")[0], f"$.upstreams[{number}].failover"
-                if wanted not in self._upstreams:
-                    close = did_you_mean(wanted, self._upstreams)
+                upstream, at = name.partition("/")[0], f"$.upstreams[{number}].failover"
+                if upstream not in self._upstreams:
+                    close = did_you_mean(upstream, self._upstreams)
                     mistakes.add(SettingsError(f"{name!r} is not the name of an upstream{close}", at))
         named = {f"aliases.{alias}": name for alias, name in self._aliases.items()}
         if self._default is not None:
@@ -164,19 +164,19 @@ class Router:
     def _targets(self, upstreams: Sequence[Configured], model: str) -> list[Target]:
         """The targets of these upstreams with each of their keys, then those of their failover."""
         in_order = self._balance == "order"
-        found: dict[Route, Target] = {}
+        targets: dict[Route, Target] = {}
         for number, each in enumerate(upstreams):
             for target in each.targets(model, number if in_order else 0):
-                found.setdefault(target.candidate.route, target)
+                targets.setdefault(target.candidate.route, target)
         tier = len(upstreams)
         for entry in [entry for each in upstreams for entry in each.settings.failover]:
             name, _, other = entry.partition("/")
             for target in self._upstreams[name].targets(other or model, tier):
-                found.setdefault(target.candidate.route, target)
+                targets.setdefault(target.candidate.route, target)
             tier += 1
         return [
             each._replace(able=self.catalog.capabilities(each.upstream.name, each.model))
-            for each in found.values()
+            for each in targets.values()
         ]
 
     def _only_model(self) -> str:

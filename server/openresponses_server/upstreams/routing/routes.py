@@ -143,14 +143,14 @@ class RouteTable:
 
     def _shown(self, change: Change) -> dict[str, str | int | float]:
         part, shown = change.part, {"upstream": change.part.upstream}
-        found: dict[str, str | int | float] = {**shown}
+        fields: dict[str, str | int | float] = {**shown}
         if part.key is not None:
-            found["key"] = part.key + 1
+            fields["key"] = part.key + 1
         if part.model is not None:
-            found["model"] = part.model[:_LONGEST_MODEL]
+            fields["model"] = part.model[:_LONGEST_MODEL]
         if change.state is not State.CLOSED:
-            found |= {"cause": change.cause, "seconds": round(max(change.until - self.clock(), 0.0), 1)}
-        return found
+            fields |= {"cause": change.cause, "seconds": round(max(change.until - self.clock(), 0.0), 1)}
+        return fields
 
     def outs(self) -> list[Change]:
         """The parts of routes that are out."""
@@ -158,11 +158,11 @@ class RouteTable:
 
     def counts(self) -> Iterator[tuple[str, str, int]]:
         """Yield (upstream, state, how many parts of its routes are in it), for all states but `closed`."""
-        found = Counter((each.part.upstream, each.state.value) for each in self.outs())
+        totals = Counter((each.part.upstream, each.state.value) for each in self.outs())
         for name in self._names:
             for state in State:
                 if state is not State.CLOSED:
-                    yield name, state.value, found[name, state.value]
+                    yield name, state.value, totals[name, state.value]
 
     def listed(self, configured: Iterable[Configured]) -> list[dict[str, Any]]:
         """Each key of each upstream, then the models with a key that are out, as objects for operators."""
@@ -194,10 +194,10 @@ class RouteTable:
 
     async def recall(self, name: str) -> Route | None:
         """The route of what a session continues."""
-        found = self.affinity.get(name)
-        if found is None and self.shared is not None:
-            found = await self.shared.recall(name)
-        return found
+        route = self.affinity.get(name)
+        if route is None and self.shared is not None:
+            route = await self.shared.recall(name)
+        return route
 
     def remember(self, name: str, route: Route) -> None:
         """Remember that this route has answered what a session may continue."""
@@ -240,15 +240,15 @@ class RouteChoice:
 
     def peek(self) -> Target | None:
         """The target that a request would begin with now; None if all are limited."""
-        found = self._table.routes.choose(
+        route = self._table.routes.choose(
             self._candidates, self._table.clock(), session=self.session, preferred=self.preferred
         )
-        return None if found is None else self._targets[found]
+        return None if route is None else self._targets[route]
 
-    def takes(self, wanted: Target) -> bool:
-        """Return True if the `wanted` target is asked first: it is in, there is no other, or no other
+    def takes(self, default: Target) -> bool:
+        """Return True if the `default` target is asked first: it is in, there is no other, or no other
         order."""
-        routes, route = self._table.routes, wanted.candidate.route
+        routes, route = self._table.routes, default.candidate.route
         if (
             routes.conditions
             and not self.is_single
@@ -260,15 +260,15 @@ class RouteChoice:
         routes.busy[route.upstream] += 1
         return True
 
-    async def first(self, wanted: Target) -> Target:
-        """Return the target to ask first: the `wanted` one as long as it is in. If all are limited it is the
+    async def first(self, default: Target) -> Target:
+        """Return the target to ask first: the `default` one as long as it is in. If all are limited it is the
         one whose limit is over first."""
-        if self.takes(wanted):
-            return wanted
-        found = await self._next()
-        if found is None:
-            found = self._hold(self._table.routes.soonest(self._candidates))
-        return found
+        if self.takes(default):
+            return default
+        target = await self._next()
+        if target is None:
+            target = self._hold(self._table.routes.soonest(self._candidates))
+        return target
 
     async def after(self, target: Target, error: UpstreamError) -> Target | None:
         """The target to ask after this refusal; None if that is the answer."""
@@ -276,16 +276,16 @@ class RouteChoice:
         self._failed[route] = error.failover
         self._release()
         self._record(route, error)
-        found = None
+        fallback = None
         if error.failover in target.failover_on:
             if error.failover not in _OF_KEYS:
                 self._avoided.add(route.upstream)
-            found = await self._next()
-        if found is not None or self.tried:
+            fallback = await self._next()
+        if fallback is not None or self.tried:
             self.tried.append(Tried(route.upstream, error.failover or str(error.http_status)))
-        if found is not None:
+        if fallback is not None:
             self._table.moved(route.upstream, error.failover)
-        return found
+        return fallback
 
     async def after_unfit(self, target: Target) -> Target | None:
         """The target to ask instead of one that the request can't be translated for."""
@@ -302,11 +302,11 @@ class RouteChoice:
         """Return True if the refusal is about the key, and another key of the upstream is in."""
         if error.failover not in _OF_KEYS:
             return False
-        routes, asked, now = self._table.routes, target.candidate.route, self._table.clock()
+        routes, current, now = self._table.routes, target.candidate.route, self._table.clock()
         return any(
             route not in self._failed
-            and route != asked
-            and route.upstream == asked.upstream
+            and route != current
+            and route.upstream == current.upstream
             and routes.availability(route, now) is Availability.IN
             for route in self._targets
         )
@@ -314,15 +314,15 @@ class RouteChoice:
     def fields(self, target: Target) -> dict[str, Any]:
         """Return the fields of the log line: the number of the target's key, from 1, if its upstream has
         several, and the upstreams that were asked in vain."""
-        asked, found = target.candidate.route, dict[str, Any]()
-        if asked.key is not None:
+        current, details = target.candidate.route, dict[str, Any]()
+        if current.key is not None:
             for route in self._targets:
-                if route.upstream == asked.upstream and route.key != asked.key:
-                    found["key"] = asked.key + 1
+                if route.upstream == current.upstream and route.key != current.key:
+                    details["key"] = current.key + 1
                     break
         if self.tried:
-            found["tried"] = list(map(str, self.tried))
-        return found
+            details["tried"] = list(map(str, self.tried))
+        return details
 
     def begin(self, target: Target) -> None:
         """Record that the answer has begun: the routes that failed before it did so by themselves, and not
@@ -367,8 +367,8 @@ class RouteChoice:
         routes, shared = self._table.routes, self._table.shared
         if self._in_order:
             left = (route for route in self._targets if route not in self._failed)
-            found = next(left, None)
-            return None if found is None else self._targets[found]
+            first = next(left, None)
+            return None if first is None else self._targets[first]
         while True:
             now = self._table.clock()
             route = routes.choose(

@@ -117,17 +117,17 @@ class RedisRoutes:
         """True if Redis does not answer."""
         name = self._probe(part)
         lease = round(PROBE_SECONDS * 1000)
-        given = await self._ask("claim", lambda: self._redis.set(name, self._worker, nx=True, px=lease), True)
-        return bool(given)
+        reply = await self._ask("claim", lambda: self._redis.set(name, self._worker, nx=True, px=lease), True)
+        return bool(reply)
 
     def release(self, part: Route) -> None:
         self._released.append(part)
         self._wake.set()
 
     async def recall(self, name: str) -> Route | None:
-        kept = await self._ask("recall", lambda: self._redis.get(self._session(name)), None)
+        raw = await self._ask("recall", lambda: self._redis.get(self._session(name)), None)
         try:
-            upstream, key, model = decode_json(kept or b"null")
+            upstream, key, model = decode_json(raw or b"null")
         except (WireError, TypeError, ValueError):
             return None
         return Route(upstream, key, model)
@@ -150,9 +150,9 @@ class RedisRoutes:
 
     async def _load(self) -> None:
         """Take what other workers have found out before, and remove what is over."""
-        kept: dict[bytes, bytes] = await self._ask("load", lambda: self._redis.hgetall(self._states), {})
+        states: dict[bytes, bytes] = await self._ask("load", lambda: self._redis.hgetall(self._states), {})
         over, now, wall = [], self._table.clock(), time.time()
-        for field, data in kept.items():
+        for field, data in states.items():
             change = received(data, "", now, wall)
             if change is None or (change.until <= now and change.state is not State.OPEN):
                 over.append(field)

@@ -190,7 +190,7 @@ class Routes:
         """Return the availability of the route."""
         if not self.conditions:
             return Availability.IN
-        found = Availability.IN
+        result = Availability.IN
         for part in route.parts:
             known = self.conditions.get(part)
             if known is None or known.state is State.CLOSED:
@@ -199,10 +199,10 @@ class Routes:
                 if known.until > now:
                     return Availability.LIMITED
             elif known.until > now:
-                found = Availability.OUT
-            elif found is Availability.IN:
-                found = Availability.DUE
-        return found
+                result = Availability.OUT
+            elif result is Availability.IN:
+                result = Availability.DUE
+        return result
 
     def until(self, route: Route) -> float:
         """Return the time at which the route may be asked again, a past one if it may be asked now."""
@@ -225,14 +225,14 @@ class Routes:
         `preferred` is chosen if it is in and no lower tier is. Requests of one `session` get the same route
         as long as the same ones are in. Upstreams that are `avoided` come after the others.
         """
-        found = candidates
+        eligible = candidates
         if self.conditions or tried:
             usable = self._usable(candidates, now, tried, avoided)
             if not isinstance(usable, list):
                 return usable
-            found = usable
+            eligible = usable
         tier, ready = math.inf, list[Candidate]()
-        for each in found:
+        for each in eligible:
             if each.tier < tier:
                 tier, ready = each.tier, [each]
             elif each.tier == tier:
@@ -272,12 +272,12 @@ class Routes:
 
     def due(self, route: Route, now: float) -> Route | None:
         """The part of this route that has to be probed; None if there is none."""
-        found = None
+        due_part = None
         for part in route.parts:
             known = self.conditions.get(part)
             if known is not None and known.state in (State.OPEN, State.HALF_OPEN) and known.until <= now:
-                found = part
-        return found
+                due_part = part
+        return due_part
 
     def is_probed(self, route: Route) -> bool:
         """Return True if a request probes the route."""
@@ -286,15 +286,15 @@ class Routes:
 
     def probe(self, route: Route, now: float) -> list[Change]:
         """A request is about to be made: it is the probe of the parts that are due."""
-        found = []
+        changes = []
         for part in route.parts:
             known = self.conditions.get(part)
             if known is not None and known.state is not State.CLOSED and known.until <= now:
                 known.state = TRANSITIONS[known.state][Outcome.DUE]
                 if known.state is State.HALF_OPEN:
                     known.until = now + PROBE_SECONDS
-                    found.append(self._change(part, known))
-        return found
+                    changes.append(self._change(part, known))
+        return changes
 
     def record(
         self, part: Route, outcome: Outcome, now: float, *, cause: str = "", seconds: float | None = None

@@ -52,8 +52,8 @@ class BlockWriter:
 
     def release(self) -> list[t.Chunk]:
         """Return the chunks of the held block."""
-        held, self.held = self.held, None
-        return [] if held is None else self.whole(held)
+        block, self.held = self.held, None
+        return [] if block is None else self.whole(block)
 
     def whole(self, block: dict[str, Any], *deltas: t.Delta) -> list[t.Chunk]:
         """Return the chunks of a whole block, from start to stop."""
@@ -125,10 +125,10 @@ class ItemWriter:
     def hosted(self, item: UnknownItem) -> list[t.Chunk]:
         """Return the blocks of a search of the web, or a block of Anthropic's own, which an extension item
         has unchanged. Other items can't be expressed."""
-        found = searched(item)
-        if found is not None and (found.sealed or found.kind == "search"):
-            blocks = thinking.open_search(self._sealer, found.sealed) if found.sealed else None
-            blocks = search.blocks_of(found, item.id) if blocks is None else blocks
+        web_search = searched(item)
+        if web_search is not None and (web_search.sealed or web_search.kind == "search"):
+            blocks = thinking.open_search(self._sealer, web_search.sealed) if web_search.sealed else None
+            blocks = search.blocks_of(web_search, item.id) if blocks is None else blocks
             return [chunk for block in blocks for chunk in self._hosted(block)]
         block = item.raw.get("block")
         if not item.type.startswith(SLUG) or not isinstance(block, dict) or "type" not in block:

@@ -133,8 +133,8 @@ class MessageBounds:
         if response.status == "failed":
             error = response.error
             code, message = (error.code, error.message) if error else (None, "the response failed")
-            given = native_of(error, DIALECT) if error else {}
-            return [*chunks, *_paid(response), self._failed(code, message, native=given)]
+            native_error = native_of(error, DIALECT) if error else {}
+            return [*chunks, *_paid(response), self._failed(code, message, native=native_error)]
         native = native_of(response, DIALECT)
         within = object_in(native, "delta")
         reason = self._stop_reason(response, within.get("stop_reason"))
@@ -202,13 +202,15 @@ class MessageBounds:
             self._diagnostics.loss("incomplete_details.reason", f"{reason[:64]} reported as max_tokens")
         return _STOP_REASONS.get(reason, "max_tokens")
 
-    def _refuse(self, response: Response, details: dict[str, Any], given: dict[str, Any]) -> list[t.Chunk]:
+    def _refuse(
+        self, response: Response, details: dict[str, Any], stop_details: dict[str, Any]
+    ) -> list[t.Chunk]:
         """Explain a refusal of the API, in addition to the stop reason; a refusal in the model's own words is
         sent as text."""
         text = "".join(self.refusal)
         if response.status == "incomplete" and details["stop_reason"] == REFUSAL:
-            made = {"type": REFUSAL, "category": None, "explanation": text}
-            details["stop_details"] = {**made, **given, "explanation": text}
+            defaults = {"type": REFUSAL, "category": None, "explanation": text}
+            details["stop_details"] = {**defaults, **stop_details, "explanation": text}
             return []
         self._diagnostics.loss("refusal", "sent as text")
         return self._blocks.whole({"type": "text", "text": ""}, t.TextDelta(text))
@@ -278,9 +280,9 @@ def usage_body(usage: Usage | None) -> dict[str, Any]:
 
 def _searches(response: Response) -> dict[str, Any]:
     """Return the number of searches, which Anthropic counts separately from tokens; {} if there were none."""
-    found = [each for each in map(searched, response.output) if each is not None and each.kind == "search"]
-    done = sum(not each.failed for each in found)
-    return {"server_tool_use": {"web_search_requests": done}} if found else {}
+    searches = [each for each in map(searched, response.output) if each is not None and each.kind == "search"]
+    done = sum(not each.failed for each in searches)
+    return {"server_tool_use": {"web_search_requests": done}} if searches else {}
 
 
 def error_body(
@@ -292,8 +294,8 @@ def error_body(
 ) -> dict[str, Any]:
     """Return an error in Anthropic's format, for a stream's `error` event or an HTTP body. The HTTP `status`
     decides the type if our code has no counterpart; `native` are the fields that the API itself sent."""
-    found = (name if name in _OWN_TYPES else _TYPE_OF_CODE.get(name or "") for name in (code, kind))
-    named = next(filter(None, found), _API_ERROR)
+    candidates = (name if name in _OWN_TYPES else _TYPE_OF_CODE.get(name or "") for name in (code, kind))
+    named = next(filter(None, candidates), _API_ERROR)
     if named in _VAGUE:
         named = _TYPE_OF_STATUS.get(status, named) if status else named
     if code == CODE_OF[Cause.TOO_LONG] and kind != _TOO_MANY_BYTES:
@@ -310,7 +312,7 @@ def _in_anthropics_words(message: str) -> str:
     lowered = message.lower()
     if any(words in lowered for words in _TOO_LONG):
         return message
-    said = refusal_for(Cause.TOO_LONG, None, (), message)
-    if said is None or said.limit is None or said.given is None:
+    refusal = refusal_for(Cause.TOO_LONG, None, (), message)
+    if refusal is None or refusal.limit is None or refusal.given is None:
         return f"prompt is too long: {message}"
-    return f"prompt is too long: {said.given} tokens > {said.limit} maximum: {message}"
+    return f"prompt is too long: {refusal.given} tokens > {refusal.limit} maximum: {message}"

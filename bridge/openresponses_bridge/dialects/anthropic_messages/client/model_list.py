@@ -73,18 +73,18 @@ def model_page(models: Sequence[EnrichedModelData], query: Mapping[str, str]) ->
     }
 
 
-def _limit(given: str | None) -> int:
-    if given is None:
+def _limit(text: str | None) -> int:
+    if text is None:
         return _DEFAULT_LIMIT
-    is_number = given.isascii() and given.isdigit() and len(given) <= _DIGITS
-    if not is_number or not 1 <= int(given) <= _MOST:
+    is_number = text.isascii() and text.isdigit() and len(text) <= _DIGITS
+    if not is_number or not 1 <= int(text) <= _MOST:
         raise invalid("limit", f"must be from 1 to {_MOST}")
-    return int(given)
+    return int(text)
 
 
-def _place(places: Mapping[str, int], name: str, given: str | None) -> int | None:
-    if given is None:
+def _place(places: Mapping[str, int], name: str, model_id: str | None) -> int | None:
+    if model_id is None:
         return None
-    if given not in places:
-        raise invalid(name, f"there is no model {given[:80]!r}")
-    return places[given]
+    if model_id not in places:
+        raise invalid(name, f"there is no model {model_id[:80]!r}")
+    return places[model_id]

@@ -108,13 +108,13 @@ class MessageReader:
             for where in message.unread_here:
                 self._diagnostics.loss(where, "can't be expressed")
         elif fields := message.rest():
-            made = {"type": SYSTEM_FIELDS, "id": "", "status": "completed", "role": "system"}
-            self.items.append(UnknownItem({**made, "fields": fields}))
+            item = {"type": SYSTEM_FIELDS, "id": "", "status": "completed", "role": "system"}
+            self.items.append(UnknownItem({**item, "fields": fields}))
 
     def _result(self, message: Fields) -> list[Any]:
         """Return the parts of a tool's result, which belong to the next item. The results of a search for
         deferred tools are text for other upstreams."""
-        found: list[Any] = []
+        parts: list[Any] = []
         loaded: list[str] = []
         for block in message.each("content"):
             kind = block.need("type", str)
@@ -129,13 +129,13 @@ class MessageReader:
                 block.whole()
                 continue
             part = read(self, block)
-            made = ct.InputTextContent(part.text) if kind == "text" else part
-            found.append(self._kept(block, made, len(found), f"tool_result.{kind}"))
+            content = ct.InputTextContent(part.text) if kind == "text" else part
+            parts.append(self._kept(block, content, len(parts), f"tool_result.{kind}"))
         if loaded:
             self._carried.blocks[place(len(self.items))] = {"content": message.raw("content")}
             self.tools_used.update(dict.fromkeys(loaded))
-            found.append(ct.InputTextContent(f"Loaded: {', '.join(loaded)}"))
-        return found
+            parts.append(ct.InputTextContent(f"Loaded: {', '.join(loaded)}"))
+        return parts
 
     def _block(self, block: Fields) -> None:
         kind = block.need("type", str)
@@ -299,8 +299,10 @@ class MessageReader:
         if self._role in _SYSTEM_ROLES:
             tool, kind = block.inner("tool"), block.raw("type")
             if tool.raw("type") == _DEFINITION:
-                made = tool.inner("definition")
-                self.tool_changes.append(ToolChange(kind == _ADDITION, made.get("name", str), made))
+                definition = tool.inner("definition")
+                self.tool_changes.append(
+                    ToolChange(kind == _ADDITION, definition.get("name", str), definition)
+                )
             else:
                 self.tool_changes.append(ToolChange(kind == _ADDITION, tool.get("name", str)))
         self._hosted(block)
@@ -360,25 +362,25 @@ def from_messages(
     Raises InvalidRequestError with `param`, such as `messages[0].content[1].source`.
     """
     diagnostics = Diagnostics()
-    given = body_of(body)
+    fields = body_of(body)
     carried = CarriedFields()
     reader = MessageReader(sealer or Sealer(), diagnostics, carried)
-    thread = _thread(given)
-    given.need("messages", list)
-    for message in given.each("messages"):
+    thread = _thread(fields)
+    fields.need("messages", list)
+    for message in fields.each("messages"):
         reader.message(message)
     if not reader.items and not (thread and thread.previous):
         raise invalid("messages", "at least one message is required")
-    tools = _tools(given, carried)
-    choice, parallel = _tool_choice(given, carried)
-    metadata = given.maybe_inner("metadata")
-    stops = given.get("stop_sequences", list)
+    tools = _tools(fields, carried)
+    choice, parallel = _tool_choice(fields, carried)
+    metadata = fields.maybe_inner("metadata")
+    stops = fields.get("stop_sequences", list)
     if stops and not all(isinstance(each, str) for each in stops):
         raise invalid("stop_sequences", "expected strings")
     request = rq.CreateResponse(
-        model=given.need("model", str),
+        model=fields.need("model", str),
         input=reader.items,
-        instructions=_system(given, carried),
+        instructions=_system(fields, carried),
         tools=_changed(
             _offered(tools, choice, reader.tools_used, reader.tool_changes, carried),
             tools,
@@ -388,20 +390,20 @@ def from_messages(
         include=None if carried.search is None else [SEARCH_SOURCES],
         tool_choice=choice,
         parallel_tool_calls=parallel,
-        max_output_tokens=_limit(given),
-        temperature=given.get("temperature", float),
-        top_p=given.get("top_p", float),
-        top_k=given.get("top_k", int),
+        max_output_tokens=_limit(fields),
+        temperature=fields.get("temperature", float),
+        top_p=fields.get("top_p", float),
+        top_k=fields.get("top_k", int),
         stop=stops or None,
-        reasoning=_reasoning(given),
-        text=_text(given),
+        reasoning=_reasoning(fields),
+        text=_text(fields),
         user=None if metadata is None else metadata.get("user_id", str),
-        service_tier=_TIERS.get(given.get("service_tier", str) or ""),
-        stream=given.get("stream", bool),
+        service_tier=_TIERS.get(fields.get("service_tier", str) or ""),
+        stream=fields.get("stream", bool),
         previous_response_id=thread.previous if thread else None,
         store=False,
     )
-    _carry(given, carried)
+    _carry(fields, carried)
     if thread is not None and carried.is_restorable:
         request = replace(request, store=True)
     carried.items = len(reader.items)
@@ -418,8 +420,8 @@ class Thread(NamedTuple):
     previous: str | None = None
 
 
-def _thread(given: Fields) -> Thread | None:
-    thread = given.maybe_inner("thread")
+def _thread(fields: Fields) -> Thread | None:
+    thread = fields.maybe_inner("thread")
     if thread is None:
         return None
     kind = thread.one_of("type", ("create", "continue"))
@@ -431,10 +433,10 @@ def _thread(given: Fields) -> Thread | None:
     return Thread(previous)
 
 
-def _carry(given: Fields, carried: CarriedFields) -> None:
+def _carry(fields: Fields, carried: CarriedFields) -> None:
     """Keep the fields that only the API itself can honour: all that were not read."""
-    thinking, config = (given.raw(name) for name in _THINKING)
-    carried.body = given.rest()
+    thinking, config = (fields.raw(name) for name in _THINKING)
+    carried.body = fields.rest()
     if "container" in carried.body:
         carried.needed["container"] = "what it holds is known to Anthropic's API alone"
     carried.report(name[:LONGEST_NAME] for name in carried.body)
@@ -442,16 +444,16 @@ def _carry(given: Fields, carried: CarriedFields) -> None:
         carried.thinking = thinking
     if isinstance(config, dict):
         carried.output_config = {name: value for name, value in config.items() if name != "format"}
-        told = ("effort",) if effort_from({"thinking": thinking, "output_config": config}) else ()
-        carried.report(f"output_config.{name[:64]}" for name in carried.output_config if name not in told)
+        handled = ("effort",) if effort_from({"thinking": thinking, "output_config": config}) else ()
+        carried.report(f"output_config.{name[:64]}" for name in carried.output_config if name not in handled)
 
 
-def _system(given: Fields, carried: CarriedFields) -> str | None:
-    system = given.raw("system")
+def _system(fields: Fields, carried: CarriedFields) -> str | None:
+    system = fields.raw("system")
     if system is None or isinstance(system, str):
         return _without_billing(system or "", carried) or None
     texts = []
-    for index, block in enumerate(given.each("system")):
+    for index, block in enumerate(fields.each("system")):
         text = block.need("text", str)
         whole = block.whole()
         if index == 0 and _is_billing(text):
@@ -477,34 +479,34 @@ def _without_billing(system: str, carried: CarriedFields) -> str:
     return rest.lstrip("\n")
 
 
-def _limit(given: Fields) -> int:
-    limit = given.need("max_tokens", int)
+def _limit(fields: Fields) -> int:
+    limit = fields.need("max_tokens", int)
     if limit < 1:
         raise invalid("max_tokens", "must be 1 or more")
     return limit
 
 
-def _tools(given: Fields, carried: CarriedFields) -> list[Any] | None:
-    return _tools_in(given.each("tools"), carried) if "tools" in given else None
+def _tools(fields: Fields, carried: CarriedFields) -> list[Any] | None:
+    return _tools_in(fields.each("tools"), carried) if "tools" in fields else None
 
 
 def _tools_in(declared: Iterable[Fields], carried: CarriedFields) -> list[Any]:
-    found: list[Any] = []
+    tools: list[Any] = []
     for tool in declared:
         kind = tool.get("type", str)
         if search.is_search_tool(kind):
-            found.append(search.wish_of(tool).tool())
+            tools.append(search.wish_of(tool).tool())
             _carry_search(tool, carried)
             continue
         if kind not in _CUSTOM:
             tool.get("name", str)
             named = isinstance(tool.raw("name"), str)
             bare = {name: value for name, value in tool.whole().items() if name != CACHE or not named}
-            found.append(UnknownTool({**bare, "type": f"{SLUG}{kind}"}))
+            tools.append(UnknownTool({**bare, "type": f"{SLUG}{kind}"}))
             if CACHE in tool.names and named:
                 _carry_tool(tool, {CACHE: tool.raw(CACHE)}, carried)
             continue
-        found.append(
+        tools.append(
             FunctionToolParam(
                 tool.need("name", str),
                 tool.get("description", str) or UNSET,
@@ -513,7 +515,7 @@ def _tools_in(declared: Iterable[Fields], carried: CarriedFields) -> list[Any]:
             )
         )
         _carry_tool(tool, tool.rest() | ({_TYPE: kind} if kind else {}), carried)
-    return found
+    return tools
 
 
 def _offered(
@@ -570,8 +572,8 @@ def _changed(
 
 def _name_of(tool: Any) -> str | None:
     """Return the name by which changes refer to a tool."""
-    found = tool.raw.get("name") if isinstance(tool, UnknownTool) else getattr(tool, "name", None)
-    return found if isinstance(found, str) else None
+    name = tool.raw.get("name") if isinstance(tool, UnknownTool) else getattr(tool, "name", None)
+    return name if isinstance(name, str) else None
 
 
 def _carry_search(tool: Fields, carried: CarriedFields) -> None:
@@ -590,13 +592,13 @@ def _carry_tool(tool: Fields, fields: dict[str, Any], carried: CarriedFields) ->
     name = tool.raw("name")
     if fields and isinstance(name, str):
         carried.tools[name] = fields
-    told = (_TYPE, _DEFERRED) if fields.get(_DEFERRED) is True else (_TYPE,)  # `_offered` decides
-    carried.report(CACHE if each == CACHE else tool.at(each[:64]) for each in fields if each not in told)
+    handled = (_TYPE, _DEFERRED) if fields.get(_DEFERRED) is True else (_TYPE,)  # `_offered` decides
+    carried.report(CACHE if each == CACHE else tool.at(each[:64]) for each in fields if each not in handled)
 
 
-def _tool_choice(given: Fields, carried: CarriedFields) -> tuple[ToolChoice | None, bool | None]:
+def _tool_choice(fields: Fields, carried: CarriedFields) -> tuple[ToolChoice | None, bool | None]:
     """Return (choice, parallel calls)."""
-    choice = given.maybe_inner("tool_choice")
+    choice = fields.maybe_inner("tool_choice")
     if choice is None:
         return None, None
     parallel = False if choice.get("disable_parallel_tool_use", bool) else None
@@ -611,16 +613,16 @@ def _tool_choice(given: Fields, carried: CarriedFields) -> tuple[ToolChoice | No
     return _CHOICES[kind], parallel
 
 
-def _reasoning(given: Fields) -> rq.ReasoningOptions | None:
-    effort = effort_from({name: given.raw(name) for name in _THINKING})
+def _reasoning(fields: Fields) -> rq.ReasoningOptions | None:
+    effort = effort_from({name: fields.raw(name) for name in _THINKING})
     return None if effort is None else rq.ReasoningOptions(effort, "auto")
 
 
-def _text(given: Fields) -> rq.TextParam | None:
-    config = given.maybe_inner("output_config")
+def _text(fields: Fields) -> rq.TextParam | None:
+    config = fields.maybe_inner("output_config")
     own = None if config is None else config.get("format", dict)
-    wanted = own or given.get("output_format", dict)
-    if wanted is None:
+    output_format = own or fields.get("output_format", dict)
+    if output_format is None:
         return None
-    schema = Fields(wanted, "output_config.format").need("schema", dict)
+    schema = Fields(output_format, "output_config.format").need("schema", dict)
     return rq.TextParam(rq.JsonSchemaFormatParam("response", UNSET, schema, True))

@@ -110,8 +110,8 @@ def _model_page(models: Sequence[EnrichedModelData], head: RequestHead) -> dict[
 
 def error_of(error: BridgeError) -> dict[str, Any]:
     """Return the body of a refusal."""
-    given = native_of(error, "anthropic")
-    return error_body(error.code, error.error_type, error.message, error.http_status, given)
+    native = native_of(error, "anthropic")
+    return error_body(error.code, error.error_type, error.message, error.http_status, native)
 
 
 def _thread_refused(why: str, headers: Mapping[str, str]) -> HttpError:

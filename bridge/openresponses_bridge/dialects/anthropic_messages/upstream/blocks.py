@@ -89,11 +89,11 @@ class MessageContext:
 
     def text_of(self, block: dict[str, Any], field: str) -> str:
         """Return a text of a block; "" if it has none. A value of another type is a loss."""
-        found = block.get(field)
-        if isinstance(found, str):
-            return found
-        if found is not None:
-            self.diagnostics.loss(f"{block['type']}.{field}", f"can't be read: {type(found).__name__}")
+        value = block.get(field)
+        if isinstance(value, str):
+            return value
+        if value is not None:
+            self.diagnostics.loss(f"{block['type']}.{field}", f"can't be read: {type(value).__name__}")
         return ""
 
     def misplaced(self, delta: t.Delta, kind: str) -> list[Event]:
@@ -275,27 +275,27 @@ class TextBlock:
         if not self._citations:
             return []
         events: list[Event] = []
-        for given in self._citations:
-            if (citation := self._citation(given)) is not None:
+        for raw in self._citations:
+            if (citation := self._citation(raw)) is not None:
                 events += self._context.machine.annotation(citation)
         return events
 
-    def _citation(self, given: Any) -> Annotation | None:
+    def _citation(self, citation: Any) -> Annotation | None:
         """Return a citation of a web page in the protocol's terms; any other unchanged, for clients that know
         it."""
-        kind = given.get("type") if isinstance(given, dict) else None
+        kind = citation.get("type") if isinstance(citation, dict) else None
         if self._context.position == self._start or not isinstance(kind, str):
             why = "without text" if isinstance(kind, str) else "without a type"
             self._context.diagnostics.loss(f"citation.{kind}", why)
             return None
         field = _URL_OF_CITATION.get(kind)
-        url = given.get(field) if field is not None else None
+        url = citation.get(field) if field is not None else None
         if not isinstance(url, str) or not url.startswith(("http://", "https://")):
             place = {"start_index": self._start, "end_index": self._context.position}
-            return UnknownAnnotation({"type": extension(SLUG, kind), **place, "citation": given})
-        says_more = any(given[name] for name in given if name not in _SHOWN)
-        sealed = seal_citation(self._context.sealer, given) if says_more else UNSET
-        title = str(given.get("title") or "")
+            return UnknownAnnotation({"type": extension(SLUG, kind), **place, "citation": citation})
+        says_more = any(citation[name] for name in citation if name not in _SHOWN)
+        sealed = seal_citation(self._context.sealer, citation) if says_more else UNSET
+        title = str(citation.get("title") or "")
         return UrlCitation(url, self._start, self._context.position, title, sealed)
 
 
@@ -415,9 +415,9 @@ class ToolUseBlock:
             return []
         if self._fragments:
             return machine.tool_call_done(self._index)
-        given = self._block.get(self._input)
-        if given:
-            whole = given if isinstance(given, str) else msgspec.json.encode(given).decode()
+        arguments = self._block.get(self._input)
+        if arguments:
+            whole = arguments if isinstance(arguments, str) else msgspec.json.encode(arguments).decode()
             return machine.tool_call(self._index, arguments=whole) + machine.tool_call_done(self._index)
         self._context.undecided = self._index
         return []

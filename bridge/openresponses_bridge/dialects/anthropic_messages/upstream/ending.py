@@ -51,11 +51,11 @@ class UsageCounter:
             self._update_count("thinking", details.get("thinking_tokens"))
         return self._total()
 
-    def _update_count(self, name: str, given: Any) -> None:
-        count = count_of(given, UNBOUNDED)
+    def _update_count(self, name: str, value: Any) -> None:
+        count = count_of(value, UNBOUNDED)
         if count is not None:
             self._now[name] = count
-        elif given is not None:
+        elif value is not None:
             self._diagnostics.repair(f"usage.{name}", "can't be a count, left out")
 
     def splice(self) -> None:
@@ -129,8 +129,8 @@ def said_whole(message: dict[str, Any]) -> dict[str, Any]:
     return rest | _usage(message) | ({"delta": inner} if inner else {})
 
 
-def _usage(said: dict[str, Any]) -> dict[str, Any]:
-    usage = other_fields(object_in(said, "usage"), _COUNTS)
+def _usage(frame: dict[str, Any]) -> dict[str, Any]:
+    usage = other_fields(object_in(frame, "usage"), _COUNTS)
     hosted = object_in(usage, _HOSTED)
     if not any(each for name, each in hosted.items() if name != "web_search_requests"):  # those are items
         usage.pop(_HOSTED, None)
@@ -138,8 +138,8 @@ def _usage(said: dict[str, Any]) -> dict[str, Any]:
     return ({"usage": usage} if usage else {}) | ({} if tier is None else {TIER: tier})
 
 
-def _stopped(said: dict[str, Any]) -> dict[str, Any]:
-    reason, details = said.get("stop_reason"), object_in(said, "stop_details")
+def _stopped(delta: dict[str, Any]) -> dict[str, Any]:
+    reason, details = delta.get("stop_reason"), object_in(delta, "stop_details")
     is_more = other_fields(details, _DETAILS) or (details and not details.get("explanation"))
     stopped: dict[str, Any] = {"stop_details": details} if is_more else {}
     if isinstance(reason, str) and reason not in _EXPRESSED:

@@ -53,12 +53,12 @@ def enforceable(schema: dict[str, Any], diagnostics: Diagnostics) -> dict[str, A
     """Return the schema in a form that the API enforces, with changes as losses; None if there is none,
     because its objects may have any properties or it refers to itself."""
     rewriter = SchemaRewriter(_NOT_ENFORCED, _FORMS)
-    found = rewriter.rewrite(schema)
-    if not is_closed(found) or _may_recur(found):
+    rewritten = rewriter.rewrite(schema)
+    if not is_closed(rewritten) or _may_recur(rewritten):
         return None
     for change in rewriter.changes:
         diagnostics.loss("text.format.schema", change)
-    return found
+    return rewritten
 
 
 def _may_recur(schema: dict[str, Any]) -> bool:
@@ -108,16 +108,16 @@ def text_format(
     request: CreateResponse, facts: ModelFacts, diagnostics: Diagnostics
 ) -> tuple[dict[str, Any] | None, str]:
     """Return (the format that the API enforces, the instruction to the model instead)."""
-    given = request.text.format if request.text is not None else None
-    if not given or isinstance(given, TextFormat):
+    requested = request.text.format if request.text is not None else None
+    if not requested or isinstance(requested, TextFormat):
         return None, ""
-    if isinstance(given, JsonObjectFormat):
+    if isinstance(requested, JsonObjectFormat):
         diagnostics.loss("text.format", "instructed, not enforced")
         return None, "Answer with one JSON object and nothing else: no prose, no code fence."
-    if not isinstance(given, JsonSchemaFormatParam):
-        diagnostics.loss(f"text.format.{given.type[:64]}", "Anthropic has no such format")
+    if not isinstance(requested, JsonSchemaFormatParam):
+        diagnostics.loss(f"text.format.{requested.type[:64]}", "Anthropic has no such format")
         return None, ""
-    schema = given.schema or _ANY_OBJECT
+    schema = requested.schema or _ANY_OBJECT
     enforced = enforceable(schema, diagnostics) if facts.structured else None
     if enforced is not None:
         return {"type": "json_schema", "schema": enforced}, ""

@@ -224,9 +224,9 @@ class Inbound(OnceBegun):
                     if learns and isinstance(block, AppendingBlock) and hasattr(delta, block.field):
                         template.learn(data, event, self._position, _string_of(delta, block))
                     return events
-            said = _SAYS.get(type(frame))
-            if said is not None:
-                self._keep_said(said(decode_frame(data)))
+            reader = _SAYS.get(type(frame))
+            if reader is not None:
+                self._keep_said(reader(decode_frame(data)))
             return _HANDLERS[type(frame)](self, frame)
         except WireError as error:
             failed = unread(self._position, error, data, event, self.diagnostics)
@@ -265,10 +265,10 @@ class Inbound(OnceBegun):
                 if (usage := counts_at_start(first)) is not None:
                     self._report(usage)
 
-    def _keep_said(self, said: dict[str, Any], model: Any = None) -> None:
+    def _keep_said(self, fields: dict[str, Any], model: Any = None) -> None:
         """Keep the further fields of a frame."""
-        tier = said.get(TIER)
-        self._machine.native(t.DIALECT, said)
+        tier = fields.get(TIER)
+        self._machine.native(t.DIALECT, fields)
         self._machine.report_names(model, _TIERS.get(str(tier), tier))
 
     @property
@@ -381,8 +381,8 @@ class Inbound(OnceBegun):
 
     def _whole_block(self, block: Any) -> list[Event]:
         index = self._next
-        given = block if isinstance(block, dict) else None
-        return self._block_start(t.ContentBlockStart(index, given)) + self._stop(index)
+        content_block = block if isinstance(block, dict) else None
+        return self._block_start(t.ContentBlockStart(index, content_block)) + self._stop(index)
 
     def _ping(self, _frame: t.Ping) -> list[Event]:
         return []
@@ -392,8 +392,8 @@ class Inbound(OnceBegun):
         return []
 
     def _error(self, frame: t.ErrorFrame) -> list[Event]:
-        said = frame.error or {"code": frame.code, "message": frame.message}
-        return self._fail(payload_of(said, t.DIALECT))
+        error = frame.error or {"code": frame.code, "message": frame.message}
+        return self._fail(payload_of(error, t.DIALECT))
 
     def _finish(self) -> list[Event]:
         events: list[Event] = []

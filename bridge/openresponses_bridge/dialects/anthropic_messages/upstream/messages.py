@@ -60,7 +60,7 @@ class BlockEncoder:
         refuses them. `marks` returns further fields for the block of a part."""
         if isinstance(content, str):
             return [{"type": "text", "text": content}] if content.strip() else []
-        made: list[Block] = []
+        result: list[Block] = []
         for index, part in enumerate(content):
             block = self._block(part, f"{param}[{index}]")
             breaks = is_breakpoint(getattr(part, "extra", None))
@@ -68,11 +68,11 @@ class BlockEncoder:
                 block |= {**MARK, **marks(index)} if breaks else marks(index)
                 if getattr(part, "annotations", None) and _CITATIONS not in block:
                     self._annotate(block, part.annotations)
-                made.append(block)
-                self.marked += made[-1:] if breaks else ()
+                result.append(block)
+                self.marked += result[-1:] if breaks else ()
             elif breaks:
                 self._diagnostics.loss(BREAKPOINT, "its part is left out")
-        return made
+        return result
 
     def _block(self, part: Any, param: str) -> Block | None:
         if isinstance(part, UnknownPart) and isinstance(own := part.raw.get("block"), dict):
@@ -335,10 +335,10 @@ class MessagesBuilder(BaseBuilder[CarriedFields]):
         texts[-1]["text"] = f"{texts[-1]['text']}\n</system-reminder>"
         self._turns.add("user", texts)
 
-    def _add_call(self, call: CallView, given: Block, index: int, answer: int) -> None:
+    def _add_call(self, call: CallView, arguments: Block, index: int, answer: int) -> None:
         where = self._entries[index].where
         tool_id = self._turns.tool_id(sent_call_id(call.call_id, None, self._diagnostics, where))
-        block = {"type": "tool_use", "id": tool_id, "name": call.name, "input": given}
+        block = {"type": "tool_use", "id": tool_id, "name": call.name, "input": arguments}
         block |= self._marks(index)
         self._turns.add("assistant", [block])
         self._open.append((tool_id, answer))
@@ -405,18 +405,18 @@ class MessagesBuilder(BaseBuilder[CarriedFields]):
             )
         self._turns.add("assistant", [block | self._marks(index)])
 
-    def _searched(self, found: Searched, index: int) -> None:
+    def _searched(self, web_search: Searched, index: int) -> None:
         """Add a search of the web: the blocks if the API ran it, or another upstream's results as text."""
-        blocks = thinking.open_search(self._sealer, found.sealed) if found.sealed else None
+        blocks = thinking.open_search(self._sealer, web_search.sealed) if web_search.sealed else None
         if blocks is None:
             self._diagnostics.loss(self._entries[index].where, "a search of another upstream, sent as text")
-            blocks = [{"type": "text", "text": found.text()}]
+            blocks = [{"type": "text", "text": web_search.text()}]
         self._begun = True
         self._turns.add("assistant", [block | self._marks(index, part) for part, block in enumerate(blocks)])
 
     def _other(self, item: Any, index: int) -> None:
-        if (found := searched(item)) is not None:
-            self._searched(found, index)
+        if (search := searched(item)) is not None:
+            self._searched(search, index)
             return
         raw = getattr(item, "raw", {}) if item.type.startswith(SLUG) else {}
         block, role, fields = raw.get("block"), raw.get("role"), raw.get("fields")

@@ -164,25 +164,25 @@ class ToolChoice:
             )
 
     def _choose(self, choice: Any, diagnostics: Diagnostics) -> dict[str, Any] | None:
-        given = encode_choice(choice)
-        if given is None:
+        raw = encode_choice(choice)
+        if raw is None:
             return None if choice is None else {"type": _MODES[choice]}
-        if given.get("type") == "allowed_tools":
-            tools = dict(enumerate(given["tools"]))
+        if raw.get("type") == "allowed_tools":
+            tools = dict(enumerate(raw["tools"]))
             named = {at: tool for at, tool in tools.items() if not self._is_search(tool)}
             self.searches = len(named) < len(tools)
             self.allowed = frozenset(
                 self._name(tool, f"tool_choice.tools[{at}]") for at, tool in named.items()
             )
-            return {"type": _MODES[given["mode"]]}
+            return {"type": _MODES[raw["mode"]]}
         if isinstance(choice, UnknownToolChoice) and not chosen_function(
-            given, self._functions, self._identities
+            raw, self._functions, self._identities
         ):
-            if self._is_search(given):
+            if self._is_search(raw):
                 return {"type": "tool", "name": search.NAME}
             diagnostics.loss(f"tool_choice.{choice.type[:64]}", "the upstream has no such tool")
             return None
-        return {"type": "tool", "name": self._name(given, "tool_choice")}
+        return {"type": "tool", "name": self._name(raw, "tool_choice")}
 
     def _is_search(self, choice: dict[str, Any]) -> bool:
         return self.searches and is_search(str(choice.get("type")))
@@ -376,13 +376,13 @@ def _defers(facts: ModelFacts, carried: CarriedFields) -> bool:
 def _max_tokens(
     request: CreateResponse, facts: ModelFacts, room: int | None, diagnostics: Diagnostics
 ) -> int:
-    asked = request.max_output_tokens
-    if asked is None:
+    requested = request.max_output_tokens
+    if requested is None:
         return facts.max_tokens if facts.known or room is None else min(facts.max_tokens, room)
-    if facts.known and asked > facts.max_tokens:
+    if facts.known and requested > facts.max_tokens:
         diagnostics.loss("max_output_tokens", f"the model's limit is {facts.max_tokens}")
         return facts.max_tokens
-    return asked
+    return requested
 
 
 def _tools(
@@ -453,20 +453,20 @@ def _requested(
 def _sampling(
     request: CreateResponse, facts: ModelFacts, thinking: bool, diagnostics: Diagnostics
 ) -> dict[str, Any]:
-    given = {name: getattr(request, name) for name in ("temperature", "top_p")}
-    asked = {name: value for name, value in given.items() if value is not None}
-    if asked and (thinking or not facts.sampling):
-        for name in asked:
-            if asked[name] != _HOTTEST:
+    options = {name: getattr(request, name) for name in ("temperature", "top_p")}
+    sampling = {name: value for name, value in options.items() if value is not None}
+    if sampling and (thinking or not facts.sampling):
+        for name in sampling:
+            if sampling[name] != _HOTTEST:
                 diagnostics.loss(name, "not with thinking" if thinking else "the model takes none")
         return {}
     # newer models refuse both together; a top_p of 1 has no effect
-    if len(asked) == len(given) and asked.pop("top_p") != 1:
+    if len(sampling) == len(options) and sampling.pop("top_p") != 1:
         diagnostics.loss("top_p", "not beside temperature")
-    if asked.get("temperature", 0) > _HOTTEST:
+    if sampling.get("temperature", 0) > _HOTTEST:
         diagnostics.loss("temperature", f"above {_HOTTEST}, lowered to it")
-        asked["temperature"] = _HOTTEST
-    return asked
+        sampling["temperature"] = _HOTTEST
+    return sampling
 
 
 def _about(request: CreateResponse, diagnostics: Diagnostics) -> dict[str, Any]:

@@ -44,8 +44,8 @@ class BlockWriter:
 
     def release(self) -> list[Json]:
         """Return the events of the held block."""
-        held, self.held = self.held, None
-        return [] if held is None else self.whole(kind_of(held), None, held)
+        block, self.held = self.held, None
+        return [] if block is None else self.whole(kind_of(block), None, block)
 
     def whole(self, kind: str, start: Json | None, *deltas: Json) -> list[Json]:
         """Return the events of a whole block, from start to stop."""

@@ -68,9 +68,9 @@ class PartReader:
     def _keep(self, read: Fields, where: str, **fields: Any) -> None:
         """Carry the fields that were not read, and these, which need not be known elsewhere."""
         self._carried.report(read.unread_here)
-        kept = read.rest() | fields
-        if kept:
-            self._carried.blocks[where] = kept
+        rest = read.rest() | fields
+        if rest:
+            self._carried.blocks[where] = rest
 
     def _keep_whole(self, block: Fields, where: str, *lost: str) -> None:
         """Carry the whole block; `lost` are the names of what is lost of it elsewhere."""
@@ -136,10 +136,10 @@ class PartReader:
 
     def _found(self, block: Fields, where: str, output: bool) -> Any:
         """Return a result of a search; elsewhere it is its text after its title and source."""
-        found = block.inner("searchResult")
-        lines = [found.need("title", str), found.need("source", str)]
-        lines += [each.need(_TEXT, str) for each in found.each("content")]
-        self._keep_whole(block, where, *([found.at("citations")] if "citations" in found else []))
+        result = block.inner("searchResult")
+        lines = [result.need("title", str), result.need("source", str)]
+        lines += [each.need(_TEXT, str) for each in result.each("content")]
+        self._keep_whole(block, where, *([result.at("citations")] if "citations" in result else []))
         return _text("\n".join(lines), output=output)
 
     def _cited(self, block: Fields, where: str, output: bool) -> Any:
@@ -150,8 +150,8 @@ class PartReader:
         lost = [cited.at("citations")] if None in pages or not output else []
         self._keep_whole(block, where, *lost)
         part = _text(text, output=output)
-        found = [each for each in pages if each is not None]
-        return ct.OutputTextParam(text, list(found)) if output and found else part
+        citations = [each for each in pages if each is not None]
+        return ct.OutputTextParam(text, list(citations)) if output and citations else part
 
 
 _READERS: Final[dict[str, Callable[[PartReader, Fields, str, bool], Any]]] = {
@@ -193,9 +193,9 @@ def _data(media: Fields) -> str | None:
 
 
 def _why(media: Fields) -> str:
-    kept = "s3Location" in media.inner("source")
+    is_s3 = "s3Location" in media.inner("source")
     return (
         "a file at an address of S3 can't be read by this model: send its bytes"
-        if kept
+        if is_s3
         else "its content can be read by Bedrock alone"
     )

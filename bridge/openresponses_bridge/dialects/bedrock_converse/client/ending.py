@@ -61,13 +61,13 @@ def stop_fields(response: Response, reason: str) -> Json:
 def metadata(response: Response, diagnostics: Diagnostics) -> Json:
     """Return the fields of `metadata`: usage and time, and Bedrock's further fields."""
     native = native_of(response, DIALECT)
-    said = other_fields({name: native.get(name) for name in METADATA}, ("usage", "metrics", "serviceTier"))
-    found = said | {
+    rest = other_fields({name: native.get(name) for name in METADATA}, ("usage", "metrics", "serviceTier"))
+    fields = rest | {
         "usage": usage_of(response.usage, object_in(native, "usage"), diagnostics),
         "metrics": {"latencyMs": latency(response), **object_in(native, "metrics")},
     }
     tier = tier_for(response, DIALECT, diagnostics, TIERS)
-    return found if tier is None else found | {"serviceTier": {"type": tier}}
+    return fields if tier is None else fields | {"serviceTier": {"type": tier}}
 
 
 def latency(response: Response) -> int:

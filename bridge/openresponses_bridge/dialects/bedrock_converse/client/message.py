@@ -28,14 +28,14 @@ def answer(
     A call that was cut off is left out, with a loss: clients run every call of a message. Raises KeyError for
     a response that has not ended.
     """
-    found = diagnostics if diagnostics is not None else Diagnostics()
+    losses = diagnostics if diagnostics is not None else Diagnostics()
     outbound = Outbound(sealer, tool_identities)
-    folding = Folding(found)
+    folding = Folding(losses)
     for event in events_of(response):
         folding.feed(outbound.feed(event))
-    found.extend(outbound.diagnostics)
+    losses.extend(outbound.diagnostics)
     for item in filter(is_cut_call, response.output):
-        found.loss(f"item.{item.type}", "cut off, left out")
+        losses.loss(f"item.{item.type}", "cut off, left out")
     return folding.answer if folding.is_whole else None
 
 
@@ -110,8 +110,8 @@ class _Block:
         if kind == REASONING and REDACTED not in fields:
             return {REASONING: {REASONING_TEXT: {"text": text, **fields}}}
         if kind == "toolUse":
-            given = tool_input(text)
-            if is_wrapped(given, text):
+            arguments = tool_input(text)
+            if is_wrapped(arguments, text):
                 diagnostics.repair("toolUse.input", WRAPPED)
-            return {"toolUse": {**fields, "input": given}}
+            return {"toolUse": {**fields, "input": arguments}}
         return {kind: fields}

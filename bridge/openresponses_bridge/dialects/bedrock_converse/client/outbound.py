@@ -94,11 +94,11 @@ class Outbound:
     def _advance(self) -> list[Json]:
         """Handle the end of an item: read the waiting events of the next items, up to one that is still
         open."""
-        made: list[Json] = []
+        output: list[Json] = []
         while events := self._turns.following():
             for event in events:
-                made += _WITHIN[type(event)](self, event)
-        return made
+                output += _WITHIN[type(event)](self, event)
+        return output
 
     # texts
 
@@ -174,9 +174,9 @@ class Outbound:
             return self._foreign(item, encrypted)
         if isinstance(own.get(REDACTED), str):
             return blocks.whole(REASONING, None, {REASONING: {REDACTED: own[REDACTED]}})
-        said = object_in(own, REASONING_TEXT)
-        text = said.get(_TEXT) if blocks.kind != REASONING else None
-        signed = blocks.delta({REASONING: {"signature": said.get("signature")}})
+        thought = object_in(own, REASONING_TEXT)
+        text = thought.get(_TEXT) if blocks.kind != REASONING else None
+        signed = blocks.delta({REASONING: {"signature": thought.get("signature")}})
         return [*self._think(text or ""), signed, *blocks.stop()]
 
     def _foreign(self, item: ReasoningItem, encrypted: str) -> list[Json]:
@@ -241,9 +241,9 @@ class Outbound:
 
     def _finished(self, event: ev.OutputItemDone) -> list[Json]:
         item = event.item
-        made = _FINISHERS.get(type(item), Outbound._whole_call)(self, item)
+        output = _FINISHERS.get(type(item), Outbound._whole_call)(self, item)
         self._turns.end()
-        return made + self._advance() if self._turns.waiting else made
+        return output + self._advance() if self._turns.waiting else output
 
     # beginning and end
 
@@ -267,10 +267,10 @@ class Outbound:
 
     def _end(self, event: Any) -> list[Json]:
         response: Response = event.response
-        made = self._start()
+        output = self._start()
         while self._turns.waiting:
             self._turns.end()
-            made += self._advance()
+            output += self._advance()
         self._ended = True
         report_native(response, DIALECT, self.diagnostics)
         about = {"metadata": ending.metadata(response, self.diagnostics)}
@@ -279,10 +279,10 @@ class Outbound:
             reason = ending.stop_reason(response, self.diagnostics, calls=self._calls, refused=self._refused)
             if reason is not None:
                 stop = {"messageStop": ending.stop_fields(response, reason)}
-                return [*made, *self._blocks.stop(), *self._held(), stop, about]
+                return [*output, *self._blocks.stop(), *self._held(), stop, about]
             failed = exception(CANCELLED.code, CANCELLED.message)
         paid = [] if response.usage is None else [about]  # the usage comes before the error
-        return [*made, *paid, failed]
+        return [*output, *paid, failed]
 
     def _failure(self, response: Response) -> Json | None:
         error = response.error

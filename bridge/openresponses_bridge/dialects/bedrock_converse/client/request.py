@@ -149,9 +149,9 @@ class MessageReader:
     def _keep(self, read: Fields, **fields: Any) -> None:
         """Carry the fields that were not read, and these, for the next item."""
         self._carried.report(read.unread_here)
-        kept = read.rest() | fields
-        if kept:
-            self._carried.blocks[place(len(self.items))] = kept
+        rest = read.rest() | fields
+        if rest:
+            self._carried.blocks[place(len(self.items))] = rest
 
     def _reasoning(self, block: Fields) -> None:
         content = block.inner(REASONING)
@@ -161,13 +161,13 @@ class MessageReader:
         if opaque and (envelope := envelope_in(opaque)) is not None:
             self._foreign(envelope, content.param)
             return
-        said: Any = [ct.ReasoningTextContent(text)] if text else UNSET
+        parts: Any = [ct.ReasoningTextContent(text)] if text else UNSET
         sealed: Any = UNSET
         if opaque:
             sealed = seal_reasoning(self._sealer, content.whole())
         else:
             self._carried.wholes[place(len(self.items))] = block.whole()
-        self.items.append(it.ReasoningParam([], content=said, encrypted_content=sealed))
+        self.items.append(it.ReasoningParam([], content=parts, encrypted_content=sealed))
 
     def _foreign(self, envelope: str, where: str) -> None:
         """Open another upstream's reasoning."""
@@ -182,8 +182,8 @@ class MessageReader:
         if kind in _CHANGES:
             why = "tools that come and go within a conversation are known to Bedrock alone"
             self._carried.needed[block.at(kind)] = why
-        made = {"type": extension(SLUG, kind), "id": "", "status": "completed", "role": self._role}
-        self.items.append(UnknownItem({**made, "block": block.whole()}))
+        raw = {"type": extension(SLUG, kind), "id": "", "status": "completed", "role": self._role}
+        self.items.append(UnknownItem({**raw, "block": block.whole()}))
 
 
 _ITEMS: Final[dict[str, Callable[[MessageReader, Fields], None]]] = {
@@ -200,44 +200,44 @@ def from_converse(
     """Translate a request. Returns (request, losses). The model and whether the answer is streamed are in the
     path. `sealer` seals the reasoning in the history. Raises InvalidRequestError with `param`, as
     `messages[0].content[1].image.source.bytes`."""
-    diagnostics, given, carried = Diagnostics(), body_of(body), CarriedFields()
+    diagnostics, fields, carried = Diagnostics(), body_of(body), CarriedFields()
     reader = MessageReader(sealer or Sealer(), diagnostics, carried)
-    for message in given.each("messages"):
+    for message in fields.each("messages"):
         reader.message(message)
     if not reader.items:
         raise invalid("messages", "at least one message is required")
     carried.items = len(reader.items)
-    inference = given.maybe_inner("inferenceConfig") or Fields({}, "inferenceConfig")
-    config = given.maybe_inner("toolConfig") or Fields({}, "toolConfig")
+    inference = fields.maybe_inner("inferenceConfig") or Fields({}, "inferenceConfig")
+    config = fields.maybe_inner("toolConfig") or Fields({}, "toolConfig")
     request = rq.CreateResponse(
         input=reader.items,
-        instructions=_system(given, carried),
+        instructions=_system(fields, carried),
         tools=_tools(config, carried),
         tool_choice=_tool_choice(config),
-        text=_text(given, carried),
+        text=_text(fields, carried),
         max_output_tokens=_limit(inference),
         temperature=inference.get("temperature", float),
         top_p=inference.get("topP", float),
         stop=_stops(inference),
         include=[_ENCRYPTED],
-        service_tier=_tier(given, carried),
+        service_tier=_tier(fields, carried),
         store=False,
     )
-    reasoning, top_k = _own_fields(given, carried)
+    reasoning, top_k = _own_fields(fields, carried)
     for read in (inference, config):
         carried.report(read.unread_here)
     carried.inference = inference.rest()
-    given.skip("modelId")
-    carried.body |= given.rest()
+    fields.skip("modelId")
+    carried.body |= fields.rest()
     if _VARIABLES in carried.body:
         carried.needed[_VARIABLES] = "a prompt that Bedrock keeps can't be read by this model: send messages"
-    told = (ADDITIONAL, *([_PATHS] if carried.body.get(_PATHS) == _STOPPED else []))
-    carried.report(name[:_SHOWN] for name in carried.body if name not in told)
+    reported = (ADDITIONAL, *([_PATHS] if carried.body.get(_PATHS) == _STOPPED else []))
+    carried.report(name[:_SHOWN] for name in carried.body if name not in reported)
     return replace(request, reasoning=reasoning, top_k=top_k, native=carried.native()), diagnostics
 
 
-def _system(given: Fields, carried: CarriedFields) -> str | None:
-    for block in given.each("system"):
+def _system(fields: Fields, carried: CarriedFields) -> str | None:
+    for block in fields.each("system"):
         kind = kind_in(block)
         if kind == "text":
             block.need("text", str)
@@ -250,29 +250,29 @@ def _system(given: Fields, carried: CarriedFields) -> str | None:
 
 
 def _tools(config: Fields, carried: CarriedFields) -> list[Any] | None:
-    found: list[Any] = []
+    tools: list[Any] = []
     for tool in config.each("tools"):
         kind = kind_in(tool)
         if kind == "toolSpec":
-            found.append(_function(tool.inner(kind), carried))
+            tools.append(_function(tool.inner(kind), carried))
         elif kind == CACHE_POINT:
             carried.report([CACHE_POINT])
         else:
-            found.append(UnknownTool({"type": extension(SLUG, kind), "tool": tool.whole()}))
+            tools.append(UnknownTool({"type": extension(SLUG, kind), "tool": tool.whole()}))
         carried.tools.append(tool.whole())
-    return found or None
+    return tools or None
 
 
 def _function(spec: Fields, carried: CarriedFields) -> tl.FunctionToolParam:
     schema = spec.inner("inputSchema")
-    made = tl.FunctionToolParam(
+    tool = tl.FunctionToolParam(
         _word(spec, "name"),
         spec.get("description", str) or UNSET,
         schema.need("json", dict),
         bool(spec.get("strict", bool)),
     )
     carried.report([*spec.unread_here, *schema.unread_here])
-    return made
+    return tool
 
 
 def _tool_choice(config: Fields) -> Any:
@@ -287,9 +287,9 @@ def _tool_choice(config: Fields) -> Any:
     return _CHOICES[kind]
 
 
-def _text(given: Fields, carried: CarriedFields) -> rq.TextParam | None:
+def _text(fields: Fields, carried: CarriedFields) -> rq.TextParam | None:
     """Return the format of the text."""
-    config = given.maybe_inner("outputConfig")
+    config = fields.maybe_inner("outputConfig")
     if config is None:
         return None
     form = config.maybe_inner("textFormat")
@@ -309,13 +309,13 @@ def _text(given: Fields, carried: CarriedFields) -> rq.TextParam | None:
     return carried.text  # type: ignore[no-any-return]
 
 
-def _schema(given: Fields) -> dict[str, Any]:
+def _schema(fields: Fields) -> dict[str, Any]:
     try:
-        schema = decode_json(given.need("schema", str))
+        schema = decode_json(fields.need("schema", str))
     except WireError:
         schema = None
     if not isinstance(schema, dict):
-        raise invalid(given.at("schema"), "is not the JSON of a schema")
+        raise invalid(fields.at("schema"), "is not the JSON of a schema")
     return schema
 
 
@@ -333,8 +333,8 @@ def _stops(inference: Fields) -> list[str] | None:
     return stops or None
 
 
-def _tier(given: Fields, carried: CarriedFields) -> str | None:
-    tier = given.maybe_inner("serviceTier")
+def _tier(fields: Fields, carried: CarriedFields) -> str | None:
+    tier = fields.maybe_inner("serviceTier")
     if tier is None:
         return None
     kind = tier.need("type", str)
@@ -343,13 +343,13 @@ def _tier(given: Fields, carried: CarriedFields) -> str | None:
     return next((ours for ours, theirs in TIERS.items() if theirs == kind), kind)
 
 
-def _own_fields(given: Fields, carried: CarriedFields) -> tuple[rq.ReasoningOptions | None, int | None]:
+def _own_fields(body: Fields, carried: CarriedFields) -> tuple[rq.ReasoningOptions | None, int | None]:
     """Return (reasoning, top_k) from a model's own fields; the other fields are lost at any other
     upstream."""
-    fields = given.get(ADDITIONAL, dict) or {}
+    fields = body.get(ADDITIONAL, dict) or {}
     if fields:
         carried.body[ADDITIONAL] = fields
-    effort, told = _effort(fields, carried.output.get("effort"))
+    effort, names = _effort(fields, carried.output.get("effort"))
     if effort is not None:
         carried.reasoning = rq.ReasoningOptions(effort, UNSET if effort == "none" else "auto")
     elif carried.output.get("effort") is not None:
@@ -357,12 +357,12 @@ def _own_fields(given: Fields, carried: CarriedFields) -> tuple[rq.ReasoningOpti
     inner = object_in(fields, "inferenceConfig")
     top_k = next((each for each in (fields.get("top_k"), inner.get("topK")) if type(each) is int), None)
     carried.top_k = top_k
-    told |= {name for name in ("top_k", "inferenceConfig") if top_k is not None}
-    carried.report(f"{ADDITIONAL}.{name[:_SHOWN]}" for name in fields if name not in told)
+    names |= {name for name in ("top_k", "inferenceConfig") if top_k is not None}
+    carried.report(f"{ADDITIONAL}.{name[:_SHOWN]}" for name in fields if name not in names)
     return carried.reasoning, carried.top_k
 
 
-def _effort(fields: Mapping[str, Any], asked: Any) -> tuple[str | None, set[str]]:
+def _effort(fields: Mapping[str, Any], output_effort: Any) -> tuple[str | None, set[str]]:
     """Return (effort, names of the fields with it), in the form of Claude's, Nova's and OpenAI's models."""
     thinking, config = object_in(fields, "thinking"), object_in(fields, "reasoningConfig")
     named = {
@@ -371,12 +371,12 @@ def _effort(fields: Mapping[str, Any], asked: Any) -> tuple[str | None, set[str]
         "output_config": object_in(fields, "output_config").get("effort"),
         "thinking": _budget(thinking),
     }
-    found = next(
-        (each for each in (asked, *named.values()) if isinstance(each, str) and each in EFFORTS), None
+    effort = next(
+        (each for each in (output_effort, *named.values()) if isinstance(each, str) and each in EFFORTS), None
     )
     if thinking.get("type") == "disabled":
-        found = "none"
-    return found, {name for name in named if found is not None and name in fields}
+        effort = "none"
+    return effort, {name for name in named if effort is not None and name in fields}
 
 
 def _budget(thinking: Mapping[str, Any]) -> str | None:
@@ -389,8 +389,8 @@ def _budget(thinking: Mapping[str, Any]) -> str | None:
     return min(BUDGETS, key=lambda effort: abs(BUDGETS[effort] - budget))
 
 
-def _word(given: Fields, name: str) -> str:
-    found = given.need(name, str)
-    if not found:
-        raise invalid(given.at(name), "is empty")
-    return found
+def _word(fields: Fields, name: str) -> str:
+    word = fields.need(name, str)
+    if not word:
+        raise invalid(fields.at(name), "is empty")
+    return word

@@ -41,16 +41,16 @@ _UNSIGNED: Final = (
 
 def whole(response: Response, sealer: Sealer) -> bytes | None:
     """Encode a finished response as a whole answer; None for one that has only an error."""
-    found = answer(response, sealer)
-    return None if found is None else encode(found)
+    body = answer(response, sealer)
+    return None if body is None else encode(body)
 
 
 def _form(context: FormContext) -> AnswerForm:
     sealer, identities = context.sealer, context.identities
 
     def encoded(response: Response) -> bytes | None:
-        found = answer(response, sealer, identities)
-        return None if found is None else encode(found)
+        body = answer(response, sealer, identities)
+        return None if body is None else encode(body)
 
     return OutboundForm(Outbound(sealer, identities), Encoding(encode_events, MEDIA_TYPE.encode()), encoded)
 

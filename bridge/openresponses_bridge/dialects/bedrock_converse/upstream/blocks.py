@@ -107,21 +107,21 @@ class TextBlock:
             return []
         return [
             event
-            for given in self._citations
-            for event in context.machine.annotation(self._annotation(given))
+            for citation in self._citations
+            for event in context.machine.annotation(self._annotation(citation))
         ]
 
-    def _annotation(self, given: dict[str, Any]) -> Annotation:
+    def _annotation(self, citation: dict[str, Any]) -> Annotation:
         """Return a citation of a web page in the protocol's terms; any other unchanged."""
-        location = given.get("location")
+        location = citation.get("location")
         web = location.get("web") if isinstance(location, dict) else None
         url = web.get("url") if isinstance(web, dict) else None
         start, end = self._start, self._context.position
         if not isinstance(url, str) or not url.startswith(("http://", "https://")):
             place = {"start_index": start, "end_index": end}
-            return UnknownAnnotation({"type": f"{SLUG}citation", **place, "citation": given})
-        sealed = seal_citation(self._context.sealer, given)
-        return UrlCitation(url, start, end, str(given.get("title") or ""), sealed)
+            return UnknownAnnotation({"type": f"{SLUG}citation", **place, "citation": citation})
+        sealed = seal_citation(self._context.sealer, citation)
+        return UrlCitation(url, start, end, str(citation.get("title") or ""), sealed)
 
 
 class ReasoningBlock:
@@ -140,19 +140,19 @@ class ReasoningBlock:
             return self._context.lost(value, REASONING, kind)
         events: list[Event] = []
         inner = value.get(REASONING_TEXT)
-        for name, said in (inner if isinstance(inner, dict) else value).items():
-            if said is None or name == REASONING_TEXT:
+        for name, fragment in (inner if isinstance(inner, dict) else value).items():
+            if fragment is None or name == REASONING_TEXT:
                 continue
-            if not isinstance(said, str):
-                self._context.lost(said, REASONING, name)
-            elif name == _TEXT and said:
-                self._text.append(said)
+            if not isinstance(fragment, str):
+                self._context.lost(fragment, REASONING, name)
+            elif name == _TEXT and fragment:
+                self._text.append(fragment)
                 self._context.position = 0
-                events += self._context.machine.reasoning(said)
+                events += self._context.machine.reasoning(fragment)
             elif name in (_SIGNATURE, REDACTED):
-                (self._signature if name == _SIGNATURE else self._redacted).append(said)
-            elif said and name != _TEXT:
-                self._context.lost(said, REASONING, name)
+                (self._signature if name == _SIGNATURE else self._redacted).append(fragment)
+            elif fragment and name != _TEXT:
+                self._context.lost(fragment, REASONING, name)
         if isinstance(inner, dict) and isinstance(value.get(REDACTED), str):
             self._redacted.append(value[REDACTED])
         return events
@@ -212,19 +212,19 @@ class CallBlock:
         own = call_id if isinstance(call_id, str) and call_id else None
         return self._context.machine.tool_call(self._index, own, name)
 
-    def _input_of(self, given: dict[str, Any]) -> Any:
-        return given.get(name_of_arguments(given, "input", self._context.machine.diagnostics))
+    def _input_of(self, fields: dict[str, Any]) -> Any:
+        return fields.get(name_of_arguments(fields, "input", self._context.machine.diagnostics))
 
     def feed(self, kind: str, value: Any) -> list[Event]:
-        given = self._input_of(value) if kind == _TOOL_USE and isinstance(value, dict) else None
-        if given is not None and not isinstance(given, str):
-            given = encode(given).decode()  # other servers send it as an object
-        if given is None:
+        fragment = self._input_of(value) if kind == _TOOL_USE and isinstance(value, dict) else None
+        if fragment is not None and not isinstance(fragment, str):
+            fragment = encode(fragment).decode()  # other servers send it as an object
+        if fragment is None:
             return self._context.lost(value, _TOOL_USE, kind)
-        if not self._named or not given:
+        if not self._named or not fragment:
             return []
-        self._fragments = self._fragments or not given.isspace()
-        return self._context.machine.tool_call(self._index, None, None, given)
+        self._fragments = self._fragments or not fragment.isspace()
+        return self._context.machine.tool_call(self._index, None, None, fragment)
 
     def stop(self) -> list[Event]:
         if not self._named:

@@ -70,8 +70,8 @@ class BlockEncoder:
         return None
 
     def _sound(self, part: UnknownPart, param: str) -> Block | None:
-        given = Fields(part.raw, param).inner("input_audio")
-        form, data = given.need("format", str), given.need("data", str)
+        audio = Fields(part.raw, param).inner("input_audio")
+        form, data = audio.need("format", str), audio.need("data", str)
         if form not in AUDIO_FORMATS:
             self._diagnostics.loss(f"content.input_audio.{form[:64]}", "a format that Converse does not have")
             return None
@@ -86,12 +86,12 @@ class BlockEncoder:
     def _cited(self, text: str, annotations: Any) -> Block:
         """Return a text with the citations that the API itself made."""
         sealed = [getattr(each, "encrypted_content", None) for each in annotations]
-        found = [open_citation(self._sealer, each) if each else None for each in sealed]
+        candidates = [open_citation(self._sealer, each) if each else None for each in sealed]
         for each, raw in enumerate(getattr(one, "raw", None) for one in annotations):
             if isinstance(raw, dict) and isinstance(raw.get("citation"), dict):
-                found[each] = raw["citation"]
-        citations = [each for each in found if each is not None]
-        if len(citations) < len(found):
+                candidates[each] = raw["citation"]
+        citations = [each for each in candidates if each is not None]
+        if len(citations) < len(candidates):
             self._diagnostics.loss("content.annotations", "citations that are not of Converse")
         if not citations:
             return {"text": text}
@@ -142,12 +142,12 @@ class BlockEncoder:
         media, data = "", part.file_data
         if data.startswith("data:"):
             media, data = data_of(data, f"{param}.file_data")
-        found = DOCUMENT_FORMATS.get(media) or _ending(name) or ("" if media else "pdf")
-        if found not in _FORMATS:
-            shown = media or found
+        suffix = DOCUMENT_FORMATS.get(media) or _ending(name) or ("" if media else "pdf")
+        if suffix not in _FORMATS:
+            shown = media or suffix
             self._diagnostics.loss(f"content.input_file.{shown[:64]}", "a format that Converse does not have")
             return None
-        return {"document": {"format": found, "name": self._named(name), "source": {"bytes": data}}}
+        return {"document": {"format": suffix, "name": self._named(name), "source": {"bytes": data}}}
 
     def _named(self, filename: str) -> str:
         """Return a name that the API accepts and that no other document of the request has."""

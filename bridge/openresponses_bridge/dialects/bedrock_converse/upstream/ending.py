@@ -63,31 +63,31 @@ class Ending:
         """True if the model ended by itself, so that its open items are whole."""
         return self.failure is None and outcome(self.reason)[0] is None
 
-    def stop(self, said: Mapping[str, Any]) -> None:
+    def stop(self, payload: Mapping[str, Any]) -> None:
         """Keep the reason of a `messageStop` or a whole answer, and the model's own fields."""
-        reason = said.get(STOP_REASON)
+        reason = payload.get(STOP_REASON)
         if isinstance(reason, str) and reason:
             self.reason = reason
             if reason in _FAILED:
                 self.failure = failure(reason, _FAILED[reason])
             elif reason not in _EXPRESSED:
                 self._native[STOP_REASON] = reason
-        if said.get(ADDITIONAL_RESPONSE) is not None:
-            self._native[ADDITIONAL_RESPONSE] = said[ADDITIONAL_RESPONSE]
+        if payload.get(ADDITIONAL_RESPONSE) is not None:
+            self._native[ADDITIONAL_RESPONSE] = payload[ADDITIONAL_RESPONSE]
 
     @property
     def sequence(self) -> str:
         """The stop sequence at which the model ended, if it is among the model's own fields."""
-        found = object_in(self._native, ADDITIONAL_RESPONSE).get("stop_sequence")
-        return found if isinstance(found, str) else ""
+        stop_sequence = object_in(self._native, ADDITIONAL_RESPONSE).get("stop_sequence")
+        return stop_sequence if isinstance(stop_sequence, str) else ""
 
     def about(self, metadata: Mapping[str, Any]) -> str | None:
         """Keep the fields of the metadata besides the counts. Returns the service tier."""
         rest = other_fields({name: metadata.get(name) for name in METADATA}, ("usage", "serviceTier"))
-        given = object_in(metadata, "usage")
-        usage = other_fields(given, COUNTS)
-        if given.get(TOTAL) not in (None, sum_of(given)):
-            usage[TOTAL] = given[TOTAL]
+        raw_usage = object_in(metadata, "usage")
+        usage = other_fields(raw_usage, COUNTS)
+        if raw_usage.get(TOTAL) not in (None, sum_of(raw_usage)):
+            usage[TOTAL] = raw_usage[TOTAL]
         self._native |= rest | ({"usage": usage} if usage else {})
         tier = object_in(metadata, "serviceTier").get("type")
         if not isinstance(tier, str):

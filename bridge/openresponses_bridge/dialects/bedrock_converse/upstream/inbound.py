@@ -66,8 +66,8 @@ class Inbound(OnceBegun):
             if isinstance(value, list) and value:
                 value = value[0]  # gateways put other servers' errors into an array
             if not isinstance(value, dict):
-                said = f"expected a JSON object, got {type(value).__name__}"
-                raise WireError(WireError.INVALID_SHAPE, said)
+                message = f"expected a JSON object, got {type(value).__name__}"
+                raise WireError(WireError.INVALID_SHAPE, message)
             return self._read(with_whole_characters(value), event)
         except WireError as error:
             failed = unread(self._frames, error, data, event, self.diagnostics)
@@ -109,15 +109,15 @@ class Inbound(OnceBegun):
     def _message_start(self, _said: dict[str, Any]) -> list[Event]:
         return []
 
-    def _block_start(self, said: dict[str, Any]) -> list[Event]:
-        index, start = self._index(said), object_in(said, "start")
+    def _block_start(self, payload: dict[str, Any]) -> list[Event]:
+        index, start = self._index(payload), object_in(payload, "start")
         kind = kind_of(start)
         if not kind:
             return []  # its deltas show its kind
         return self._stop(index) + self._open(index, kind, start[kind])
 
-    def _block_delta(self, said: dict[str, Any]) -> list[Event]:
-        index, delta = self._index(said), object_in(said, "delta")
+    def _block_delta(self, payload: dict[str, Any]) -> list[Event]:
+        index, delta = self._index(payload), object_in(payload, "delta")
         kind = kind_of(delta)
         if not kind:
             return []
@@ -129,11 +129,11 @@ class Inbound(OnceBegun):
             begun = self._open(index, kind, None)
         return begun + self._blocks[index].feed(kind, delta[kind])
 
-    def _block_stop(self, said: dict[str, Any]) -> list[Event]:
-        return self._stop(self._index(said))
+    def _block_stop(self, payload: dict[str, Any]) -> list[Event]:
+        return self._stop(self._index(payload))
 
-    def _index(self, said: dict[str, Any]) -> int:
-        index = said.get("contentBlockIndex")
+    def _index(self, payload: dict[str, Any]) -> int:
+        index = payload.get("contentBlockIndex")
         return index if type(index) is int else next(reversed(self._blocks), 0)
 
     def _open(self, index: int, kind: str, value: Any) -> list[Event]:
@@ -157,16 +157,16 @@ class Inbound(OnceBegun):
         block = self._blocks.pop(index, None)
         return [] if block is None else block.stop()
 
-    def _message_stop(self, said: dict[str, Any]) -> list[Event]:
+    def _message_stop(self, payload: dict[str, Any]) -> list[Event]:
         self._stopped = True
-        self._ending.stop(said)
+        self._ending.stop(payload)
         return []
 
-    def _metadata(self, said: dict[str, Any]) -> list[Event]:
-        usage = usage_of(object_in(said, "usage"), self.diagnostics)
+    def _metadata(self, payload: dict[str, Any]) -> list[Event]:
+        usage = usage_of(object_in(payload, "usage"), self.diagnostics)
         if usage is not None:
             self._machine.usage(counted(usage, self.diagnostics))
-        tier = self._ending.about(said)
+        tier = self._ending.about(payload)
         names = {theirs: ours for ours, theirs in TIERS.items()}
         self._machine.report_names(service_tier=names.get(str(tier), tier))
         return self._finish() if self._stopped else []
@@ -221,8 +221,8 @@ class Inbound(OnceBegun):
         return events
 
     def _report(self) -> None:
-        if said := self._ending.native():
-            self._machine.native(DIALECT, said)
+        if native := self._ending.native():
+            self._machine.native(DIALECT, native)
 
     def _fail(self, error: ErrorPayload | BridgeError) -> list[Event]:
         self._mark_ended()

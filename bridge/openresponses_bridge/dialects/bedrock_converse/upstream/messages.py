@@ -62,21 +62,21 @@ class _Turns:
 
     def finished(self) -> list[dict[str, Any]]:
         """Return the messages; empty if there are no blocks."""
-        found: list[dict[str, Any]] = []
+        messages: list[dict[str, Any]] = []
         for turn in map(self._trimmed, self._turns):
-            if found and found[-1]["role"] == turn["role"]:
-                found[-1]["content"] += turn["content"]
+            if messages and messages[-1]["role"] == turn["role"]:
+                messages[-1]["content"] += turn["content"]
             elif turn["content"]:
-                found.append(turn)
-        if found and found[0]["role"] == _ASSISTANT:
+                messages.append(turn)
+        if messages and messages[0]["role"] == _ASSISTANT:
             self._diagnostics.repair("messages", "a user message put before the assistant's first")
-            found.insert(0, {"role": _USER, "content": [{"text": _OPENING}]})
-        if found and found[-1]["role"] == _ASSISTANT:
+            messages.insert(0, {"role": _USER, "content": [{"text": _OPENING}]})
+        if messages and messages[-1]["role"] == _ASSISTANT:
             self._diagnostics.repair("messages", CONTINUED)
-            found.append({"role": _USER, "content": [{"text": CONTINUE}]})
-        for turn in found:
+            messages.append({"role": _USER, "content": [{"text": CONTINUE}]})
+        for turn in messages:
             self._add_text(turn)
-        return found
+        return messages
 
     def _trimmed(self, turn: dict[str, Any]) -> dict[str, Any]:
         content: list[Block] = turn["content"]
@@ -138,7 +138,7 @@ class MessagesBuilder(BaseBuilder[CarriedFields]):
         left = _MOST_POINTS - sum(CACHE_POINT in block for block in self.system)
         self.points = _MOST_POINTS - left
         for turn in reversed(messages):
-            kept: list[Block] = []
+            blocks: list[Block] = []
             for block in reversed(turn["content"]):
                 if CACHE_POINT in block:
                     self.points += 1
@@ -148,8 +148,8 @@ class MessagesBuilder(BaseBuilder[CarriedFields]):
                             BREAKPOINT, f"the upstream takes {_MOST_POINTS}, the last are sent"
                         )
                         continue
-                kept.append(block)
-            turn["content"][:] = reversed(kept)
+                blocks.append(block)
+            turn["content"][:] = reversed(blocks)
 
     def _own(self, block: Block, index: int, number: int | None = None) -> list[Block]:
         """Return the block with the client's own fields, and the cache point after it."""
@@ -174,7 +174,7 @@ class MessagesBuilder(BaseBuilder[CarriedFields]):
         if isinstance(content, str):
             return [{"text": content}] if content.strip() else []
         at = self._entries[index].at(field)
-        made: list[Block] = []
+        blocks: list[Block] = []
         for number, part in enumerate(content):
             breaks = is_breakpoint(getattr(part, "extra", None))
             block = self._whole(index, number) or self._content.block(part, f"{at}[{number}]")
@@ -182,10 +182,10 @@ class MessagesBuilder(BaseBuilder[CarriedFields]):
                 if breaks:
                     self._diagnostics.loss(BREAKPOINT, "its part is left out")
                 continue
-            made += self._own(block, index, number)
-            if breaks and CACHE_POINT not in made[-1]:
-                made.append(POINT)
-        return made
+            blocks += self._own(block, index, number)
+            if breaks and CACHE_POINT not in blocks[-1]:
+                blocks.append(POINT)
+        return blocks
 
     def _message(self, item: Any, index: int) -> None:
         blocks = self._blocks(item.content, index, "content")
@@ -222,16 +222,16 @@ class MessagesBuilder(BaseBuilder[CarriedFields]):
             self._entries[index].where, "a later system message, sent as a reminder of the user's"
         )
         self._answer(index)
-        said = "\n\n".join(block["text"] for block in texts if "text" in block)
+        text = "\n\n".join(block["text"] for block in texts if "text" in block)
         points = [block for block in texts if CACHE_POINT in block][-1:]
-        self._turns.add(_USER, [{"text": f"<system-reminder>\n{said}\n</system-reminder>"}, *points])
+        self._turns.add(_USER, [{"text": f"<system-reminder>\n{text}\n</system-reminder>"}, *points])
 
-    def _add_call(self, call: CallView, given: dict[str, Any], index: int, answer: int) -> None:
+    def _add_call(self, call: CallView, arguments: dict[str, Any], index: int, answer: int) -> None:
         tool_id = self._turns.tool_id(call.call_id)
         if tool_id != call.call_id:
             where = self._entries[index].where
             self._diagnostics.repair(f"{where}.call_id", "changed to what the upstream accepts")
-        block: Block = {"toolUse": {"toolUseId": tool_id, "name": call.name, "input": given}}
+        block: Block = {"toolUse": {"toolUseId": tool_id, "name": call.name, "input": arguments}}
         self._turns.add(_ASSISTANT, self._own(block, index))
         self._open.append((tool_id, index, answer))
 
@@ -258,19 +258,19 @@ class MessagesBuilder(BaseBuilder[CarriedFields]):
         result: Block = {"toolUseId": tool_id, "content": content or [{"text": _NO_OUTPUT}]}
         if output.failed:
             result["status"] = "error"
-        made = self._own({"toolResult": result}, index)
-        return made if CACHE_POINT in made[-1] else made + points[-1:]
+        result_blocks = self._own({"toolResult": result}, index)
+        return result_blocks if CACHE_POINT in result_blocks[-1] else result_blocks + points[-1:]
 
     def _reasoning(self, item: Any, index: int) -> None:
         encrypted, where = item.encrypted_content, self._entries[index].where
         if encrypted:
-            found = open_reasoning(self._sealer, encrypted)
-            if found is None:
+            reasoning = open_reasoning(self._sealer, encrypted)
+            if reasoning is None:
                 why = "can't be opened here" if f".{KIND}." in encrypted else "another upstream's"
                 self._diagnostics.loss(where, f"reasoning that is sealed: {why}")
                 return
             self._begun = True
-            self._turns.add(_ASSISTANT, self._own({REASONING: found}, index))
+            self._turns.add(_ASSISTANT, self._own({REASONING: reasoning}, index))
         elif (own := self._whole(index)) is not None:
             self._begun = True
             self._turns.add(_ASSISTANT, self._own(own, index))
@@ -278,10 +278,10 @@ class MessagesBuilder(BaseBuilder[CarriedFields]):
             self._diagnostics.loss(where, "reasoning without a signature can't be sent back")
 
     def _other(self, item: Any, index: int) -> None:
-        if (found := searched(item)) is not None:
+        if (search := searched(item)) is not None:
             self._diagnostics.loss(self._entries[index].where, "a search, sent as text")
             self._begun = True
-            self._turns.add(_ASSISTANT, [{"text": found.text()}])
+            self._turns.add(_ASSISTANT, [{"text": search.text()}])
             return
         raw = getattr(item, "raw", {}) if item.type.startswith(SLUG) else {}
         block, role = raw.get("block"), raw.get("role", _ASSISTANT)

@@ -196,16 +196,16 @@ def _sampling(
         inference["temperature"] = min(request.temperature, _HOTTEST)
     if request.stop:
         inference["stopSequences"] = [request.stop] if isinstance(request.stop, str) else request.stop
-    found: dict[str, Any] = {_INFERENCE: inference} if inference else {}
+    fields: dict[str, Any] = {_INFERENCE: inference} if inference else {}
     if request.top_k is None or request.top_k == carried.top_k:
-        return found
+        return fields
     if not facts.top_k:
         diagnostics.loss("top_k", "the model has none")
     else:
         within, _, last = facts.top_k.rpartition(".")
         value: dict[str, Any] = {last: request.top_k}
-        found[ADDITIONAL] = {within: value} if within else value
-    return found
+        fields[ADDITIONAL] = {within: value} if within else value
+    return fields
 
 
 def _format(
@@ -214,15 +214,15 @@ def _format(
     if carried.output and request.text == carried.text:
         return {_OUTPUT: carried.output}
     rest = {name: value for name, value in carried.output.items() if name != "textFormat"}
-    given = request.text.format if request.text is not None else None
-    if not given or isinstance(given, TextFormat):
+    requested = request.text.format if request.text is not None else None
+    if not requested or isinstance(requested, TextFormat):
         return {_OUTPUT: rest} if rest else {}
-    if not isinstance(given, JsonSchemaFormatParam) or not facts.structured:
+    if not isinstance(requested, JsonSchemaFormatParam) or not facts.structured:
         diagnostics.loss("text.format", "the model has no such format")
         return {_OUTPUT: rest} if rest else {}
-    schema: dict[str, Any] = {"schema": encode(given.schema or _ANY_OBJECT).decode()}
-    schema |= {"name": given.name} if given.name else {}
-    schema |= {"description": given.description} if given.description else {}
+    schema: dict[str, Any] = {"schema": encode(requested.schema or _ANY_OBJECT).decode()}
+    schema |= {"name": requested.name} if requested.name else {}
+    schema |= {"description": requested.description} if requested.description else {}
     return {_OUTPUT: {**rest, "textFormat": {"type": "json_schema", "structure": {"jsonSchema": schema}}}}
 
 

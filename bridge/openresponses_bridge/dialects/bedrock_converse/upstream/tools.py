@@ -74,21 +74,21 @@ class ToolConfig:
         API."""
         allowed = self._allowed
         views = {each.name: each for each in self._functions if allowed is None or each.name in allowed}
-        found: list[dict[str, Any]] = []
+        tools: list[dict[str, Any]] = []
         hosted = list(self._hosted)
         for entry in self._carried.tools:
             if CACHE_POINT in entry:
-                found += [entry] if found else []
+                tools += [entry] if tools else []
             elif _SPEC in entry:
                 view = next(
                     (each for each in views.values() if each.identity.name == entry[_SPEC]["name"]), None
                 )
                 if view is not None:
-                    found.append(self._spec(views.pop(view.name), entry[_SPEC]))
+                    tools.append(self._spec(views.pop(view.name), entry[_SPEC]))
             elif entry in hosted:
                 hosted.remove(entry)
-                found.append(entry)
-        return found + [self._spec(view) for view in views.values()] + hosted
+                tools.append(entry)
+        return tools + [self._spec(view) for view in views.values()] + hosted
 
     def _spec(self, view: FunctionView, own: dict[str, Any] | None = None) -> dict[str, Any]:
         if (
@@ -109,33 +109,33 @@ class ToolConfig:
 
     def _own_tools(self, others: Sequence[DeclaredTool]) -> list[dict[str, Any]]:
         """Return the tools that the server runs itself."""
-        found: list[dict[str, Any]] = []
+        tools: list[dict[str, Any]] = []
         for tool, where in others:
             raw = tool.raw if isinstance(tool, UnknownTool) and tool.type.startswith(SLUG) else {}
             if isinstance(raw.get("tool"), dict):
-                found.append(raw["tool"])
+                tools.append(raw["tool"])
             else:
                 self._diagnostics.loss(where, f"{(tool.type or 'a tool')[:64]} is not known to the upstream")
-        return found
+        return tools
 
     def _choose(self, choice: Any) -> dict[str, Any] | None:
-        given = encode_choice(choice)
-        if given is None:
+        raw = encode_choice(choice)
+        if raw is None:
             if choice == "required":
                 self._need_tools()
             return _MODES.get(choice or "")
-        if given.get("type") == "allowed_tools":
-            tools = enumerate(given["tools"])
+        if raw.get("type") == "allowed_tools":
+            tools = enumerate(raw["tools"])
             self._allowed = frozenset(self._named(each, f"tool_choice.tools[{at}]") for at, each in tools)
-            if given["mode"] == "required":
+            if raw["mode"] == "required":
                 self._need_tools()
-            return _MODES.get(given["mode"])
+            return _MODES.get(raw["mode"])
         if isinstance(choice, UnknownToolChoice) and not chosen_function(
-            given, self._functions, self._identities
+            raw, self._functions, self._identities
         ):
             self._diagnostics.loss(f"tool_choice.{choice.type[:64]}", "the upstream has no such tool")
             return None
-        return {"tool": {"name": self._named(given, "tool_choice")}}
+        return {"tool": {"name": self._named(raw, "tool_choice")}}
 
     def _need_tools(self) -> None:
         if not self._functions and not self._hosted:

@@ -60,10 +60,10 @@ class Choices:
     @property
     def diagnostics(self) -> Diagnostics:
         """All losses, of every choice."""
-        found = Diagnostics()
+        losses = Diagnostics()
         for outbound in self._outbounds:
-            found.extend(outbound.diagnostics)
-        return found
+            losses.extend(outbound.diagnostics)
+        return losses
 
     def feed(self, choice: int, event: Event) -> list[Chunk]:
         """Return the chunks of one event of one choice."""
@@ -112,7 +112,7 @@ def completions(
     them failed or were cancelled. Arguments are those of `Choices`. Raises KeyError for a response that has
     not ended."""
     choices: list[AnswerChoice] = []
-    said: Extra = UNSET
+    extra: Extra = UNSET
     errors: list[ChatError] = []
     for number, response in enumerate(responses):
         outbound = Outbound(choice=number, id=id, created=created, **options)
@@ -120,7 +120,7 @@ def completions(
         if error is not None:
             errors.append(error)
         choices.append(folding.choice(number, error))
-        said = said or folding.said
+        extra = extra or folding.said
         if diagnostics is not None:
             diagnostics.extend(outbound.diagnostics)
     if len(errors) == len(choices):
@@ -129,4 +129,4 @@ def completions(
     usages = [usage_out(response.usage) for response in paid if response.usage is not None]
     model = options.get("model") or responses[0].model
     usage = with_said(summed(usages), *map(said_of_usage, paid)) if usages else UNSET
-    return ChatCompletion(id, COMPLETION, created, model, choices, usage, extra=said)
+    return ChatCompletion(id, COMPLETION, created, model, choices, usage, extra=extra)

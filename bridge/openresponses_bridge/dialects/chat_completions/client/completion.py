@@ -153,10 +153,10 @@ class Folding:
         )
         tokens = (self._logprobs or None, self._refused or None)
         logprobs = ChatLogProbs(*tokens) if any(tokens) else None
-        said = self._said_of_choice or UNSET
+        extra = self._said_of_choice or UNSET
         if error is not None:
-            return AnswerChoice(index, message, FAILED_CHOICE, logprobs, error, extra=said)
-        return AnswerChoice(index, message, self._finish, logprobs, extra=said)
+            return AnswerChoice(index, message, FAILED_CHOICE, logprobs, error, extra=extra)
+        return AnswerChoice(index, message, self._finish, logprobs, extra=extra)
 
 
 def _function(name: str, fragments: list[str]) -> ChatFunction:

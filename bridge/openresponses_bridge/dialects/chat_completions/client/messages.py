@@ -37,11 +37,11 @@ def _text(part: Fields) -> Any:
 
 def _image(part: Fields) -> Any:
     # some clients send the address instead of OpenAI's object
-    given = part.either("image_url", dict, str)
-    if given is None:
+    image_url = part.either("image_url", dict, str)
+    if image_url is None:
         raise invalid(part.at("image_url"), "is required")
-    if isinstance(given, str):
-        return ct.InputImageParam(given)
+    if isinstance(image_url, str):
+        return ct.InputImageParam(image_url)
     image = part.inner("image_url")
     detail: Any = image.one_of("detail", _DETAILS)
     return ct.InputImageParam(image.need("url", str), detail or UNSET)
@@ -93,9 +93,9 @@ def content_of(
 ) -> str | list[Any] | None:
     """Return a text unchanged, or parts; None if the message has no content. `item` is its index in the
     input."""
-    given = message.either("content", str, list)
-    if not isinstance(given, list):
-        return given  # type: ignore[no-any-return]
+    content = message.either("content", str, list)
+    if not isinstance(content, list):
+        return content  # type: ignore[no-any-return]
     parts = []
     for at, part in enumerate(message.each("content")):
         kind = part.need("type", str)
@@ -106,11 +106,11 @@ def content_of(
     return parts
 
 
-def _citation(given: Any, text: str) -> ct.UrlCitation | None:
+def _citation(annotation: Any, text: str) -> ct.UrlCitation | None:
     """Return the citation of a web address, whose fields are nested or beside its type; None for any other
     citation."""
-    inner = given.get("url_citation", given) if isinstance(given, dict) else None
-    if not isinstance(inner, dict) or given.get("type") != "url_citation":
+    inner = annotation.get("url_citation", annotation) if isinstance(annotation, dict) else None
+    if not isinstance(inner, dict) or annotation.get("type") != "url_citation":
         return None
     url, title = inner.get("url"), inner.get("title")
     start, end = (inner.get(name, 0) for name in ("start_index", "end_index"))
@@ -125,21 +125,21 @@ _NATIVE_OF_PARTS = ("prompt_cache_breakpoint",)
 _ORIGINAL = "original"
 
 
-def _carry_part(part: Fields, at: tuple[int, int], made: Any, carried: CarriedFields) -> Any:
+def _carry_part(part: Fields, at: tuple[int, int], content: Any, carried: CarriedFields) -> Any:
     """Keep the fields of a part that only servers of this API read. Returns the part, with its cache
     breakpoint."""
-    given = {name: each for name in _NATIVE_OF_PARTS if (each := part.raw(name)) is not None}
-    if getattr(made, "detail", None) == _ORIGINAL:
-        given["image_url"] = {"detail": _ORIGINAL}
-    if given:
-        carried.parts[at] = given
-    if not isinstance(made, Extensible):
-        return made
+    native = {name: each for name in _NATIVE_OF_PARTS if (each := part.raw(name)) is not None}
+    if getattr(content, "detail", None) == _ORIGINAL:
+        native["image_url"] = {"detail": _ORIGINAL}
+    if native:
+        carried.parts[at] = native
+    if not isinstance(content, Extensible):
+        return content
     if part.raw(_CACHE):
         carried.cached = True
-        return replace(made, extra=EXPLICIT)
-    breakpoint = given.get(BREAKPOINT)
-    return made if breakpoint is None else replace(made, extra={BREAKPOINT: breakpoint})
+        return replace(content, extra=EXPLICIT)
+    breakpoint = native.get(BREAKPOINT)
+    return content if breakpoint is None else replace(content, extra={BREAKPOINT: breakpoint})
 
 
 class MessageReader:
@@ -196,8 +196,8 @@ class MessageReader:
         content = self._content(message, ANSWERED)
         refusal = message.get("refusal", str)
         if refusal:
-            said = [ct.OutputTextParam(content)] if isinstance(content, str) and content else content
-            content = [*(said or []), ct.RefusalContent(refusal)]
+            parts = [ct.OutputTextParam(content)] if isinstance(content, str) and content else content
+            content = [*(parts or []), ct.RefusalContent(refusal)]
         content = self._cited(message, content)
         if content:  # an answer may have none, and clients send it back like that
             self.items.append(ii.MessageParam("assistant", content))
@@ -211,16 +211,18 @@ class MessageReader:
     def _cited(self, message: Fields, content: str | list[Any] | None) -> str | list[Any] | None:
         """Return the content with the citations of web addresses in it. Their indexes count in the whole
         text, so they need a single text; others are losses."""
-        given = message.raw("annotations")
-        if not given:
+        entries = message.raw("annotations")
+        if not entries:
             return content
         parts = [ct.OutputTextParam(content)] if isinstance(content, str) else content or []
         texts = [part for part in parts if isinstance(part, ct.OutputTextParam)]
-        found = (
-            [_citation(each, texts[0].text) for each in given] if isinstance(given, list) and texts else []
+        citations = (
+            [_citation(each, texts[0].text) for each in entries]
+            if isinstance(entries, list) and texts
+            else []
         )
-        cited = [each for each in found if each is not None] if len(texts) == 1 else []
-        if not cited or len(cited) < len(found):
+        cited = [each for each in citations if each is not None] if len(texts) == 1 else []
+        if not cited or len(cited) < len(citations):
             self._diagnostics.loss(message.at("annotations"), "not all of them are citations of its one text")
         if not cited:
             return content
@@ -237,21 +239,21 @@ class MessageReader:
         """Read reasoning, which has several names; under more than one it is the same text."""
         texts = [message.get(name, str) for name in ("reasoning_content", "reasoning", "reasoning_text")]
         text = next(filter(None, texts), None)
-        given = {name: [each.whole() for each in message.each(name)] for name in get_args(DetailsField)}
-        field: DetailsField = "reasoning_details" if given["reasoning_details"] else "thinking_blocks"
-        details = given[field]
-        kept = seal_carried(self._sealer, Carried(details=details, field=field)) if details else UNSET
+        by_field = {name: [each.whole() for each in message.each(name)] for name in get_args(DetailsField)}
+        field: DetailsField = "reasoning_details" if by_field["reasoning_details"] else "thinking_blocks"
+        details = by_field[field]
+        sealed = seal_carried(self._sealer, Carried(details=details, field=field)) if details else UNSET
         if text or details:
             content = [ct.ReasoningTextContent(text)] if text else UNSET
-            self.items.append(ii.ReasoningParam([], content=content, encrypted_content=kept))
+            self.items.append(ii.ReasoningParam([], content=content, encrypted_content=sealed))
         self._extra_content(message, None)
 
     def _extra_content(self, of: Fields, call_id: str | None) -> None:
         """Keep the extra content of a message or a call, which Google requires back."""
         extra = of.get("extra_content", dict)
         if extra:
-            kept = seal_carried(self._sealer, Carried(extra=extra, call_id=call_id))
-            self.items.append(ii.ReasoningParam([], encrypted_content=kept))
+            sealed = seal_carried(self._sealer, Carried(extra=extra, call_id=call_id))
+            self.items.append(ii.ReasoningParam([], encrypted_content=sealed))
 
     def _call(self, call: Fields) -> None:
         call_id = call.need("id", str)
@@ -286,8 +288,8 @@ class MessageReader:
         self._output(message, message.need("tool_call_id", str), "tool_call_id")
 
     def _function(self, message: Fields, role: str) -> None:
-        made = self._legacy.get(message.need("name", str))
-        self._output(message, made.pop(0) if made else "", "name")
+        call_ids = self._legacy.get(message.need("name", str))
+        self._output(message, call_ids.pop(0) if call_ids else "", "name")
 
     def _output(self, message: Fields, call_id: str, field: str) -> None:
         waiting = self._expected.get(call_id)

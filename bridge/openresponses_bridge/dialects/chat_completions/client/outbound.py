@@ -202,8 +202,8 @@ def finish_reason(
     `called` is the finish reason for them."""
     if response.status == "failed":
         error = response.error
-        said = _FAILED if error is None else failure(error.code, error.message)
-        return None, said if error is None else replace(said, native=error.native)
+        payload = _FAILED if error is None else failure(error.code, error.message)
+        return None, payload if error is None else replace(payload, native=error.native)
     if response.status == "completed":
         return (called if calls else "stop"), None
     reason = response.incomplete_details.reason if response.incomplete_details else ""
@@ -263,19 +263,19 @@ def said_of_usage(response: Response) -> dict[str, Any]:
     return {} if of_many else object_in(native_of(response, CHAT), USAGE)
 
 
-def with_said(usage: ChatUsage, *said: Mapping[str, Any]) -> ChatUsage | dict[str, Any]:
+def with_said(usage: ChatUsage, *extras: Mapping[str, Any]) -> ChatUsage | dict[str, Any]:
     """Return the counts with the upstreams' further fields of them; those that are counts are added up."""
-    if not any(said):
+    if not any(extras):
         return usage
     whole: dict[str, Any] = msgspec.to_builtins(usage)
     known = {name: set(each) if isinstance(each, dict) else None for name, each in whole.items()}
-    for each in said:
+    for each in extras:
         _add(whole, each, known)
     return whole
 
 
-def _add(whole: dict[str, Any], said: Mapping[str, Any], known: Mapping[str, set[str] | None]) -> None:
-    for name, value in said.items():
+def _add(whole: dict[str, Any], extra: Mapping[str, Any], known: Mapping[str, set[str] | None]) -> None:
+    for name, value in extra.items():
         there = whole.get(name)
         if isinstance(value, dict) and isinstance(there, dict):
             _add(there, value, dict.fromkeys(known.get(name) or ()))
@@ -495,8 +495,8 @@ class Outbound:
             return self._content(ChatDelta(images=[image]))
         if isinstance(item, UnknownItem) and item.type == AUDIO:
             return [] if self._heard else self._content(ChatDelta(audio=object_in(item.raw, "audio")))
-        if (found := searched(item)) is not None:
-            self._found += found.sources  # the citations show them
+        if (search := searched(item)) is not None:
+            self._found += search.sources  # the citations show them
             return []
         view = call_view(item, _NOBODY)
         if view is None or getattr(item, "status", None) == "incomplete":
@@ -547,8 +547,8 @@ class Outbound:
         called = "function_call" if self._legacy else "tool_calls"
         reason, error = finish_reason(response, self._calls.whole, self.diagnostics, called)
         if error is not None:
-            said = replace(self._error, native=error.native) if self._error is not None else error
-            return [*self._paid(response), *self._fail(said)]
+            payload = replace(self._error, native=error.native) if self._error is not None else error
+            return [*self._paid(response), *self._fail(payload)]
         self._ended = True
         if response.stop_sequence:
             self.diagnostics.loss("stop_sequence", "can't be expressed")
@@ -566,15 +566,15 @@ class Outbound:
         if not response.native:
             return replace(chunk, extra=self._said or UNSET)
         native = native_of(response, CHAT)
-        said = dict(object_in(native, CHOICE))
-        refused = said.pop(REFUSED_TOKENS, None)
-        said.pop(FINISH_REASON, None)
+        extra = dict(object_in(native, CHOICE))
+        refused = extra.pop(REFUSED_TOKENS, None)
+        extra.pop(FINISH_REASON, None)
         (choice,) = chunk.choices
         if message := object_in(native, MESSAGE):
             choice = replace(choice, delta=message)
         if isinstance(refused, list):
             choice = replace(choice, logprobs=ChatLogProbs(refusal=refused))
-        return replace(chunk, choices=[replace(choice, extra=said)], extra=self._said)
+        return replace(chunk, choices=[replace(choice, extra=extra)], extra=self._said)
 
     def _paid(self, response: Response) -> list[Chunk]:
         """Return the chunk with the usage, if it was asked for."""

@@ -25,12 +25,12 @@ _MOST_ALLOWED = 128
 
 def tools_of(body: Fields) -> list[Any] | None:
     """Return `tools`, the older `functions`, and web search; None if nothing is offered."""
-    found = [_tool(tool) for tool in body.each("tools")]
-    found += [_function(function) for function in body.each("functions")]
+    tools = [_tool(tool) for tool in body.each("tools")]
+    tools += [_function(function) for function in body.each("functions")]
     search = body.maybe_inner("web_search_options")
     if search is not None:
-        found.append(_search(search))
-    return found or None
+        tools.append(_search(search))
+    return tools or None
 
 
 _PLACE: Final = ("city", "country", "region", "timezone")
@@ -41,13 +41,13 @@ def _search(search: Fields) -> UnknownTool:
     place = search.maybe_inner("user_location")
     within = None if place is None else place.maybe_inner("approximate")
     search.get("search_context_size", str)
-    given = search.whole()
+    options = search.whole()
     if place is not None and within is not None:
         place.skip("type")
         for name in _PLACE:
             within.get(name, str)
-        given["user_location"] = {"type": "approximate", **within.whole()}
-    return UnknownTool({**given, "type": "web_search"})
+        options["user_location"] = {"type": "approximate", **within.whole()}
+    return UnknownTool({**options, "type": "web_search"})
 
 
 def _tool(tool: Fields) -> Any:
@@ -77,11 +77,11 @@ def _function(function: Fields) -> tl.FunctionToolParam:
 
 def _custom(custom: Fields) -> tl.CustomTool:
     shape: dict[str, Any] = {}
-    given = custom.maybe_inner("format")
-    if given is not None:
-        shape = {"type": given.need("type", str)}
+    form = custom.maybe_inner("format")
+    if form is not None:
+        shape = {"type": form.need("type", str)}
         if shape["type"] == "grammar":
-            shape |= (given.inner("grammar") if "definition" not in given else given).whole()
+            shape |= (form.inner("grammar") if "definition" not in form else form).whole()
     return tl.CustomTool(_name(custom), custom.get("description", str) or UNSET, shape or UNSET)
 
 
@@ -96,9 +96,9 @@ def choice_of(body: Fields) -> Any:
     """Return the ToolChoice of `tool_choice`, or of the older `function_call`; None if there is neither."""
     if "tool_choice" not in body:
         return _legacy_choice(body)
-    given = body.either("tool_choice", str, dict)
-    if isinstance(given, str):
-        return _mode(given, "tool_choice")
+    tool_choice = body.either("tool_choice", str, dict)
+    if isinstance(tool_choice, str):
+        return _mode(tool_choice, "tool_choice")
     choice = body.inner("tool_choice")
     if choice.need("type", str) == "allowed_tools":
         return _allowed(choice.inner("allowed_tools"))
@@ -106,10 +106,10 @@ def choice_of(body: Fields) -> Any:
 
 
 def _legacy_choice(body: Fields) -> Any:
-    given = body.either("function_call", str, dict)
-    if isinstance(given, dict):
+    choice = body.either("function_call", str, dict)
+    if isinstance(choice, dict):
         return tl.FunctionToolChoice(_name(body.inner("function_call")))
-    return None if given is None else _mode(given, "function_call")
+    return None if choice is None else _mode(choice, "function_call")
 
 
 def _mode(mode: str, param: str) -> Any:
@@ -137,17 +137,17 @@ def _allowed(allowed: Fields) -> tl.AllowedToolChoice:
 
 def text_of(body: Fields) -> rq.TextParam | None:
     """Return the text options of `response_format` and `verbosity`."""
-    given = body.maybe_inner("response_format")
+    response_format = body.maybe_inner("response_format")
     verbosity: Any = body.one_of("verbosity", ("low", "medium", "high"))
-    if given is None and verbosity is None:
+    if response_format is None and verbosity is None:
         return None
-    return rq.TextParam(UNSET if given is None else _format(given), verbosity or UNSET)
+    return rq.TextParam(UNSET if response_format is None else _format(response_format), verbosity or UNSET)
 
 
-def _format(given: Fields) -> Any:
-    kind = given.need("type", str)
+def _format(fields: Fields) -> Any:
+    kind = fields.need("type", str)
     if kind == "json_schema":
-        schema = given.inner("json_schema")
+        schema = fields.inner("json_schema")
         strict = schema.get("strict", bool)
         return rq.JsonSchemaFormatParam(
             _name(schema),
@@ -156,7 +156,7 @@ def _format(given: Fields) -> Any:
             UNSET if strict is None else strict,
         )
     plain = {"text": TextFormat, "json_object": JsonObjectFormat}.get(kind)
-    return UnknownFormat(given.whole()) if plain is None else plain()
+    return UnknownFormat(fields.whole()) if plain is None else plain()
 
 
 _MOST_CHOICES = 128
@@ -252,16 +252,16 @@ def from_chat(
     fields.skip("n", "function_call")
     if fields.equals("modalities", ["text"]):
         fields.skip("modalities")
-    said = {name: fields.raw(name) for name in fields.unread_here}
+    unread = {name: fields.raw(name) for name in fields.unread_here}
     for where in fields.unread:
         within, _, name = where.partition(".")
         if within == "reasoning" and name:
-            said.setdefault(within, {})[name] = fields.inner(within).raw(name)
-        elif where not in said:
+            unread.setdefault(within, {})[name] = fields.inner(within).raw(name)
+        elif where not in unread:
             diagnostics.loss(where, "can't be expressed")
     carried = reader.carried
-    carried.body, carried.items = said, len(reader.items)
-    names = [*said, *(name for name in carried.placed if name not in _ELSEWHERE)]
+    carried.body, carried.items = unread, len(reader.items)
+    names = [*unread, *(name for name in carried.placed if name not in _ELSEWHERE)]
     if carried.cached or any(BREAKPOINT in part for part in carried.parts.values()):
         names.append(CACHE_OF_PARTS)
     if names or reader.needed or carried.parts:
@@ -303,8 +303,8 @@ def _from_responses(fields: Fields, diagnostics: Diagnostics) -> rq.CreateRespon
     request = decode_request(encode(body))
     if request.background:
         raise invalid("background", "is not possible in Chat Completions")
-    given = {"max_output_tokens": _limit(chat), "reasoning": _reasoning(chat), "text": text_of(chat)}
-    for name, value in given.items():
+    defaults = {"max_output_tokens": _limit(chat), "reasoning": _reasoning(chat), "text": text_of(chat)}
+    for name, value in defaults.items():
         if value is None:
             continue
         if getattr(request, name) is None:
@@ -318,13 +318,13 @@ def _from_responses(fields: Fields, diagnostics: Diagnostics) -> rq.CreateRespon
 
 
 def _logprobs(fields: Fields) -> tuple[bool, int | None]:
-    wanted = bool(fields.get("logprobs", bool))
+    logprobs = bool(fields.get("logprobs", bool))
     top = fields.get("top_logprobs", int)
     if top is not None and not 0 <= top <= 20:
         raise invalid("top_logprobs", "must be from 0 to 20")
-    if top and not wanted:
+    if top and not logprobs:
         raise invalid("top_logprobs", "needs logprobs")
-    return wanted, top
+    return logprobs, top
 
 
 def _limit(fields: Fields) -> int | None:
@@ -340,9 +340,9 @@ def _limit(fields: Fields) -> int | None:
 
 def _reasoning(fields: Fields) -> rq.ReasoningOptions | None:
     effort = fields.get("reasoning_effort", str)
-    given = fields.maybe_inner("reasoning")  # of OpenRouter
-    if given is not None:
-        effort = effort or given.get("effort", str)
+    reasoning = fields.maybe_inner("reasoning")  # of OpenRouter
+    if reasoning is not None:
+        effort = effort or reasoning.get("effort", str)
     return None if effort is None else rq.ReasoningOptions(effort)
 
 
@@ -372,8 +372,8 @@ def _biases(fields: Fields) -> dict[str, float] | None:
 def _for_its_upstream(fields: Fields) -> list[rq.ForeignFields] | UnsetType:
     """Return the unchanged fields by which the client asks its upstream to keep the answer; this server keeps
     nothing for them."""
-    given = {name: fields.raw(name) for name in ("store", "metadata") if name in fields}
-    return [rq.ForeignFields((), given)] if given else UNSET
+    storage = {name: fields.raw(name) for name in ("store", "metadata") if name in fields}
+    return [rq.ForeignFields((), storage)] if storage else UNSET
 
 
 def _stream_options(fields: Fields) -> rq.StreamOptions | None:

@@ -42,25 +42,31 @@ from openresponses_bridge.protocol.response import Response
 _SCHEMAS: Final = {"messages": "response_format.json_schema.schema", "input": "text.format.schema"}
 
 
-def _form(asked: AnswerOptions, context: FormContext) -> AnswerForm:
+def _form(request_options: AnswerOptions, context: FormContext) -> AnswerForm:
     options: OutboundOptions = {
-        "legacy_functions": asked.legacy_functions,
+        "legacy_functions": request_options.legacy_functions,
         "sealer": context.sealer,
         "text_after_tool_call": "pass" if context.text_after_tools else "drop",
     }
-    if asked.n == 1:
-        outbound = Outbound(include_usage=asked.include_usage, **options)
+    if request_options.n == 1:
+        outbound = Outbound(include_usage=request_options.include_usage, **options)
         return OutboundForm(
             outbound, Encoding(encode), lambda response: _body(completion(response, **options))
         )
     first = context.so_far()  # all choices have one id and one time
     answer_id, created = "chatcmpl-" + first.id.removeprefix("resp_"), first.created_at
-    choices = Choices(asked.n, id=answer_id, created=created, include_usage=asked.include_usage, **options)
+    choices = Choices(
+        request_options.n,
+        id=answer_id,
+        created=created,
+        include_usage=request_options.include_usage,
+        **options,
+    )
 
     def whole(*responses: Response) -> bytes | None:
         return _body(completions(responses, id=answer_id, created=created, **options))
 
-    return ChoicesForm(asked.n, choices, Encoding(encode), whole)
+    return ChoicesForm(request_options.n, choices, Encoding(encode), whole)
 
 
 def _body(answer: ChatCompletion | ErrorBody) -> bytes | None:

@@ -148,8 +148,8 @@ def _value(field: _Field, raw: Any, diagnostics: Diagnostics, where: str) -> Any
             raw = [raw]
     if type(raw) is list and field.element is not None:
         element = field.element
-        found = (_value(element, each, diagnostics, f"{where}[]") for each in raw)
-        return [each for each in found if each is not None]
+        elements = (_value(element, each, diagnostics, f"{where}[]") for each in raw)
+        return [each for each in elements if each is not None]
     if type(raw) in field.kinds or Any in field.kinds:
         return raw
     for kind in field.kinds:
@@ -226,19 +226,19 @@ def usage_of(usage: ChatUsage, diagnostics: Diagnostics) -> Usage:
         prompt.cache_write_tokens or prompt.cache_creation_tokens or usage.cache_creation_input_tokens or 0
     )
     reasoning = completion.reasoning_tokens or usage.reasoning_tokens or 0
-    sent, made = usage.prompt_tokens or 0, usage.completion_tokens or usage.output_tokens or 0
+    sent, output = usage.prompt_tokens or 0, usage.completion_tokens or usage.output_tokens or 0
     total = usage.total_tokens
     if not sent:
         sent = usage.input_tokens or 0
         if details is None and sent:  # Anthropic's, which counts cached input separately
             sent += (usage.cache_read_input_tokens or 0) + (usage.cache_creation_input_tokens or 0)
-    if reasoning and total == sent + made + reasoning:
+    if reasoning and total == sent + output + reasoning:
         # xAI counts reasoning separately, the schema within the output
         diagnostics.repair("usage.completion_tokens", "did not include the reasoning tokens, added")
-        made += reasoning
+        output += reasoning
     return Usage.of(
         sent,
-        made,
+        output,
         cached_tokens=cached,
         reasoning_tokens=reasoning,
         total_tokens=total,
@@ -250,7 +250,7 @@ def usage_of(usage: ChatUsage, diagnostics: Diagnostics) -> Usage:
 def logprobs_of(tokens: list[ChatLogProb], diagnostics: Diagnostics) -> list[LogProb]:
     """Return the schema's LogProb with all fields: `bytes` are those of the token if the upstream gave
     none."""
-    found = []
+    logprobs = []
     for each in tokens:
         if each.token is None or each.logprob is None:
             diagnostics.loss("logprobs", "a token without its log probability")
@@ -260,8 +260,8 @@ def logprobs_of(tokens: list[ChatLogProb], diagnostics: Diagnostics) -> list[Log
             for other in each.top_logprobs or ()
             if other.token is not None and other.logprob is not None
         ]
-        found.append(LogProb(_clean(each.token), each.logprob, _bytes(each), alternatives))
-    return found
+        logprobs.append(LogProb(_clean(each.token), each.logprob, _bytes(each), alternatives))
+    return logprobs
 
 
 def _bytes(token: ChatLogProb | ChatTopLogProb) -> list[int]:

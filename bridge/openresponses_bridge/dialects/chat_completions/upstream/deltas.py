@@ -292,8 +292,8 @@ class DeltaReader:
         if raw or delta.reasoning_details or delta.thinking_blocks or delta.reasoning_opaque:
             self._reasoning(delta, raw, events)
         audio = delta.audio if delta.audio and any(delta.audio.values()) else None
-        said = delta.content or delta.refusal or delta.images or audio
-        self.has_output = bool(self.has_output or events or said)
+        output = delta.content or delta.refusal or delta.images or audio
+        self.has_output = bool(self.has_output or events or output)
         self.has_text = self.has_text or bool(delta.content)
         if delta.extra_content and delta.extra_content != _THOUGHT:
             self._extra = delta.extra_content
@@ -391,8 +391,8 @@ class DeltaReader:
         elif kind in ("text", "output_text") or (kind is None and isinstance(part.get("text"), str)):
             events += self._text(_text_of(part.get("text")))
         elif kind in ("thinking", "reasoning"):
-            said = next((part[name] for name in _THOUGHTS if part.get(name)), None)
-            events += self._machine.reasoning(_text_of(said))
+            thought = next((part[name] for name in _THOUGHTS if part.get(name)), None)
+            events += self._machine.reasoning(_text_of(thought))
         elif kind == "refusal":
             events += self.flush()
             events += self._machine.refusal(_text_of(part.get("refusal")))
@@ -413,12 +413,12 @@ class DeltaReader:
             yield from self.sources.items()
 
     def _image(self, image: Any, events: list[Event]) -> None:
-        made = _image_call(image)
-        if made is None:
+        item = _image_call(image)
+        if item is None:
             self._diagnostics.loss("delta.images", "an image that is not within the answer")
             return
         events += self.flush()
-        events += self._machine.item(made)
+        events += self._machine.item(item)
 
     def _annotate(self, annotation: ChatAnnotation, events: list[Event]) -> None:
         cited = annotation.url_citation or annotation
@@ -437,12 +437,12 @@ class DeltaReader:
         else:
             self.sources.run(tools)
 
-    def list_sources(self, given: list[Any], where: str, url: str = "url") -> None:
+    def list_sources(self, sources: list[Any], where: str, url: str = "url") -> None:
         """Read a list of sources beside the choices. `url` is the name of the field with their addresses."""
         if self.sources is None:
             self._diagnostics.loss(where, "a list of sources without their places in the text")
         else:
-            self.sources.list(given, url)
+            self.sources.list(sources, url)
 
     # Log probabilities are buffered until their text comes.
     def _keep_probabilities(self, delta: ChatDelta, logprobs: ChatLogProbs) -> None:
@@ -462,17 +462,17 @@ class DeltaReader:
         self._diagnostics.loss("logprobs", "not of visible text")
 
     def _reasoning(self, delta: ChatDelta, raw: str | None, events: list[Event]) -> None:
-        said = False
+        is_readable = False
         field: DetailsField = "reasoning_details" if delta.reasoning_details else "thinking_blocks"
         for detail in delta.reasoning_details or delta.thinking_blocks or ():
-            said = self._detail(detail, events) or said
+            is_readable = self._detail(detail, events) or is_readable
             self._details = self._details or KeptDetails(field)
             if self._details.field == field:
                 self._details.add(detail)
             self._buffers = self.has_output = True
         if raw and self._repeated is not None:
             raw = self._repeated[1].add(raw)
-        if raw and not said:
+        if raw and not is_readable:
             events += self._machine.reasoning(raw)
         if delta.reasoning_opaque:
             events += self._machine.reasoning_encrypted(delta.reasoning_opaque)
@@ -502,12 +502,12 @@ def _text_of(value: Any) -> str:
 def _image_call(image: Any) -> dict[str, Any] | None:
     """Return the item of an image within the answer itself (a data URL, RFC 2397); None for an image
     elsewhere."""
-    given = image.get("image_url") if isinstance(image, dict) else None
-    url = given.get("url") if isinstance(given, dict) else given
+    image_url = image.get("image_url") if isinstance(image, dict) else None
+    url = image_url.get("url") if isinstance(image_url, dict) else image_url
     if not isinstance(url, str) or not url.startswith("data:image/"):
         return None
-    kind, found, result = url.removeprefix("data:image/").partition(";base64,")
-    if not found or not result:
+    kind, separator, result = url.removeprefix("data:image/").partition(";base64,")
+    if not separator or not result:
         return None
     return {
         "type": "image_generation_call",

@@ -335,9 +335,9 @@ class Inbound(OnceBegun):
         first, second = self._deltas.repeated or ("", "")
         if not second and len(self._last) < _LONG_PIECE:
             return
-        said = text_of_messages(self.own_output)
-        whole_again = len(self._last) >= _LONG_PIECE and said == self._last + self._last
-        if whole_again or (second and said.startswith(first + second + second)):
+        text = text_of_messages(self.own_output)
+        whole_again = len(self._last) >= _LONG_PIECE and text == self._last + self._last
+        if whole_again or (second and text.startswith(first + second + second)):
             self.diagnostics.warning("content", REPEATED)
 
     def _is_repeated(self, message: ChatDelta, choice: ChatChoice) -> bool:
@@ -392,7 +392,7 @@ class Inbound(OnceBegun):
 
     def _keep_said(self, data: bytes, value: Any = None) -> None:
         """Keep the further fields of a frame, for clients of this API."""
-        said: dict[str, Any] = {}
+        fields: dict[str, Any] = {}
         try:
             head = head_of(data)
             model, tier = head.model, head.service_tier
@@ -400,15 +400,15 @@ class Inbound(OnceBegun):
             frame = decode_frame(data) if value is None else value
             if not isinstance(frame, dict) or frame.get("error"):
                 return
-            said = said_by(frame, self._number)
+            fields = said_by(frame, self._number)
             model, tier = frame.get("model"), frame.get(TIER)
         if tier is not None and tier != self._tier:
-            self._tier = said[TIER] = tier
+            self._tier = fields[TIER] = tier
             self._machine.report_names(model, tier)
         elif not self._live:
             self._machine.report_names(model)
-        if said:
-            self._machine.native(CHAT, said)
+        if fields:
+            self._machine.native(CHAT, fields)
 
     def _without_answer(self, output: ChatOutput, frame: dict[str, Any], event: str) -> list[Event]:
         """Read a frame that may be an error, or contain one."""
@@ -449,12 +449,12 @@ class Inbound(OnceBegun):
 
     def _keep_end(self, reason: str | None, is_known: bool) -> None:
         """Keep the further fields of the choice's end for clients of this API."""
-        said: dict[str, Any] = {}
+        fields: dict[str, Any] = {}
         if self._deltas.refused:
-            said[REFUSED_TOKENS] = msgspec.to_builtins(self._deltas.refused)
+            fields[REFUSED_TOKENS] = msgspec.to_builtins(self._deltas.refused)
         if not is_known:
-            said[FINISH_REASON] = reason
-        self._machine.native(CHAT, {CHOICE: said})
+            fields[FINISH_REASON] = reason
+        self._machine.native(CHAT, {CHOICE: fields})
 
     def _send_behind(self, reason: str | None, events: list[Event]) -> None:
         """Send the items that come after everything else; none may come after an answer that was cut off."""
@@ -495,7 +495,7 @@ def _repeats(message: ChatDelta, sent: Sequence[Item]) -> bool:
     """Return True if a message only repeats what was sent. The beginning of its text may have been sent as
     reasoning."""
     text = message.content if isinstance(message.content, str) else ""
-    said = text_of_messages(sent)
-    if text and not (said and text.endswith(said)):
+    sent_text = text_of_messages(sent)
+    if text and not (sent_text and text.endswith(sent_text)):
         return False
     return not message.tool_calls or any(isinstance(item, _CALLS) for item in sent)

@@ -54,7 +54,7 @@ _IMAGE_DETAILS = {"original": "high"}  # Chat knows auto, low and high
 
 
 def chat_content(
-    given: str | Sequence[Any],
+    content: str | Sequence[Any],
     diagnostics: Diagnostics,
     where: str,
     *,
@@ -64,27 +64,27 @@ def chat_content(
     """Return a text as a string, which every server accepts; a list of parts if there is more than text, or
     with `breaks` a cache breakpoint. `own` has fields of parts by their indexes, from a client of this
     API."""
-    if isinstance(given, str):
-        return given
+    if isinstance(content, str):
+        return content
     if own:
         return [
             chat
-            for at, part in enumerate(given)
+            for at, part in enumerate(content)
             if (chat := _own_part(part, own.get(at), diagnostics, f"{where}[{at}]", breaks)) is not None
         ]
-    if breaks and any(is_breakpoint(getattr(part, "extra", None)) for part in given):
-        made = [(part, chat_part(part, diagnostics, f"{where}[{at}]")) for at, part in enumerate(given)]
+    if breaks and any(is_breakpoint(getattr(part, "extra", None)) for part in content):
+        made = [(part, chat_part(part, diagnostics, f"{where}[{at}]")) for at, part in enumerate(content)]
         return [
             {**chat, **_MARK} if is_breakpoint(getattr(part, "extra", None)) else chat
             for part, chat in made
             if chat is not None
         ]
-    if _TEXT_KINDS.issuperset(map(type, given)):  # as in almost all messages
-        texts: Sequence[Any] = given
+    if _TEXT_KINDS.issuperset(map(type, content)):  # as in almost all messages
+        texts: Sequence[Any] = content
         return "\n\n".join([part.text for part in texts])
     parts = [
         chat
-        for index, part in enumerate(given)
+        for index, part in enumerate(content)
         if (chat := chat_part(part, diagnostics, f"{where}[{index}]"))
     ]
     if all(part["type"] == "text" for part in parts):
@@ -135,10 +135,8 @@ def _image(part: Any, diagnostics: Diagnostics, where: str) -> ChatPart | None:
 
 
 def _file(part: Any, diagnostics: Diagnostics, where: str) -> ChatPart | None:
-    given = {
-        name: getattr(part, name) for name in ("filename", "file_data", "file_id") if getattr(part, name)
-    }
-    return {"type": "file", "file": given} if given.keys() & {"file_data", "file_id"} else None
+    file = {name: getattr(part, name) for name in ("filename", "file_data", "file_id") if getattr(part, name)}
+    return {"type": "file", "file": file} if file.keys() & {"file_data", "file_id"} else None
 
 
 def _video(part: Any, diagnostics: Diagnostics, where: str) -> ChatPart:
@@ -258,14 +256,14 @@ class MessagesBuilder:
     def _acknowledged(self) -> list[ChatMessage]:
         """Return the messages, with an assistant's message between outputs of calls and a user's message
         after them."""
-        found: list[ChatMessage] = []
+        messages: list[ChatMessage] = []
         for message in self._messages:
-            if message.role == "user" and found and found[-1].role in _OUTPUTS:
-                found.append(ChatMessage(role="assistant", content=_OK))
+            if message.role == "user" and messages and messages[-1].role in _OUTPUTS:
+                messages.append(ChatMessage(role="assistant", content=_OK))
                 what = "a user's message behind outputs of calls"
                 self._diagnostics.repair("messages", f"{what}, an assistant's {_OK!r} put between")
-            found.append(message)
-        return found
+            messages.append(message)
+        return messages
 
     def _message(self, entry: Entry) -> None:
         item: Any = entry.item
@@ -314,11 +312,11 @@ class MessagesBuilder:
             self._end_turn()
         parts = item.content if not isinstance(item.content, str) else [ct.InputTextContent(item.content)]
         refusals = [part.refusal for part in parts if isinstance(part, ct.RefusalContent)]
-        said = [part for part in parts if not isinstance(part, ct.RefusalContent)]
-        texts = [part.text for part in said if isinstance(part, _TEXTS)]
-        if len(texts) < len(said):
+        others = [part for part in parts if not isinstance(part, ct.RefusalContent)]
+        texts = [part.text for part in others if isinstance(part, _TEXTS)]
+        if len(texts) < len(others):
             self._diagnostics.loss(f"{where}.content", "an assistant's message takes text only")
-        if any(getattr(part, "annotations", None) for part in said):
+        if any(getattr(part, "annotations", None) for part in others):
             self._diagnostics.loss(f"{where}.content", "annotations can't be expressed")
         if item.phase:
             self._diagnostics.loss(f"{where}.phase", "can't be expressed")
@@ -378,7 +376,7 @@ class MessagesBuilder:
         if answer is None:
             self._diagnostics.loss(entry.where, "a call that was cut off and never run, left out")
             return
-        given = call.call_id
+        own_id = call.call_id
         call_id = sent_call_id(call.call_id, self._call_ids, self._diagnostics, entry.where)
         arguments = call.arguments
         if self._options.wrap_arguments and is_wrapped(wrapped := tool_input(arguments), arguments):
@@ -392,7 +390,7 @@ class MessagesBuilder:
             self._open_turn().function_call = function
         else:
             turn = self._open_turn()
-            extra = self._extras.pop(given, None) or self._extras.pop("", None) if self._extras else None
+            extra = self._extras.pop(own_id, None) or self._extras.pop("", None) if self._extras else None
             made = ChatToolCall(None, call.call_id, "function", function, extra_content=extra)
             turn.tool_calls = turn.tool_calls or []
             turn.tool_calls.append(made)
@@ -428,9 +426,9 @@ class MessagesBuilder:
         if unknown.type == AUDIO and isinstance(audio := unknown.raw.get("audio"), dict):
             self._open_turn().audio = audio
             return
-        if (found := searched(unknown)) is not None:
+        if (search := searched(unknown)) is not None:
             self._diagnostics.loss(entry.where, "a search, sent as text")
-            self._assistant(params.MessageParam("assistant", found.text()), entry.where)
+            self._assistant(params.MessageParam("assistant", search.text()), entry.where)
             return
         self._diagnostics.loss(entry.where, f"an item of type {unknown.type[:64]!r} can't be expressed")
 
@@ -535,8 +533,8 @@ def _one_message(messages: Sequence[ChatMessage]) -> ChatMessage:
     for name in _LISTS_OF_A_TURN:
         setattr(made, name, [one for each in messages for one in getattr(each, name) or ()] or None)
     for name in _TEXTS_OF_A_TURN:
-        said = [text for each in messages if (text := getattr(each, name))]
-        setattr(made, name, "\n\n".join(said) or None)
+        texts = [text for each in messages if (text := getattr(each, name))]
+        setattr(made, name, "\n\n".join(texts) or None)
     return made
 
 

@@ -88,28 +88,28 @@ def choose(
 ) -> Chosen:
     """Return the tools and the choice to send. Raises InvalidRequestError (`tool_choice`) if the choice can't
     be kept. `searches` is True if the upstream searches the web, which it can't be forced to."""
-    given = encode_choice(choice)
-    if searches and (is_search(named(given)) if given else choice == "required" and not functions):
+    encoded = encode_choice(choice)
+    if searches and (is_search(named(encoded)) if encoded else choice == "required" and not functions):
         diagnostics.loss("tool_choice", "a search can't be required")
         return _chosen(functions, "auto")
-    if given is None:
+    if encoded is None:
         if choice == "required" and not functions:
             raise _error("required", "needs a tool that the upstream can call")
         return _chosen(functions, choice)
-    if given.get("type") == "allowed_tools":
+    if encoded.get("type") == "allowed_tools":
         left: dict[str, FunctionView] = {}
-        for each in given["tools"]:
+        for each in encoded["tools"]:
             view = chosen_function(each, functions, identities)
             if view is None:
                 diagnostics.loss("tool_choice.tools", f"{named(each)} can't be called")
             else:
                 left[view.name] = view
-        if not left and given["mode"] == "required":
+        if not left and encoded["mode"] == "required":
             raise _error("allowed_tools", "leaves no tool that the upstream can call")
-        return _chosen(list(left.values()), given["mode"])
-    view = chosen_function(given, functions, identities)
+        return _chosen(list(left.values()), encoded["mode"])
+    view = chosen_function(encoded, functions, identities)
     if view is None:
-        raise _error(named(given), "is not among the tools that the upstream can call")
+        raise _error(named(encoded), "is not among the tools that the upstream can call")
     return _chosen(functions, {"type": "function", "function": {"name": view.name}})
 
 
@@ -381,7 +381,7 @@ def _missing(param: str, message: str) -> InvalidRequestError:
 
 
 def _text(text: TextParam, options: ChatOptions, diagnostics: Diagnostics) -> dict[str, Any]:
-    found: dict[str, Any] = {"verbosity": text.verbosity or None}
+    fields: dict[str, Any] = {"verbosity": text.verbosity or None}
     if text.format:
         format = _FORMATS[type(text.format)](text.format, diagnostics)
         if format is not None and format["type"] == "json_schema" != options.json_schema:
@@ -391,13 +391,13 @@ def _text(text: TextParam, options: ChatOptions, diagnostics: Diagnostics) -> di
             format["json_schema"]["schema"] = _as_taken(
                 format["json_schema"]["schema"], options, "text.format.schema", diagnostics, answer=True
             )
-        found["response_format"] = format
-    return found
+        fields["response_format"] = format
+    return fields
 
 
 def _schema(format: Any, diagnostics: Diagnostics) -> dict[str, Any]:
-    given = {field: getattr(format, field) for field in ("description", "schema", "strict")}
-    schema = {field: value for field, value in given.items() if isinstance(value, str | dict | bool)}
+    fields = {field: getattr(format, field) for field in ("description", "schema", "strict")}
+    schema = {field: value for field, value in fields.items() if isinstance(value, str | dict | bool)}
     return {"type": "json_schema", "json_schema": {"name": format.name or "response", **schema}}
 
 
@@ -451,5 +451,5 @@ def _reasoning(
         return asdict(options.thinking_off)
     if effort is None:
         return {}
-    found = {"reasoning_effort": fitted_effort(effort, accepted, diagnostics)}
-    return found if options.thinking_on is None or effort == "none" else found | asdict(options.thinking_on)
+    fields = {"reasoning_effort": fitted_effort(effort, accepted, diagnostics)}
+    return fields if options.thinking_on is None or effort == "none" else fields | asdict(options.thinking_on)

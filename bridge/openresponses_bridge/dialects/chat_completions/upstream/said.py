@@ -57,15 +57,15 @@ fields."""
 def said_by(frame: dict[str, Any], number: int) -> dict[str, Any]:
     """Return the further fields of a chunk or a completion, and of its choice with this number; the counts
     belong to the first choice."""
-    found = other_fields(frame, _OF_BODY)
+    fields = other_fields(frame, _OF_BODY)
     choice = _choice(frame, number)
     if own := other_fields(choice, _OF_CHOICE):
-        found[CHOICE] = own
+        fields[CHOICE] = own
     for name in _MESSAGES:
         if own := other_fields(object_in(choice, name), _OF_MESSAGE):
-            found[MESSAGE] = own
+            fields[MESSAGE] = own
     usage = {} if number else _counts(object_in(frame, USAGE))
-    return {**found, USAGE: usage} if usage else found
+    return {**fields, USAGE: usage} if usage else fields
 
 
 def _choice(frame: dict[str, Any], number: int) -> dict[str, Any]:

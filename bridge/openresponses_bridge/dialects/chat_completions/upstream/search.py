@@ -93,12 +93,12 @@ class FoundSources:
         if len(self._cited) < MOST:
             self._cited.setdefault(citation.url, Source(citation.url, citation.title))
 
-    def list(self, given: Any, url: str = "url") -> None:
+    def list(self, pages: Any, url: str = "url") -> None:
         """Add a list of pages. A later list replaces it, since servers send it with each chunk, unless only
         the earlier one has titles."""
-        found = list(sources_of(given[:MOST] if isinstance(given, list) else None, url))
-        if found and (any(each.title for each in found) or not any(each.title for each in self._listed)):
-            self._listed = found
+        sources = list(sources_of(pages[:MOST] if isinstance(pages, list) else None, url))
+        if sources and (any(each.title for each in sources) or not any(each.title for each in self._listed)):
+            self._listed = sources
 
     def run(self, given: Any) -> None:
         """Add the tools that Groq ran."""
@@ -109,8 +109,8 @@ class FoundSources:
                 index = each.get("index")
                 key = index if isinstance(index, int) else number
                 before = self._run.get(key, ("", []))
-                said = _query(each.get("arguments")), list(sources_of(pages))
-                self._run[key] = (said[0] or before[0], said[1] or before[1])
+                latest = _query(each.get("arguments")), list(sources_of(pages))
+                self._run[key] = (latest[0] or before[0], latest[1] or before[1])
 
     def items(self) -> Iterable[UnknownItem]:
         """Yield the searches as items. If a server does not say which searches it ran, there is one without

@@ -38,7 +38,7 @@ class TextCalls:
     __slots__ = ("_close", "_formats", "_held", "_identities", "_open", "_opening", "_opens", "_tail")
 
     def __init__(self, formats: Collection[TextCallFormat], identities: ToolIdentityMap) -> None:
-        self._formats = [each for name, found in _FORMATS.items() if name in formats for each in found]
+        self._formats = [each for name, variants in _FORMATS.items() if name in formats for each in variants]
         self._opens = tuple(dict.fromkeys(each.open for each in self._formats))
         self._opening = re.compile("|".join(map(re.escape, self._opens)))
         self._identities = identities
@@ -54,11 +54,11 @@ class TextCalls:
     def feed(self, text: str) -> list[str | TextCall]:
         """Feed the next fragment. Returns what is known by now."""
         text, self._tail = self._tail + text, ""
-        found: list[str | TextCall] = []
+        pieces: list[str | TextCall] = []
         position = 0
         while position < len(text):
-            position = (self._within if self._close else self._outside)(text, position, found)
-        return found
+            position = (self._within if self._close else self._outside)(text, position, pieces)
+        return pieces
 
     def close(self) -> list[str | TextCall]:
         """End the text, since something else follows. A call without its closing mark counts as a call,
@@ -69,26 +69,26 @@ class TextCalls:
         self._held.append(rest)
         return self._end("")
 
-    def _outside(self, text: str, position: int, found: list[str | TextCall]) -> int:
+    def _outside(self, text: str, position: int, pieces: list[str | TextCall]) -> int:
         mark = self._opening.search(text, position)
         if mark is None:
             at = len(text) - max(overlap(text, position, each) for each in self._opens)
             if at > position:
-                found.append(text[position:at])
+                pieces.append(text[position:at])
             self._tail = text[at:]
             return len(text)
         if mark.start() > position:
-            found.append(text[position : mark.start()])
+            pieces.append(text[position : mark.start()])
         self._open = mark[0]
         self._close = next(each.close for each in self._formats if each.open == mark[0])
         return mark.end()
 
-    def _within(self, text: str, position: int, found: list[str | TextCall]) -> int:
+    def _within(self, text: str, position: int, pieces: list[str | TextCall]) -> int:
         at = text.find(self._close, position)
         if at >= 0:
             self._held.append(text[position:at])
             close = self._close
-            found += self._end(close)
+            pieces += self._end(close)
             return at + len(close)
         at = len(text) - overlap(text, position, self._close)
         self._held.append(text[position:at])
@@ -164,13 +164,13 @@ def _kimi(body: str) -> list[TextCall] | None:
 
 def _tags(body: str, name: str) -> list[tuple[str, str]] | None:
     """Return the attributes and the content of each element of this name; None if there is anything else."""
-    found = []
+    elements = []
     for inner, behind in _elements(body, f"<{name}", f"</{name}>") or ():
         head, mark, content = inner.partition(">")
         if behind.strip() or not mark:
             return None
-        found.append((head, content))
-    return found if found or not body.strip() else None
+        elements.append((head, content))
+    return elements if elements or not body.strip() else None
 
 
 def _elements(body: str, open: str, close: str) -> list[tuple[str, str]] | None:
@@ -193,8 +193,8 @@ def _value(text: str) -> Any:
     """Return a value, decoded as JSON if it looks like more than text."""
     bare = text.strip()
     if bare[:1] in ("{", "[") or bare in ("true", "false", "null") or bare.lstrip("-")[:1].isdigit():
-        found = _json(bare)
-        return text if found is _NOTHING else found
+        value = _json(bare)
+        return text if value is _NOTHING else value
     return text
 
 

@@ -200,11 +200,11 @@ class ToolCallResolver:
         if any(_fields_beside(fragment)):
             function = self._with_fields_beside(function, fragment)
         kind = "custom" if fragment.type == "custom" else "function"
-        given = function.arguments
-        if not given or given == "{}":
+        raw = function.arguments
+        if not raw or raw == "{}":
             fields = structs.asdict(function)
-            given = fields[name_of_arguments(fields, "arguments", self._diagnostics)]
-        arguments = "" if given is None else given
+            raw = fields[name_of_arguments(fields, "arguments", self._diagnostics)]
+        arguments = "" if raw is None else raw
         if not isinstance(arguments, str):
             self._repair("arguments were parsed already, written as JSON text again")
             arguments = codec.encode(arguments).decode()
@@ -213,9 +213,9 @@ class ToolCallResolver:
     def _with_fields_beside(self, own: ChatFunction, fragment: ChatToolCall) -> ChatFunction:
         """Return the function of a call, with those of its fields that came beside it."""
         beside = {
-            name: given
+            name: value
             for name in _OF_FUNCTION
-            if (given := getattr(fragment, name)) and not getattr(own, name)
+            if (value := getattr(fragment, name)) and not getattr(own, name)
         }
         if not beside:
             return own

@@ -86,19 +86,19 @@ class Folding:
             kind = frozenset(part)
             if part == _EMPTY:
                 continue
-            said = part.get("text")
-            pieces = [said] if isinstance(said, str) else []  # any other type is passed unchanged
+            text = part.get("text")
+            pieces = [text] if isinstance(text, str) else []  # any other type is passed unchanged
             before, joined = parts[-1] if parts else ({}, [])
             if kind in _JOINED and pieces and joined and frozenset(before) - {"thoughtSignature"} == kind:
                 joined += pieces
             else:
                 parts.append((part, pieces))
-        found = self._tokens.setdefault(number, {})
+        logprobs = self._tokens.setdefault(number, {})
         for name, tokens in (candidate.logprobs_result or {}).items():
             if isinstance(tokens, list):
-                found.setdefault(name, []).extend(tokens)
+                logprobs.setdefault(name, []).extend(tokens)
             else:
-                found[name] = tokens
+                logprobs[name] = tokens
 
     def _whole(self, number: int) -> t.Candidate:
         parts = [
@@ -126,10 +126,10 @@ class Candidates:
     @property
     def diagnostics(self) -> Diagnostics:
         """All losses, of every candidate."""
-        found = Diagnostics()
+        losses = Diagnostics()
         for outbound in self._outbounds:
-            found.extend(outbound.diagnostics)
-        return found
+            losses.extend(outbound.diagnostics)
+        return losses
 
     def feed(self, number: int, event: Event) -> list[t.GenerateContentResponse]:
         """Return the chunks of one event of one candidate."""

@@ -75,12 +75,12 @@ class ContentReader:
 
     def content(self, content: GoogleFields) -> None:
         """Read one content of the request."""
-        given = content.get("role", str) or "user"
-        if given not in _ROLES:
-            raise invalid(content.at("role"), f"{given[:_SHOWN]!r} is neither user nor model")
-        if _ROLES[given] != self._role:
+        role = content.get("role", str) or "user"
+        if role not in _ROLES:
+            raise invalid(content.at("role"), f"{role[:_SHOWN]!r} is neither user nor model")
+        if _ROLES[role] != self._role:
             self._flush()
-            self._role = _ROLES[given]
+            self._role = _ROLES[role]
         for part in content.each("parts"):
             self._part(part)
         for where in content.unread:
@@ -182,7 +182,7 @@ class ContentReader:
 
     def _add(
         self,
-        made: Any,
+        part: Any,
         signature: str,
         kind: str,
         within: dict[str, Any],
@@ -197,7 +197,7 @@ class ContentReader:
         if signature:
             self._behind.append(Signed(signature, "text", self._length))
         self._carry(len(self._parts), kind, within, around, *known)
-        self._parts.append(made)
+        self._parts.append(part)
 
     def _inline_data(self, part: GoogleFields, signature: str) -> None:
         blob = part.inner("inlineData")
@@ -206,8 +206,8 @@ class ContentReader:
 
     def _file_data(self, part: GoogleFields, signature: str) -> None:
         file = part.inner("fileData")
-        made = _file(file, self._carried)
-        self._add(made, signature, "fileData", file.whole(), part.rest(), *_OF_A_FILE)
+        content = _file(file, self._carried)
+        self._add(content, signature, "fileData", file.whole(), part.rest(), *_OF_A_FILE)
 
     def _call(self, part: GoogleFields, signature: str) -> None:
         call = part.inner("functionCall")
@@ -230,21 +230,21 @@ class ContentReader:
     def _new_id(self) -> str:
         while True:
             self._made += 1
-            made = f"call_{self._made}"
-            if made not in self._given:
-                return made
+            call_id = f"call_{self._made}"
+            if call_id not in self._given:
+                return call_id
 
     def _response(self, part: GoogleFields, signature: str) -> None:
         response = part.inner("functionResponse")
         call_id = self._answered(response)
-        given = response.get("response", dict) or {}
-        text, failed = _output(given)
+        result = response.get("response", dict) or {}
+        text, failed = _output(result)
         output: Any = text
         files = [self._data_of(each) for each in response.each("parts")]
         if files:
-            output = [ct.InputTextContent(text), *files] if given else files
+            output = [ct.InputTextContent(text), *files] if result else files
         self._before_item(signature, call_id)
-        sent = {"response": given} | ({"parts": response.raw("parts")} if files else {})
+        sent = {"response": result} | ({"parts": response.raw("parts")} if files else {})
         self._carry_item("functionResponse", sent | response.rest(), part.rest(), *sent)
         status: Any = "incomplete" if failed else UNSET  # the mark of an answer whose call has failed
         self.items.append(it.FunctionCallOutputParam(call_id, output, status=status))
@@ -252,21 +252,21 @@ class ContentReader:
     def _data_of(self, part: GoogleFields) -> Any:
         """Return a part of a function's response."""
         if "inlineData" in part:
-            made = _inline(part.inner("inlineData"))
+            content = _inline(part.inner("inlineData"))
         elif "fileData" in part:
-            made = _file(part.inner("fileData"), self._carried)
+            content = _file(part.inner("fileData"), self._carried)
         else:
             raise invalid(part.param, "has neither inlineData nor fileData")
         self._carried.report(f"functionResponse.parts.{name[:64]}" for name in part.rest())
-        return made
+        return content
 
     def _answered(self, response: GoogleFields) -> str:
         """Return the id of the call that this answers: the one that it names, else the oldest with its
         name."""
-        name, given = _named(response), response.get("id", str)
-        if given and given in self._open:
-            del self._open[given]
-            return given
+        name, call_id = _named(response), response.get("id", str)
+        if call_id and call_id in self._open:
+            del self._open[call_id]
+            return call_id
         waiting = self._by_name.get(name, deque())
         while waiting:
             oldest = waiting.popleft()
@@ -280,10 +280,10 @@ class ContentReader:
         """Add a part that no item of the protocol can express, such as one of Google's own tools, as an item
         that has it unchanged."""
         self._before_item("", "")
-        held = spelled_part(part.whole())
-        held.pop(_SIGNATURE, None)
-        held |= _signed(signature)
-        fields = {"type": extension(SLUG, kind), "id": "", "status": "completed", "part": held}
+        google_part = spelled_part(part.whole())
+        google_part.pop(_SIGNATURE, None)
+        google_part |= _signed(signature)
+        fields = {"type": extension(SLUG, kind), "id": "", "status": "completed", "part": google_part}
         self.items.append(UnknownItem(fields | ({"role": "user"} if self._role == "user" else {})))
 
     def _before_item(self, signature: str, call_id: str) -> None:

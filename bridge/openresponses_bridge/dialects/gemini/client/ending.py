@@ -96,8 +96,8 @@ def error_body(
     named = status_name(status)
     if status == _STATUS_OF_CODE.get(str(native.get("status")), status):
         named = name(native.get("status")) or named
-    given = other_fields(native, _OF_ERROR)
-    return {"error": {"code": status, "message": message, "status": named, "details": details} | given}
+    others = other_fields(native, _OF_ERROR)
+    return {"error": {"code": status, "message": message, "status": named, "details": details} | others}
 
 
 def failed_body(
@@ -114,9 +114,12 @@ def failed_body(
 def native_end(reason: str, native: Mapping[str, Any]) -> tuple[str, str | None]:
     """Return (the finish reason, the message) that Google sent for an end that is a `reason` of the
     response."""
-    given, message = enum_name(native.get("finishReason"), FINISH_REASONS), native.get("finishMessage")
-    is_own = given == reason or (reason == SAFETY and given in FILTERED)
-    own = given if given is not None and is_own else reason
+    native_reason, message = (
+        enum_name(native.get("finishReason"), FINISH_REASONS),
+        native.get("finishMessage"),
+    )
+    is_own = native_reason == reason or (reason == SAFETY and native_reason in FILTERED)
+    own = native_reason if native_reason is not None and is_own else reason
     return own, message if isinstance(message, str) else None
 
 
@@ -145,8 +148,8 @@ def usage_metadata(usage: Usage, native: Mapping[str, Any], diagnostics: Diagnos
     if usage.cache_write_tokens:
         diagnostics.loss("usage.cache_write_tokens", "can't be expressed")
     thoughts = usage.output_tokens_details.reasoning_tokens
-    said = {} if usage.rounds else dict(native)
-    tools = said.pop(_OF_TOOLS, None)
+    others = {} if usage.rounds else dict(native)
+    tools = others.pop(_OF_TOOLS, None)
     ran = tools if type(tools) is int and 0 <= tools <= usage.input_tokens else None
     counts = {
         "promptTokenCount": usage.input_tokens - (ran or 0),
@@ -156,7 +159,7 @@ def usage_metadata(usage: Usage, native: Mapping[str, Any], diagnostics: Diagnos
         _OF_TOOLS: ran,
         "thoughtsTokenCount": thoughts or None,
     }
-    return {name: count for name, count in counts.items() if count is not None} | said
+    return {name: count for name, count in counts.items() if count is not None} | others
 
 
 def grounding_metadata(response: Response) -> dict[str, Any] | None:
@@ -178,11 +181,11 @@ def grounding_metadata(response: Response) -> dict[str, Any] | None:
             segment_text = part.text[max(each.start_index, 0) : max(each.end_index, 0)]
             supports.append({"segment": {**segment, "text": segment_text}, "groundingChunkIndices": [index]})
         before += len(part.text.encode("utf-8", "replace"))
-    found = [each for each in map(searched, response.output) if each is not None]
+    searches = [each for each in map(searched, response.output) if each is not None]
     known = {url for url, _ in chunks}
-    for source in (source for search in found for source in search.sources if source.url not in known):
+    for source in (source for search in searches for source in search.sources if source.url not in known):
         chunks.setdefault((source.url, source.title), len(chunks))
-    queries = [search.query for search in found if search.query]
+    queries = [search.query for search in searches if search.query]
     if not chunks and not queries:
         return None
     return {
@@ -200,10 +203,10 @@ def _texts(response: Response) -> list[OutputTextContent]:
 def _bytes_before(text: str, places: set[int]) -> dict[int, int]:
     """Return the number of bytes before each of these numbers of characters; places outside the text become
     its ends."""
-    found: dict[int, int] = {}
+    offsets: dict[int, int] = {}
     counted = size = 0
     for place in sorted(places):
         end = min(max(place, 0), len(text))
         size += len(text[counted:end].encode("utf-8", "replace"))
-        found[place], counted = size, end
-    return found
+        offsets[place], counted = size, end
+    return offsets

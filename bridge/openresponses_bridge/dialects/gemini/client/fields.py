@@ -32,11 +32,11 @@ class GoogleFields(Fields):
 
     def each(self, name: str) -> Iterator[GoogleFields]:
         """Yield the objects of an array, or the only one without an array; none if it is absent."""
-        found = self.either(name, list, dict)
-        if isinstance(found, dict):
-            yield self._child(found, self.at(name))
+        raw = self.either(name, list, dict)
+        if isinstance(raw, dict):
+            yield self._child(raw, self.at(name))
         else:
-            for index, value in enumerate(found or ()):
+            for index, value in enumerate(raw or ()):
                 where = f"{self.at(name)}[{index}]"
                 if not isinstance(value, dict):
                     raise invalid(where, "expected an object")
@@ -52,18 +52,18 @@ class GoogleFields(Fields):
 
     def integer(self, name: str) -> int | None:
         """Return a whole number that may be absent."""
-        found = self.raw(name)
-        number = integer_of(found)
-        if found is not None and number is None:
+        raw = self.raw(name)
+        number = integer_of(raw)
+        if raw is not None and number is None:
             raise invalid(self.at(name), "expected an integer")
         return number
 
     def texts(self, name: str) -> list[str]:
         """Return an array of texts; empty if it is absent."""
-        found = self.get(name, list) or []
-        if not all(isinstance(each, str) for each in found):
+        strings = self.get(name, list) or []
+        if not all(isinstance(each, str) for each in strings):
             raise invalid(self.at(name), "expected strings")
-        return found
+        return strings
 
     def rest(self) -> dict[str, Any]:
         """Return the fields that were not read; they count as read from now on. An empty object has a

@@ -39,7 +39,7 @@ def model_page(models: Sequence[EnrichedModelData], query: Mapping[str, str]) ->
 
 
 def _number(query: Mapping[str, str], name: str) -> int:
-    given = query.get(name, "")
-    if given and not (given.isascii() and given.isdigit() and len(given) <= _DIGITS):
+    text = query.get(name, "")
+    if text and not (text.isascii() and text.isdigit() and len(text) <= _DIGITS):
         raise invalid(name, f"expected a number of at most {_DIGITS} digits")
-    return int(given or 0)
+    return int(text or 0)

@@ -140,8 +140,8 @@ class Outbound:
             self._next = []
             return {**part, _SIGNATURE: first.signature}
         if self._foreign:
-            found, self._foreign = self._foreign, []
-            return {**part, _SIGNATURE: seal_reasoning(self._sealer, found)}
+            foreign, self._foreign = self._foreign, []
+            return {**part, _SIGNATURE: seal_reasoning(self._sealer, foreign)}
         return part
 
     def _text(self, event: ev.OutputTextDelta) -> list[_Chunk]:
@@ -226,8 +226,8 @@ class Outbound:
         signed = open_signatures(self._sealer, item.encrypted_content)
         if signed is None:
             summary = [text for part in item.summary if (text := getattr(part, "text", ""))]
-            said = {"id": item.id, "summary": summary, "encrypted_content": item.encrypted_content}
-            self._foreign.append(said)
+            reasoning = {"id": item.id, "summary": summary, "encrypted_content": item.encrypted_content}
+            self._foreign.append(reasoning)
             return []
         self._next += [each for each in signed if each.on == "next"]
         return [chunk for each in signed if each.on != "next" for chunk in self._behind(each)]
@@ -238,8 +238,8 @@ class Outbound:
         return self._parts(part | {"thought": True} if signed.on == "thought" else part)
 
     def _unknown(self, item: UnknownItem) -> list[_Chunk]:
-        found = searched(item)
-        if found is not None and found.kind == "search":
+        search = searched(item)
+        if search is not None and search.kind == "search":
             self._cited = True
             return []
         if (ran := code_run(item)) is not None:
@@ -271,8 +271,8 @@ class Outbound:
     def _extension(self, event: UnknownEvent) -> list[_Chunk]:
         if SEARCH_CALL in event.type or RUN_CALL in event.type:
             return []  # of the call's progress
-        if event.type == t.PART and (found := object_in(event.raw, t.PARTS)):
-            self._carried |= found
+        if event.type == t.PART and (parts := object_in(event.raw, t.PARTS)):
+            self._carried |= parts
         else:
             self.diagnostics.ignored(event.type or "event", "not Gemini's")
         return []
@@ -304,8 +304,8 @@ class Outbound:
         error = response.error
         if reason is None:
             code, message = (error.code, error.message) if error else (CANCELLED.code, CANCELLED.message)
-            said = native_of(error, DIALECT) if error else {}
-            return [*chunks, *self._fail(code, message, usage, said)]
+            native_error = native_of(error, DIALECT) if error else {}
+            return [*chunks, *self._fail(code, message, usage, native_error)]
         self._ended = True
         explained = "".join(self._refusal)
         feedback = object_in(answer, "promptFeedback") or None

@@ -91,19 +91,19 @@ def from_gemini(
     answers without a call (`unpaired_tool_call`).
     """
     diagnostics = Diagnostics()
-    given = google_body(body)
+    fields = google_body(body)
     carried = CarriedFields()
     reader = ContentReader(sealer or Sealer(), diagnostics, carried)
-    for content in given.each("contents"):
+    for content in fields.each("contents"):
         reader.content(content)
     reader.close()
     if not reader.items:
         raise invalid("contents", "at least one content with parts is required")
-    generation = given.maybe_inner("generationConfig") or GoogleFields({}, "generationConfig")
+    generation = fields.maybe_inner("generationConfig") or GoogleFields({}, "generationConfig")
     logprobs, top = _logprobs(generation)
-    model = given.get("model", str)
+    model = fields.get("model", str)
     generation.skip("candidateCount")
-    tools = _tools(given, carried)
+    tools = _tools(fields, carried)
     include = [_ENCRYPTED, _LOGPROBS] if logprobs else [_ENCRYPTED]
     if any(is_search(tool.type) for tool in tools or ()):
         include.append(SEARCH_SOURCES)
@@ -112,9 +112,9 @@ def from_gemini(
     request = rq.CreateResponse(
         model=None if model is None else model.removeprefix(_MODELS),
         input=reader.items,
-        instructions=_instructions(given, carried),
+        instructions=_instructions(fields, carried),
         tools=tools,
-        tool_choice=_tool_choice(given, carried),
+        tool_choice=_tool_choice(fields, carried),
         text=_text(generation, carried),
         reasoning=_reasoning(generation, carried),
         max_output_tokens=_limit(generation),
@@ -127,7 +127,7 @@ def from_gemini(
         frequency_penalty=generation.get("frequencyPenalty", float),
         include=include,
         top_logprobs=top,
-        service_tier=_tier(given, carried),
+        service_tier=_tier(fields, carried),
         store=False,
     )
     if generation.equals("responseModalities", ["TEXT"]):
@@ -135,45 +135,45 @@ def from_gemini(
     rest = generation.rest()
     carried.generation |= rest
     carried.report(generation.at(name[:64]) for name in rest)
-    carried.body = given.rest()
+    carried.body = fields.rest()
     carried.needed |= {name: why for name, why in _NEEDED.items() if name in carried.body}
     carried.report(name[:64] for name in carried.body)
     return replace(request, native=carried.native()), diagnostics
 
 
-def _instructions(given: GoogleFields, carried: CarriedFields) -> str | None:
-    found = given.either("systemInstruction", dict, str)
-    if isinstance(found, dict):
-        content = given.inner("systemInstruction")
+def _instructions(fields: GoogleFields, carried: CarriedFields) -> str | None:
+    instructions = fields.either("systemInstruction", dict, str)
+    if isinstance(instructions, dict):
+        content = fields.inner("systemInstruction")
         carried.system = content.whole()
-        found = carried.instructions = text_of(content, carried)
-    return found or None
+        instructions = carried.instructions = text_of(content, carried)
+    return instructions or None
 
 
-def _tier(given: GoogleFields, carried: CarriedFields) -> str | None:
-    carried.tier = tier = given.get("serviceTier", str)
+def _tier(fields: GoogleFields, carried: CarriedFields) -> str | None:
+    carried.tier = tier = fields.get("serviceTier", str)
     if tier is None or tier.lower() in _NO_TIER:
         return None
     return TIERS_OF_GOOGLE.get(tier.lower(), tier)
 
 
-def _tools(given: GoogleFields, carried: CarriedFields) -> list[Any] | None:
-    found: list[Any] = []
-    for tool in given.each("tools"):
-        found += [_function(each, carried) for each in tool.each("functionDeclarations")]
+def _tools(fields: GoogleFields, carried: CarriedFields) -> list[Any] | None:
+    tools: list[Any] = []
+    for tool in fields.each("tools"):
+        tools += [_function(each, carried) for each in tool.each("functionDeclarations")]
         search = tool.maybe_inner("googleSearch")
         if search is not None:
-            found.append(WebSearch(blocked_domains=search.texts("excludeDomains")).tool())
+            tools.append(WebSearch(blocked_domains=search.texts("excludeDomains")).tool())
             carried.search = search.whole()
             carried.report(search.at(name[:64]) for name in search.names if name not in _READ_OF_SEARCH)
         for name, value in tool.whole().items():
             if name not in _READ_TOOLS and value is not None:
                 settings = value if isinstance(value, dict) else {name: value}
                 runs = name == _RUNS and not settings
-                made = run_tool() if runs else UnknownTool(settings | {"type": extension(SLUG, name)})
-                carried.tools.setdefault(made.type, []).append(value)
-                found.append(made)
-    return found or None
+                server_tool = run_tool() if runs else UnknownTool(settings | {"type": extension(SLUG, name)})
+                carried.tools.setdefault(server_tool.type, []).append(value)
+                tools.append(server_tool)
+    return tools or None
 
 
 _RUNS: Final = "codeExecution"
@@ -194,8 +194,8 @@ def _function(function: GoogleFields, carried: CarriedFields) -> tl.FunctionTool
     return tl.FunctionToolParam(name, function.get("description", str) or UNSET, schema or UNSET, False)
 
 
-def _tool_choice(given: GoogleFields, carried: CarriedFields) -> Any:
-    config = given.maybe_inner("toolConfig")
+def _tool_choice(fields: GoogleFields, carried: CarriedFields) -> Any:
+    config = fields.maybe_inner("toolConfig")
     if config is None:
         return None
     calling = config.maybe_inner(_CALLING)
@@ -230,11 +230,11 @@ def _text(generation: GoogleFields, carried: CarriedFields) -> rq.TextParam | No
     media = generation.get("responseMimeType", str) or ""
     schema = generation.get("responseJsonSchema", dict)
     if schema is None and "responseSchema" in generation:
-        given = generation.need("responseSchema", dict)
-        schema = json_schema(given, generation.at("responseSchema"))
-    said = ("responseMimeType", "responseSchema", "responseJsonSchema")
+        google_schema = generation.need("responseSchema", dict)
+        schema = json_schema(google_schema, generation.at("responseSchema"))
+    names = ("responseMimeType", "responseSchema", "responseJsonSchema")
     text: rq.TextParam | None = None
-    carried.format = {name: generation.raw(name) for name in said if name in generation}
+    carried.format = {name: generation.raw(name) for name in names if name in generation}
     if media not in ("", _PLAIN, _JSON):  # a value of an enum, for example
         carried.report([generation.at("responseMimeType")])
     elif schema is not None:
@@ -283,10 +283,10 @@ def _limit(generation: GoogleFields) -> int | None:
 
 
 def _logprobs(generation: GoogleFields) -> tuple[bool, int | None]:
-    wanted = bool(generation.get("responseLogprobs", bool))
+    logprobs = bool(generation.get("responseLogprobs", bool))
     top = generation.integer("logprobs")
     if top is not None and not 0 <= top <= 20:
         raise invalid(generation.at("logprobs"), "must be from 0 to 20")
-    if top and not wanted:
+    if top and not logprobs:
         raise invalid(generation.at("logprobs"), "needs responseLogprobs")
-    return wanted, top
+    return logprobs, top

@@ -48,29 +48,29 @@ def json_schema(schema: Mapping[str, Any], param: str) -> dict[str, Any]:
             return value
         if not isinstance(value, dict):
             raise invalid(where.path(), "expected a schema")
-        made: dict[str, Any] = {}
-        waiting.append((value, where, made))
-        return made
+        result: dict[str, Any] = {}
+        waiting.append((value, where, result))
+        return result
 
     while waiting:
-        given, where, made = waiting.pop()
-        named = spelled(given)
+        node, where, result = waiting.pop()
+        named = spelled(node)
         for name, value in named.items():
             if name in _DROPPED or value is None:
                 continue
             at = _Place(where, name)
             if name in _MAPS and isinstance(value, dict):
-                made[_MAPS[name]] = {
+                result[_MAPS[name]] = {
                     key: later(value[key], _Place(at, key)) for key in _ordered(value, named)
                 }
             elif name in _LISTS and isinstance(value, list):
-                made[name] = [later(each, _Place(at, str(index))) for index, each in enumerate(value)]
+                result[name] = [later(each, _Place(at, str(index))) for index, each in enumerate(value)]
             elif name in _ONES and isinstance(value, dict):
-                made[name] = later(value, at)
+                result[name] = later(value, at)
             elif name != "type" or value not in _NO_TYPE:
-                made[_OTHER_NAMES.get(name, name)] = _value(name, value)
+                result[_OTHER_NAMES.get(name, name)] = _value(name, value)
         if named.get("nullable") is True:
-            _make_nullable(made)
+            _make_nullable(result)
     return root
 
 
@@ -90,11 +90,11 @@ def _value(name: str, value: Any) -> Any:
     return value
 
 
-def _make_nullable(made: dict[str, Any]) -> None:
-    kind = made.get("type")
+def _make_nullable(schema: dict[str, Any]) -> None:
+    kind = schema.get("type")
     if isinstance(kind, str) and kind != "null":
-        made["type"] = [kind, "null"]
-    elif isinstance(made.get("anyOf"), list):
-        made["anyOf"] = [*made["anyOf"], {"type": "null"}]
-    if isinstance(made.get("enum"), list) and None not in made["enum"]:
-        made["enum"] = [*made["enum"], None]
+        schema["type"] = [kind, "null"]
+    elif isinstance(schema.get("anyOf"), list):
+        schema["anyOf"] = [*schema["anyOf"], {"type": "null"}]
+    if isinstance(schema.get("enum"), list) and None not in schema["enum"]:
+        schema["enum"] = [*schema["enum"], None]

@@ -74,8 +74,8 @@ def _form(options: AnswerOptions, sse: bool, context: FormContext) -> AnswerForm
     encoding = Encoding(encode_sse) if sse else Encoding(array.encode, _ARRAY_TYPE, array.end)
 
     def whole(*responses: Response) -> bytes | None:
-        found = answer(responses, sealer, thoughts=thoughts)
-        return None if found.error is not None else encode_chunk(found)
+        chunk = answer(responses, sealer, thoughts=thoughts)
+        return None if chunk.error is not None else encode_chunk(chunk)
 
     if options.n == 1:
         outbound = Outbound(sealer, context.identities, thoughts=thoughts)
@@ -113,8 +113,8 @@ def _read_counted(body: bytes, head: RequestHead) -> tuple[CreateResponse, Diagn
 
 def _error(error: BridgeError) -> bytes:
     retry_after = error.headers.get("retry-after") if isinstance(error, HttpError) else None
-    given = native_of(error, "gemini")
-    return encode(error_body(error.http_status, error.message, error.param, retry_after, given))
+    native = native_of(error, "gemini")
+    return encode(error_body(error.http_status, error.message, error.param, retry_after, native))
 
 
 def _paths(version: str) -> list[SurfacePath]:

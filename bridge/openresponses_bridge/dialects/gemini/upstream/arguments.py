@@ -34,8 +34,8 @@ class PartialArguments:
 
     def whole(self) -> dict[str, Any]:
         """The arguments so far."""
-        found: dict[str, Any] = _joined(self._root)
-        return found
+        arguments: dict[str, Any] = _joined(self._root)
+        return arguments
 
     def _put(self, piece: Mapping[str, Any]) -> bool:
         path, name = piece.get("jsonPath"), next((each for each in _VALUES if each in piece), None)
@@ -96,8 +96,8 @@ def _at(holder: Any, step: Any, make: type[Any]) -> Any:
         return None
     else:
         holder.setdefault(step, make())
-    found = holder[step]
-    return found if isinstance(found, make) else None
+    value = holder[step]
+    return value if isinstance(value, make) else None
 
 
 def _set(holder: Any, step: Any, value: Any) -> bool:

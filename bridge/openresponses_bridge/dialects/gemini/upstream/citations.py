@@ -47,8 +47,8 @@ class Sources:
         self._grounding = candidate.get("groundingMetadata") or self._grounding
         metadata = candidate.get("citationMetadata")
         if isinstance(metadata, dict):
-            given = spelled(metadata)
-            sources = _listed(given.get("citationSources") or given.get("citations"))
+            fields = spelled(metadata)
+            sources = _listed(fields.get("citationSources") or fields.get("citations"))
             self._cited += sources[: MOST + 1 - len(self._cited)]
 
     def citations(self, text: str, diagnostics: Diagnostics) -> list[UrlCitation]:
@@ -70,9 +70,9 @@ class Sources:
 
 def search_in(metadata: dict[str, Any], sealer: Sealer) -> UnknownItem | None:
     """Return the item of the searches that `groundingMetadata` is about; None if there were none."""
-    given = spelled(metadata)
-    queries = [each for each in _listed(given.get("webSearchQueries"))[:MOST] if isinstance(each, str)]
-    pages = [page for each in _listed(given.get("groundingChunks"))[:MOST] if (page := _source(each))]
+    grounding = spelled(metadata)
+    queries = [each for each in _listed(grounding.get("webSearchQueries"))[:MOST] if isinstance(each, str)]
+    pages = [page for each in _listed(grounding.get("groundingChunks"))[:MOST] if (page := _source(each))]
     if not queries and not pages:
         return None
     query, sources = queries[0] if queries else "", [Source(*page) for page in pages]
@@ -82,18 +82,18 @@ def search_in(metadata: dict[str, Any], sealer: Sealer) -> UnknownItem | None:
 def _characters(text: str, offsets: set[int]) -> dict[int, int]:
     """Return the number of characters before each byte offset. An offset within a character counts it."""
     data = text.encode("utf-8", "replace")
-    found: dict[int, int] = {}
+    counts: dict[int, int] = {}
     before = count = 0
     for offset in sorted(offsets):
         count += len(data[before:offset].translate(None, _FURTHER))
-        found[offset], before = count, offset
-    return found
+        counts[offset], before = count, offset
+    return counts
 
 
 def _grounded(metadata: Any, diagnostics: Diagnostics) -> Iterator[_Place]:
-    given = spelled(metadata) if isinstance(metadata, dict) else {}
-    sources = [_source(each) for each in _listed(given.get("groundingChunks"))]
-    for support in map(spelled, filter(_is_object, _listed(given.get("groundingSupports")))):
+    grounding = spelled(metadata) if isinstance(metadata, dict) else {}
+    sources = [_source(each) for each in _listed(grounding.get("groundingChunks"))]
+    for support in map(spelled, filter(_is_object, _listed(grounding.get("groundingSupports")))):
         segment = support.get("segment")
         place = spelled(segment) if isinstance(segment, dict) else {}
         start, end = place.get("startIndex", 0), place.get("endIndex")

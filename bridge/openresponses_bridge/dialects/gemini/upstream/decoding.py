@@ -57,8 +57,8 @@ class StrictUsage(UsageMetadata, forbid_unknown_fields=True, gc=False):
     def others(self) -> dict[str, Any]:
         """Return the further fields of the counts."""
         names = zip(self.__struct_fields__, self.__struct_encode_fields__, strict=True)
-        given = {name: getattr(self, field) for field, name in names if name not in COUNTS}
-        return {name: decode_frame(bytes(each)) for name, each in given.items() if each is not None}
+        values = {name: getattr(self, field) for field, name in names if name not in COUNTS}
+        return {name: decode_frame(bytes(each)) for name, each in values.items() if each is not None}
 
 
 class StrictChunk(Struct, rename="camel", forbid_unknown_fields=True, gc=False):
@@ -141,16 +141,16 @@ class LenientReader:
         are left out, with a repair."""
         if not given:
             return None
-        found = UsageMetadata()
+        counts = UsageMetadata()
         names = zip(UsageMetadata.__struct_fields__, UsageMetadata.__struct_encode_fields__, strict=True)
         for field, name in names:
             value = given.get(name)
             count = count_of(value, UNBOUNDED)
             if count is not None:
-                setattr(found, field, count)
+                setattr(counts, field, count)
             elif value is not None:
                 self._diagnostics.repair(f"usageMetadata.{name}", "can't be a count, left out")
-        return found
+        return counts
 
     def _typed(self, holder: dict[str, Any], name: str, kind: type[Any]) -> Any:
         value = holder.get(name)

@@ -67,13 +67,13 @@ class FinishState:
     def native(self, candidate: dict[str, Any]) -> dict[str, Any]:
         """Return the reason and the message of a candidate that has both, if the response does not have them:
         it has one word for all withheld answers."""
-        said: dict[str, Any] = {}
-        given, message = candidate.get("finishReason"), candidate.get("finishMessage")
-        if given is not None and enum_name(given, FINISH_REASONS) not in _SAID:
-            said["finishReason"] = given
+        fields: dict[str, Any] = {}
+        reason, message = candidate.get("finishReason"), candidate.get("finishMessage")
+        if reason is not None and enum_name(reason, FINISH_REASONS) not in _SAID:
+            fields["finishReason"] = reason
         if message and not (self.explanation or self.failure):
-            said["finishMessage"] = message
-        return said
+            fields["finishMessage"] = message
+        return fields
 
     def block(self, feedback: dict[str, Any]) -> None:
         """Record that the request's own content was refused."""
@@ -99,18 +99,18 @@ class UsageCounter:
         self._now: UsageMetadata | None = None
         self._others: dict[str, Any] | None = None  # else the counts have them
 
-    def update(self, given: UsageMetadata, others: dict[str, Any] | None = None) -> None:
+    def update(self, usage: UsageMetadata, others: dict[str, Any] | None = None) -> None:
         """Update with the counts of a chunk and their further fields."""
-        if self._now is None or given.candidates_token_count is not None:
-            self._now, self._others = given, others
+        if self._now is None or usage.candidates_token_count is not None:
+            self._now, self._others = usage, others
         else:
             self._others = {
                 **self._said(),
-                **(given.others() if isinstance(given, StrictUsage) else others or {}),
+                **(usage.others() if isinstance(usage, StrictUsage) else others or {}),
             }
-            counts = {field: getattr(given, field) for field in UsageMetadata.__struct_fields__}
-            said = {field: count for field, count in counts.items() if count is not None}
-            self._now = replace(self._now, **said)
+            counts = {field: getattr(usage, field) for field in UsageMetadata.__struct_fields__}
+            changes = {field: count for field, count in counts.items() if count is not None}
+            self._now = replace(self._now, **changes)
 
     def _said(self) -> dict[str, Any]:
         if self._others is None and isinstance(self._now, StrictUsage):
@@ -127,11 +127,11 @@ class UsageCounter:
             count or 0
             for count in (now.prompt_token_count, tools, now.candidates_token_count, now.thoughts_token_count)
         )
-        found = {
+        fields = {
             name: value for name, value in self._said().items() if name not in COUNTS and value is not None
         }
-        found |= {} if tools is None else {"toolUsePromptTokenCount": tools}
-        return found | ({} if total in (None, counted) else {"totalTokenCount": total})
+        fields |= {} if tools is None else {"toolUsePromptTokenCount": tools}
+        return fields | ({} if total in (None, counted) else {"totalTokenCount": total})
 
     def total(self) -> Usage | None:
         """Return the last counts as usage; None if nothing was counted."""

@@ -163,10 +163,10 @@ class Inbound(OnceBegun):
             events += self._fail(error)
         return events
 
-    def _chunk(self, given: dict[str, Any], event: str) -> list[Event]:
-        if error_in_frame(given, event) is not None:
-            return self._fail(payload_of(given, DIALECT))
-        chunk = spelled(given)
+    def _chunk(self, frame: dict[str, Any], event: str) -> list[Event]:
+        if error_in_frame(frame, event) is not None:
+            return self._fail(payload_of(frame, DIALECT))
+        chunk = spelled(frame)
         counts = {} if self._number else self._reader.object(chunk, "usageMetadata")
         if (usage := self._reader.usage(counts)) is not None:
             self._usage.update(usage, counts)
@@ -206,9 +206,9 @@ class Inbound(OnceBegun):
         counts = {} if self._number else self._usage.native()
         tier = counts.pop(USED_TIER, None)
         self._machine.report_names(service_tier=TIERS_OF_GOOGLE.get(str(tier), tier))
-        said = self._native.said(counts, self._parts.carried) | ({} if tier is None else {TIER: tier})
-        if said:
-            self._machine.native(DIALECT, said)
+        fields = self._native.said(counts, self._parts.carried) | ({} if tier is None else {TIER: tier})
+        if fields:
+            self._machine.native(DIALECT, fields)
 
     def _read_first(self, data: bytes) -> None:
         self._machine.report_names(model_in(data))

@@ -18,19 +18,19 @@ def logprobs_of(result: dict[str, Any], diagnostics: Diagnostics) -> list[LogPro
     chosen, top = result.get("chosenCandidates"), result.get("topCandidates")
     if not isinstance(chosen, list):
         return []
-    found = []
+    logprobs = []
     for token, others in zip_longest(chosen, top if isinstance(top, list) else ()):
-        said = _token(token, diagnostics)
-        if said is not None:
+        entry = _token(token, diagnostics)
+        if entry is not None:
             ranked = spelled(others).get("candidates") if isinstance(others, dict) else ()
-            given = [_token(each, diagnostics) for each in (ranked if isinstance(ranked, list) else ())]
-            alternatives = [each for each in given if each is not None]
-            found.append(LogProb(said.token, said.logprob, said.bytes, alternatives))
-    return found
+            candidates = [_token(each, diagnostics) for each in (ranked if isinstance(ranked, list) else ())]
+            alternatives = [each for each in candidates if each is not None]
+            logprobs.append(LogProb(entry.token, entry.logprob, entry.bytes, alternatives))
+    return logprobs
 
 
-def _token(given: Any, diagnostics: Diagnostics) -> TopLogProb | None:
-    fields = spelled(given) if isinstance(given, dict) else {}
+def _token(raw: Any, diagnostics: Diagnostics) -> TopLogProb | None:
+    fields = spelled(raw) if isinstance(raw, dict) else {}
     token, logprob = fields.get("token"), number_of(fields.get("logProbability"))
     if not isinstance(token, str) or logprob is None:
         return None

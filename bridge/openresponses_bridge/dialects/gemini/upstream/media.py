@@ -48,10 +48,10 @@ class PartEncoder:
     def _image(self, part: Any, param: str) -> Part | None:
         if not part.image_url:
             return self._kept(part, param)
-        found = self._at(part.image_url, None, f"{param}.image_url")
+        image = self._at(part.image_url, None, f"{param}.image_url")
         if getattr(part, "detail", None) in _DETAILS:
             self._diagnostics.loss("content.input_image.detail", "Gemini has one for all media of a request")
-        return found
+        return image
 
     def _file(self, part: Any, param: str) -> Part | None:
         if part.file_url:

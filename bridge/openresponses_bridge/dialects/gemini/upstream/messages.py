@@ -46,9 +46,9 @@ class _Turns:
         content."""
         if not self.contents or self.contents[-1]["role"] != role:
             self.contents.append({"role": role, "parts": []})
-        found: list[Part] = self.contents[-1]["parts"]
-        found += parts
-        return found
+        last_parts: list[Part] = self.contents[-1]["parts"]
+        last_parts += parts
+        return last_parts
 
     def finished(self) -> list[dict[str, Any]]:
         """Return the contents; empty if there are no parts."""
@@ -103,8 +103,8 @@ class ContentsBuilder(BaseBuilder[CarriedFields]):
         """Return the contents, after which `system` is complete too. Raises InvalidRequestError."""
         carried = self._carried
         if carried.system is not None and carried.instructions == (instructions or ""):
-            given = carried.system.get("parts") or []
-            self.system += [given] if isinstance(given, dict) else given
+            parts = carried.system.get("parts") or []
+            self.system += [parts] if isinstance(parts, dict) else parts
         elif instructions:
             self.system.append({"text": instructions})
         self._walk()
@@ -132,12 +132,12 @@ class ContentsBuilder(BaseBuilder[CarriedFields]):
         if isinstance(content, str):
             return [{"text": content}] if content else []
         at = self._entries[index].at(field)
-        made = []
+        parts = []
         for number, each in enumerate(content):
             part = self._encoder.part(each, f"{at}[{number}]")
             if part is not None and part.get("text") != "":
-                made.append(self._own(part, index, number))
-        return made
+                parts.append(self._own(part, index, number))
+        return parts
 
     def _message(self, item: Any, index: int) -> None:
         parts = self._parts(item.content, index, "content")
@@ -169,12 +169,12 @@ class ContentsBuilder(BaseBuilder[CarriedFields]):
         where = self._entries[index].where
         self._diagnostics.repair(where, "a later system message, sent as a reminder of the user's")
         self._answer(index)
-        said = "\n\n".join(part["text"] for part in texts)
-        self._turns.add(_USER, [{"text": f"<system-reminder>\n{said}\n</system-reminder>"}])
+        text = "\n\n".join(part["text"] for part in texts)
+        self._turns.add(_USER, [{"text": f"<system-reminder>\n{text}\n</system-reminder>"}])
 
-    def _add_call(self, call: CallView, given: dict[str, Any], index: int, answer: int) -> None:
+    def _add_call(self, call: CallView, arguments: dict[str, Any], index: int, answer: int) -> None:
         call_id = sent_call_id(call.call_id, None, self._diagnostics, self._entries[index].where)
-        part: Part = {"functionCall": {"id": call_id, "name": call.name, "args": given}}
+        part: Part = {"functionCall": {"id": call_id, "name": call.name, "args": arguments}}
         self._put(self._own(part, index), call.call_id)
         self._open.append((call, call_id, answer))
 
@@ -208,8 +208,8 @@ class ContentsBuilder(BaseBuilder[CarriedFields]):
         parts = self._parts(output.output, index, "output")
         texts = [part["text"] for part in parts if "text" in part]
         media = [part for part in parts if "text" not in part]
-        said = {"error" if output.failed else "output": "\n\n".join(texts)}
-        response: Part = {"id": call_id, "name": call.name, "response": said}
+        result = {"error" if output.failed else "output": "\n\n".join(texts)}
+        response: Part = {"id": call_id, "name": call.name, "response": result}
         whole = self._own({"functionResponse": response}, index)
         if "parts" in whole["functionResponse"]:
             return whole
@@ -254,27 +254,27 @@ class ContentsBuilder(BaseBuilder[CarriedFields]):
 
     def _sign_text(self, signed: list[Signed], where: str) -> None:
         """Put signatures on the text before them, by making the parts of its message anew."""
-        said, self._said = self._said, None
-        if said is None:
+        span, self._said = self._said, None
+        if span is None:
             self._turns.add(_MODEL, _behind({"text": ""}, signed))
             return
-        end = said.start + said.size
-        before = said.parts[said.start : end]
+        end = span.start + span.size
+        before = span.parts[span.start : end]
         text = "".join(part.get("text", "") for part in before)
         parts = _split({"text": text}, signed) if all(part.keys() == {"text"} for part in before) else None
         if parts is None:
             self._diagnostics.repair(where, "signatures of another text, put behind it")
             parts = before + _behind({"text": ""}, signed)
-        said.parts[said.start : end] = parts
+        span.parts[span.start : end] = parts
 
     def _other(self, item: Any, index: int) -> None:
-        if (found := searched(item)) is not None:
-            if is_own_search(self._sealer, found.sealed):
+        if (search := searched(item)) is not None:
+            if is_own_search(self._sealer, search.sealed):
                 return  # the answer after it has the results
             self._diagnostics.loss(self._entries[index].where, "a search, sent as text")
             self._begun = True
             self._said = None
-            self._turns.add(_MODEL, [{"text": found.text()}])
+            self._turns.add(_MODEL, [{"text": search.text()}])
             return
         raw = getattr(item, "raw", {})
         part, result, kind = raw.get("part"), raw.get("result"), item.type.removeprefix("openai:")
@@ -301,8 +301,8 @@ def _restored(part: Part, own: CarriedPart) -> Part:
     data."""
     ours = part[own.kind]
     if isinstance(ours, dict):
-        kept = {"data": ours["data"]} if own.kind == "inlineData" else ours
-        ours = {**kept, **own.within}
+        base = {"data": ours["data"]} if own.kind == "inlineData" else ours
+        ours = {**base, **own.within}
     return {**part, own.kind: ours, **own.around}
 
 

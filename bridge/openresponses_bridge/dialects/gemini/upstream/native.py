@@ -55,14 +55,14 @@ class NativeFields:
 
     def keep_candidate(self, candidate: dict[str, Any], finish: FinishState) -> None:
         """Keep the fields of a candidate; those of its end unless `finish` has them."""
-        given = other_fields(candidate, ())
-        self._candidate |= other_fields(given, _READ_OF_CANDIDATE) | finish.native(given)
-        self._ratings = None if _RATINGS in given else self._ratings
-        tokens = given.get("logprobsResult")
+        fields = other_fields(candidate, ())
+        self._candidate |= other_fields(fields, _READ_OF_CANDIDATE) | finish.native(fields)
+        self._ratings = None if _RATINGS in fields else self._ratings
+        tokens = fields.get("logprobsResult")
         if isinstance(tokens, dict):
             rest = {name: value for name, value in spelled(tokens).items() if name not in _TOKENS}
             self._candidate |= {"logprobsResult": rest} if rest else {}
-        cited = given.get(_CITED)
+        cited = fields.get(_CITED)
         if isinstance(cited, dict):
             self._annotate(spelled(cited))
 

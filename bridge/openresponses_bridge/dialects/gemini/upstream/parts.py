@@ -128,8 +128,8 @@ class PartReader:
     ) -> list[Event]:
         """Return the events of a text with fields of its own, in an item of its own."""
         events = self._end_item()
-        said = self._words(part["text"], part.get("thought") is True, signature, logprobs)
-        return events + said + self._keep(said, own) + self._end_item()
+        text_events = self._words(part["text"], part.get("thought") is True, signature, logprobs)
+        return events + text_events + self._keep(text_events, own) + self._end_item()
 
     def _keep(self, events: list[Event], own: dict[str, Any]) -> list[Event]:
         """Keep the fields of the part for which these events begin an item."""
@@ -193,21 +193,21 @@ class PartReader:
         self._has_items = True
         return events
 
-    def _call(self, given: dict[str, Any], signature: str, whole: bool, own: dict[str, Any]) -> list[Event]:
-        goes_on = given.get("willContinue") is True
-        if self._partial is not None and not given.get("name"):
+    def _call(self, call: dict[str, Any], signature: str, whole: bool, own: dict[str, Any]) -> list[Event]:
+        goes_on = call.get("willContinue") is True
+        if self._partial is not None and not call.get("name"):
             partial = self._partial
             partial.signature = partial.signature or signature
-            if "partialArgs" in given:
-                partial.arguments.add(given["partialArgs"])
+            if "partialArgs" in call:
+                partial.arguments.add(call["partialArgs"])
             return [] if goes_on else self.end_call(whole=whole)
         events = self.end_call(whole=True)
-        if not given:
+        if not call:
             self.diagnostics.ignored("functionCall", "empty, and no call is open")
             return events
-        self._partial = _PartialCall(given, signature, own)
-        if "partialArgs" in given:
-            self._partial.arguments.add(given["partialArgs"])
+        self._partial = _PartialCall(call, signature, own)
+        if "partialArgs" in call:
+            self._partial.arguments.add(call["partialArgs"])
         return events if goes_on else events + self.end_call(whole=whole)
 
     def end_call(self, *, whole: bool) -> list[Event]:
@@ -215,24 +215,24 @@ class PartReader:
         partial, self._partial = self._partial, None
         if partial is None:
             return []
-        given = partial.fields
-        args = "args" if "partialArgs" in given else name_of_arguments(given, "args", self.diagnostics)
-        rest = {field: value for field, value in given.items() if field not in {*_OF_A_CALL, args}}
+        fields = partial.fields
+        args = "args" if "partialArgs" in fields else name_of_arguments(fields, "args", self.diagnostics)
+        rest = {field: value for field, value in fields.items() if field not in {*_OF_A_CALL, args}}
         own = partial.own | ({"functionCall": rest} if rest else {})
-        call_id, name = self._word(given, "id"), self._word(given, "name")
-        arguments = self._arguments(given.get(args), partial.arguments)
+        call_id, name = self._word(fields, "id"), self._word(fields, "name")
+        arguments = self._arguments(fields.get(args), partial.arguments)
         events = self._before_item(partial.signature, call_id)
         index, self._calls = self._calls, self._calls + 1
         begun = self._machine.tool_call(index, call_id or None, name or None, arguments)
         cut = not (name and whole) or partial.arguments.malformed
         return events + begun + self._keep(begun, own) + self._machine.tool_call_done(index, cut=cut)
 
-    def _word(self, given: dict[str, Any], field: str) -> str:
-        found = given.get(field)
-        if found is not None and not isinstance(found, str):
-            self.diagnostics.loss(f"functionCall.{field}", f"can't be read: {type(found).__name__}")
+    def _word(self, fields: dict[str, Any], field: str) -> str:
+        value = fields.get(field)
+        if value is not None and not isinstance(value, str):
+            self.diagnostics.loss(f"functionCall.{field}", f"can't be read: {type(value).__name__}")
             return ""
-        return found or ""
+        return value or ""
 
     def _arguments(self, whole: Any, pieces: PartialArguments) -> str:
         if isinstance(whole, str):

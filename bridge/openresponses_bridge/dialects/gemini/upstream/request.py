@@ -144,8 +144,8 @@ def to_gemini(
     body[_GENERATION] = generation
     tier = _tier(request, carried, diagnostics)
     own = {_GENERATION: carried.generation, **carried.body}
-    for given in (fields, tier):
-        add_missing(body, given)
+    for additions in (fields, tier):
+        add_missing(body, additions)
     add_beside(body, options.extra, carried=own, passed=passed, merged=(_GENERATION,))
     omit_within(body, _GENERATION, options.omit, diagnostics)
     return body, diagnostics
@@ -161,15 +161,15 @@ def _format(
 ) -> dict[str, Any]:
     if carried.format and request.text == carried.text and takes_as_sent(carried.format, options):
         return carried.format
-    given = request.text.format if request.text is not None else None
-    if not given or isinstance(given, TextFormat):
+    text_format = request.text.format if request.text is not None else None
+    if not text_format or isinstance(text_format, TextFormat):
         return {}
-    if isinstance(given, JsonObjectFormat):
+    if isinstance(text_format, JsonObjectFormat):
         return {"responseMimeType": "application/json"}
-    if not isinstance(given, JsonSchemaFormatParam):
-        diagnostics.loss(f"text.format.{given.type[:64]}", "Gemini has no such format")
+    if not isinstance(text_format, JsonSchemaFormatParam):
+        diagnostics.loss(f"text.format.{text_format.type[:64]}", "Gemini has no such format")
         return {}
-    schema = as_taken(given.schema or {"type": "object"}, options, "text.format.schema", diagnostics)
+    schema = as_taken(text_format.schema or {"type": "object"}, options, "text.format.schema", diagnostics)
     field = "responseJsonSchema" if options.schemas == "parametersJsonSchema" else "responseSchema"
     return {"responseMimeType": "application/json", field: schema}
 
@@ -177,17 +177,17 @@ def _format(
 def _asked_for(
     request: CreateResponse, options: GeminiOptions, choices: int, diagnostics: Diagnostics
 ) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     if request.stop:
-        found["stopSequences"] = [request.stop] if isinstance(request.stop, str) else request.stop
+        fields["stopSequences"] = [request.stop] if isinstance(request.stop, str) else request.stop
     if choices > 1 and options.candidates:
-        found["candidateCount"] = choices
+        fields["candidateCount"] = choices
     if request.top_logprobs or _LOGPROBS in (request.include or ()):
-        found["responseLogprobs"] = True
+        fields["responseLogprobs"] = True
         if request.top_logprobs:
-            found["logprobs"] = request.top_logprobs
+            fields["logprobs"] = request.top_logprobs
     check_include(request.include or (), _INCLUDES, diagnostics)
-    return found
+    return fields
 
 
 def _thinking(

@@ -128,63 +128,65 @@ class Tools:
 
     def _server_tools(self, others: Sequence[DeclaredTool]) -> list[tuple[str, Any]]:
         """Return the names of the server's own tools, with their settings."""
-        found: list[tuple[str, Any]] = []
+        tools: list[tuple[str, Any]] = []
         sent = {kind: deque(values) for kind, values in self._carried.tools.items()}
         for tool, where in others:
             own, kind = sent.get(tool.type), _HOSTED.get(tool.type.partition("_20")[0])
             if isinstance(tool, UnknownTool) and (own or tool.type.startswith(SLUG)):
                 settings = {name: value for name, value in tool.raw.items() if name != "type"}
                 named = kind or camel(tool.type.removeprefix(SLUG))
-                found.append((named, own.popleft() if own else settings))
+                tools.append((named, own.popleft() if own else settings))
                 continue
             if kind is None:
                 self._diagnostics.loss(where, f"{(tool.type or 'a tool')[:64]} is not known to the upstream")
             elif self._functions and not self._facts.mixes_tools:
                 self._diagnostics.loss(where, f"{kind} can't stand beside functions at this model")
-            elif any(name == kind for name, _ in found):
+            elif any(name == kind for name, _ in tools):
                 continue
             elif (wish := search_of(tool, where)) is not None:
                 search = self._carried.search
-                made = _SEARCHING.made(wish, where, self._diagnostics) if search is None else search
-                found.append((kind, made))
+                search_settings = (
+                    _SEARCHING.made(wish, where, self._diagnostics) if search is None else search
+                )
+                tools.append((kind, search_settings))
             else:
-                found.append((kind, {}))
-                given = getattr(tool, "raw", {})
-                for name in sorted(name for name in given if name not in _SETTINGS and given[name]):
+                tools.append((kind, {}))
+                raw = getattr(tool, "raw", {})
+                for name in sorted(name for name in raw if name not in _SETTINGS and raw[name]):
                     self._diagnostics.loss(f"{where}.{name[:64]}", "can't be expressed")
-        return found
+        return tools
 
     def _choose(self, choice: Any) -> dict[str, Any]:
         """Return `functionCallingConfig`; {} without a choice."""
-        given = encode_choice(choice)
+        encoded = encode_choice(choice)
         hosts = [name for name, _ in self._hosted]
         if choice == "none":  # there is no such choice for the search
             self._hosted = [each for each in self._hosted if each[0] != _SEARCH]
         if choice == "required" and _SEARCH in hosts and not self._functions:
             self._diagnostics.loss("tool_choice", "a tool of the server can't be required")
             return {}
-        if given is None:
+        if encoded is None:
             if choice == "required":
                 self._need_functions()
             return {} if choice is None else {"mode": _MODES[choice]}
-        if given.get("type") == "allowed_tools":
-            return self._allow(given)
-        hosted = _HOSTED.get(str(given.get("type")).partition("_20")[0])
+        if encoded.get("type") == "allowed_tools":
+            return self._allow(encoded)
+        hosted = _HOSTED.get(str(encoded.get("type")).partition("_20")[0])
         if isinstance(choice, UnknownToolChoice) and hosted in hosts:
             self._diagnostics.loss("tool_choice", "a tool of the server can't be required")
             return {}
-        return {"mode": _MODES["required"], "allowedFunctionNames": [self._named(given, "tool_choice")]}
+        return {"mode": _MODES["required"], "allowedFunctionNames": [self._named(encoded, "tool_choice")]}
 
-    def _allow(self, given: dict[str, Any]) -> dict[str, Any]:
+    def _allow(self, choice: dict[str, Any]) -> dict[str, Any]:
         """Limit the choice by name, which works only for functions that must be called; otherwise all but the
         allowed ones are left out."""
-        tools = enumerate(given["tools"])
+        tools = enumerate(choice["tools"])
         names = [self._named(each, f"tool_choice.tools[{index}]") for index, each in tools]
-        if given["mode"] == "required" and names:
+        if choice["mode"] == "required" and names:
             self._need_functions()
             return {"mode": _MODES["required"], "allowedFunctionNames": names}
         self._functions = [view for view in self._functions if view.name in names]
-        return {"mode": _MODES[given["mode"]]}
+        return {"mode": _MODES[choice["mode"]]}
 
     def _need_functions(self) -> None:
         if not self._functions:

@@ -43,10 +43,10 @@ def usage_of(usage: Usage, native: Mapping[str, Any], diagnostics: Diagnostics) 
     if usage.cache_write_tokens:
         diagnostics.loss("usage.cache_write_tokens", "can't be expressed")
     thoughts = usage.output_tokens_details.reasoning_tokens
-    said = {} if usage.rounds else other_fields(native, COUNTS)
+    others = {} if usage.rounds else other_fields(native, COUNTS)
     tools = native.get(_OF_TOOLS)
     ran = tools if type(tools) is int and 0 <= tools <= usage.input_tokens and not usage.rounds else 0
-    return said | {
+    return others | {
         "total_input_tokens": usage.input_tokens - ran,
         "total_output_tokens": usage.output_tokens - thoughts,
         "total_thought_tokens": thoughts,
@@ -62,8 +62,8 @@ def error_fields(
     """Return an error in this API's form for streams and refusals; `native` are the fields that the API
     itself sent."""
     own = native.get("code")
-    given = other_fields(native, ("code", "message"))
-    return given | {"code": own if isinstance(own, str) else code or "internal", "message": message}
+    others = other_fields(native, ("code", "message"))
+    return others | {"code": own if isinstance(own, str) else code or "internal", "message": message}
 
 
 def error_body(error: BridgeError, native: Mapping[str, Any]) -> dict[str, Any]:

@@ -36,23 +36,23 @@ def interaction(
 ) -> Json:
     """Return the response as it ended or so far. A call that was cut off is left out, since clients run every
     call of an answer."""
-    found = diagnostics if diagnostics is not None else Diagnostics()
+    losses = diagnostics if diagnostics is not None else Diagnostics()
     outbound = Outbound(sealer, tool_identities, thoughts=thoughts)
-    folding = Folding(found)
+    folding = Folding(losses)
     for event in events_of(response if response.status in TERMINAL_EVENT else _so_far(response)):
         folding.feed(outbound.feed(event))
-    found.extend(outbound.diagnostics)
-    made = interaction_head(response, Diagnostics()) | {"steps": folding.steps}
+    losses.extend(outbound.diagnostics)
+    fields = interaction_head(response, Diagnostics()) | {"steps": folding.steps}
     if response.previous_response_id is not None:
-        made["previous_interaction_id"] = response.previous_response_id
+        fields["previous_interaction_id"] = response.previous_response_id
     if response.instructions is not None:
-        made["system_instruction"] = response.instructions
+        fields["system_instruction"] = response.instructions
     if response.metadata:
-        made["labels"] = response.metadata
+        fields["labels"] = response.metadata
     if response.error is not None:
         error, native = response.error, native_of(response.error, t.DIALECT)
-        made["errors"] = [ending.error_fields(error.code, error.message, native)]
-    return made | interaction_end(response, Diagnostics())
+        fields["errors"] = [ending.error_fields(error.code, error.message, native)]
+    return fields | interaction_end(response, Diagnostics())
 
 
 def _so_far(response: Response) -> Response:
@@ -120,13 +120,15 @@ class _Step:
     def whole(self, diagnostics: Diagnostics) -> Json:
         """Return the step with everything that was added."""
         step = self._step
-        contents = [said | ({"text": "".join(texts)} if texts else {}) for said, texts in self._contents]
+        contents = [
+            content | ({"text": "".join(texts)} if texts else {}) for content, texts in self._contents
+        ]
         if step["type"] == t.CALL and self._arguments:
             text = "".join(self._arguments)
-            given = tool_input(text)
-            if is_wrapped(given, text):
+            arguments = tool_input(text)
+            if is_wrapped(arguments, text):
                 diagnostics.repair("arguments", WRAPPED)
-            return step | {"arguments": given}
+            return step | {"arguments": arguments}
         if step["type"] == t.THOUGHT:
             return step | ({"summary": contents} if contents else {})
         return step | ({"content": contents} if step["type"] == t.MODEL else {})

@@ -148,8 +148,8 @@ class Outbound:
         events = self._end_output()
         if response.error is not None:
             error = response.error
-            said = ending.error_fields(error.code, error.message, native_of(error, t.DIALECT))
-            events += self._failed(said)
+            fields = ending.error_fields(error.code, error.message, native_of(error, t.DIALECT))
+            events += self._failed(fields)
         self._ended = True
         if response.stop_sequence:
             self.diagnostics.loss("stop_sequence", "can't be expressed")
@@ -219,7 +219,7 @@ class Outbound:
             if index is None:
                 return []
             deltas = self._carried.get(str(event.output_index))
-            carried = [said for each in deltas or () for said in self._delta(index, dict(each))]
+            carried = [delta for each in deltas or () for delta in self._delta(index, dict(each))]
             if not isinstance(item, it.ReasoningItem):
                 return carried
             return [*carried, *self._signed(item, index), *self._stop(index)]
@@ -246,8 +246,8 @@ class Outbound:
         signature = open_signature(self._sealer, item.encrypted_content)
         if signature is None:
             summary = [text for part in item.summary if (text := getattr(part, "text", ""))]
-            said = {"id": item.id, "summary": summary, "encrypted_content": item.encrypted_content}
-            signature = seal_reasoning(self._sealer, [said])
+            reasoning = {"id": item.id, "summary": summary, "encrypted_content": item.encrypted_content}
+            signature = seal_reasoning(self._sealer, [reasoning])
         return self._delta(index, {"type": "thought_signature", "signature": signature}) if signature else []
 
     def _unknown(self, item: UnknownItem) -> list[Json]:
@@ -267,7 +267,7 @@ class Outbound:
             contents = step.get("content")
             if step.get("type") == t.MODEL and isinstance(contents, list):
                 events += [
-                    said for each in contents if isinstance(each, dict) for said in self._content(each)
+                    event for each in contents if isinstance(each, dict) for event in self._content(each)
                 ]
             else:
                 events += self._end_output()
@@ -312,9 +312,13 @@ class Outbound:
             return []
         places = {place for each in part.annotations for place in _places(each)}
         at = bytes_before(part.text, places)
-        found = [annotation_of(each, at, self.diagnostics) for each in part.annotations]
-        said = [each for each in found if each is not None]
-        return self._delta(index, {"type": "text_annotation_delta", "annotations": said}) if said else []
+        candidates = [annotation_of(each, at, self.diagnostics) for each in part.annotations]
+        citations = [each for each in candidates if each is not None]
+        return (
+            self._delta(index, {"type": "text_annotation_delta", "annotations": citations})
+            if citations
+            else []
+        )
 
     def _reasoning(self, event: Any) -> list[Json]:
         return self._think(event.output_index, self._shown.content(event)) if self._thoughts else []
@@ -388,12 +392,12 @@ def interaction_head(response: Response, diagnostics: Diagnostics) -> Json:
 def interaction_end(response: Response, diagnostics: Diagnostics) -> Json:
     """Return the fields that an interaction has at its end, with Google's further fields."""
     native = object_in(native_of(response, t.DIALECT), t.ANSWER)
-    found = other_fields(native, _OF_ANSWER)
+    fields = other_fields(native, _OF_ANSWER)
     usage = object_in(native, "usage")
     if response.usage is not None:
         usage = ending.usage_of(response.usage, usage, diagnostics)
-    found |= {"usage": usage} if usage else {}
+    fields |= {"usage": usage} if usage else {}
     tier = tier_for(response, t.DIALECT, diagnostics, t.TIERS)
     if tier is not None:
-        found[TIER] = tier
-    return found
+        fields[TIER] = tier
+    return fields

@@ -60,31 +60,31 @@ def from_interactions(
 ) -> tuple[rq.CreateResponse, Diagnostics]:
     """Translate a request. Returns (request, losses). `sealer` opens and seals the signatures of thoughts.
     Raises InvalidRequestError with `param`, as `input[0].content[1].data`."""
-    diagnostics, given, carried = Diagnostics(), body_of(body), CarriedFields()
+    diagnostics, fields, carried = Diagnostics(), body_of(body), CarriedFields()
     reader = StepReader(sealer or Sealer(), diagnostics, carried)
-    reader.read(given)
-    previous = given.get("previous_interaction_id", str)
+    reader.read(fields)
+    previous = fields.get("previous_interaction_id", str)
     if not reader.items and previous is None:
         raise invalid("input", "at least one content or step is required")
-    model, agent = given.get("model", str), given.get(_AGENT, str)
+    model, agent = fields.get("model", str), fields.get(_AGENT, str)
     if model is not None and agent is not None:
         raise invalid(_AGENT, "names another one than model does: send one of them")
     if agent is not None:
         carried.body[_AGENT] = agent
-    generation = given.maybe_inner("generation_config") or Fields({}, "generation_config")
-    tools = _tools(given, carried)
+    generation = fields.maybe_inner("generation_config") or Fields({}, "generation_config")
+    tools = _tools(fields, carried)
     include = [_ENCRYPTED]
     if any(is_search(tool.type) for tool in tools or ()):
         include.append(SEARCH_SOURCES)
     if run_tool() in (tools or ()):
         include.append(RUN_OUTPUTS)
-    choice, text = _tool_choice(generation, carried), _text(given, carried)
+    choice, text = _tool_choice(generation, carried), _text(fields, carried)
     carried.chosen, carried.text = plain(choice), plain(text)
     request = rq.CreateResponse(
         model=agent if model is None else model.removeprefix(_MODELS),
         input=reader.items,
         previous_response_id=previous,
-        instructions=given.get("system_instruction", str),
+        instructions=fields.get("system_instruction", str),
         tools=tools,
         tool_choice=choice,
         text=text,
@@ -95,31 +95,31 @@ def from_interactions(
         stop=_texts(generation, "stop_sequences") or None,
         seed=generation.get("seed", int),
         include=include,
-        metadata=_labels(given, carried),
-        service_tier=_tier(given, carried),
-        stream=given.get("stream", bool),
-        store=given.get("store", bool),
-        background=given.get("background", bool),
+        metadata=_labels(fields, carried),
+        service_tier=_tier(fields, carried),
+        stream=fields.get("stream", bool),
+        store=fields.get("store", bool),
+        background=fields.get("background", bool),
     )
     rest = generation.rest()
     carried.generation |= rest
     carried.report(generation.at(name[:_SHOWN]) for name in rest)
-    if given.equals("response_modalities", ["text"]):
-        given.skip("response_modalities")
-    carried.body |= given.rest()
+    if fields.equals("response_modalities", ["text"]):
+        fields.skip("response_modalities")
+    carried.body |= fields.rest()
     carried.needed |= {name: why for name, why in _NEEDED.items() if name in carried.body}
     carried.report(name[:_SHOWN] for name in carried.body)
     return replace(request, native=carried.native()), diagnostics
 
 
-def _tier(given: Fields, carried: CarriedFields) -> str | None:
-    carried.tier = tier = given.get("service_tier", str)
+def _tier(fields: Fields, carried: CarriedFields) -> str | None:
+    carried.tier = tier = fields.get("service_tier", str)
     return None if tier is None else TIERS_OF_GOOGLE.get(tier, tier)
 
 
-def _labels(given: Fields, carried: CarriedFields) -> dict[str, str] | None:
+def _labels(fields: Fields, carried: CarriedFields) -> dict[str, str] | None:
     """Return the labels as metadata, if they are within its limits."""
-    labels = given.get("labels", dict)
+    labels = fields.get("labels", dict)
     if not labels:
         return None
     pairs, longest_name, longest_value = _METADATA
@@ -134,25 +134,25 @@ def _labels(given: Fields, carried: CarriedFields) -> dict[str, str] | None:
     return None
 
 
-def _tools(given: Fields, carried: CarriedFields) -> list[Any] | None:
-    found: list[Any] = []
-    for tool in given.each("tools"):
+def _tools(fields: Fields, carried: CarriedFields) -> list[Any] | None:
+    tools: list[Any] = []
+    for tool in fields.each("tools"):
         kind = tool.need("type", str)
         if kind == "function":
-            made: Any = _function(tool, carried)
+            tool_param: Any = _function(tool, carried)
         elif kind == "google_search":
-            made = WebSearch().tool()
+            tool_param = WebSearch().tool()
         elif kind == "code_execution":
-            made = run_tool()
+            tool_param = run_tool()
         elif kind == "mcp_server":
-            made = _mcp(tool)
+            tool_param = _mcp(tool)
         else:
-            made = UnknownTool({**tool.whole(), "type": extension(SLUG, kind)})
+            tool_param = UnknownTool({**tool.whole(), "type": extension(SLUG, kind)})
         if kind != "function":
             carried.report(tool.at(name[:_SHOWN]) for name in tool.rest())
-            carried.tools.setdefault(made.type, []).append(tool.whole())
-        found.append(made)
-    return found or None
+            carried.tools.setdefault(tool_param.type, []).append(tool.whole())
+        tools.append(tool_param)
+    return tools or None
 
 
 def _function(function: Fields, carried: CarriedFields) -> tl.FunctionToolParam:
@@ -171,7 +171,7 @@ def _mcp(server: Fields) -> UnknownTool:
     allowed: list[str] = []
     for each in server.each("allowed_tools"):
         allowed += _texts(each, "tools")
-    made: dict[str, Any] = {
+    settings: dict[str, Any] = {
         "type": "mcp",
         "server_label": server.get("name", str) or "mcp",
         "server_url": server.need("url", str),
@@ -179,14 +179,14 @@ def _mcp(server: Fields) -> UnknownTool:
         "allowed_tools": allowed,
         "require_approval": "never",
     }
-    return UnknownTool({name: value for name, value in made.items() if value})
+    return UnknownTool({name: value for name, value in settings.items() if value})
 
 
 def _tool_choice(generation: Fields, carried: CarriedFields) -> Any:
-    given = generation.either("tool_choice", str, dict)
-    carried.choice = given
-    if given is None or isinstance(given, str):
-        return _choice(generation.at("tool_choice"), given, [], carried)
+    raw = generation.either("tool_choice", str, dict)
+    carried.choice = raw
+    if raw is None or isinstance(raw, str):
+        return _choice(generation.at("tool_choice"), raw, [], carried)
     choice = generation.inner("tool_choice")
     allowed = choice.maybe_inner("allowed_tools")
     if allowed is None:
@@ -213,17 +213,17 @@ def _choice(where: str, mode: str | None, names: list[str], carried: CarriedFiel
     return functions[0] if alone else tl.AllowedToolChoice(functions, choice)
 
 
-def _text(given: Fields, carried: CarriedFields) -> rq.TextParam | None:
+def _text(request_fields: Fields, carried: CarriedFields) -> rq.TextParam | None:
     """Return the format of the text; formats of other media are only for Google."""
-    media = given.get("response_mime_type", str)
-    asked = given.either("response_format", dict, list)
-    if media is None and asked is None:
+    media = request_fields.get("response_mime_type", str)
+    response_format = request_fields.either("response_format", dict, list)
+    if media is None and response_format is None:
         return None
-    said = {"response_mime_type": media, "response_format": asked}
-    carried.format = {name: value for name, value in said.items() if value is not None}
-    formats = [*given.each("response_format")] if isinstance(asked, list) else []
-    formats += [given.inner("response_format")] if isinstance(asked, dict) else []
-    found: rq.TextParam | None = None
+    fields = {"response_mime_type": media, "response_format": response_format}
+    carried.format = {name: value for name, value in fields.items() if value is not None}
+    formats = [*request_fields.each("response_format")] if isinstance(response_format, list) else []
+    formats += [request_fields.inner("response_format")] if isinstance(response_format, dict) else []
+    text: rq.TextParam | None = None
     for each in formats:
         kind = each.raw("type")
         if kind not in (None, "text", "object"):
@@ -231,11 +231,11 @@ def _text(given: Fields, carried: CarriedFields) -> rq.TextParam | None:
         elif kind == "text":
             media = each.get("mime_type", str) or media
             schema = each.get("schema", dict)
-            found = _json(media, schema) or found
+            text = _json(media, schema) or text
             carried.report(each.unread_here)
         else:  # a schema without an envelope
-            found = _json(media or _JSON, each.whole())
-    return found or _json(media, None)
+            text = _json(media or _JSON, each.whole())
+    return text or _json(media, None)
 
 
 def _json(media: str | None, schema: dict[str, Any] | None) -> rq.TextParam | None:
@@ -249,8 +249,8 @@ def _reasoning(generation: Fields, carried: CarriedFields) -> rq.ReasoningOption
     if level is not None and level not in EFFORTS:
         carried.needed[generation.at("thinking_level")] = f"expected one of {', '.join(sorted(EFFORTS))}"
         level = None
-    said = {"thinking_level": generation.raw("thinking_level"), "thinking_summaries": summaries}
-    carried.generation |= {name: value for name, value in said.items() if value is not None}
+    fields = {"thinking_level": generation.raw("thinking_level"), "thinking_summaries": summaries}
+    carried.generation |= {name: value for name, value in fields.items() if value is not None}
     if summaries not in (None, "auto", "none"):
         carried.report([generation.at("thinking_summaries")])
     if level is None and summaries != "auto":
@@ -265,8 +265,8 @@ def _limit(generation: Fields) -> int | None:
     return limit
 
 
-def _texts(given: Fields, name: str) -> list[str]:
-    found = given.get(name, list) or []
-    if not all(isinstance(each, str) for each in found):
-        raise invalid(given.at(name), "expected strings")
-    return found
+def _texts(fields: Fields, name: str) -> list[str]:
+    strings = fields.get(name, list) or []
+    if not all(isinstance(each, str) for each in strings):
+        raise invalid(fields.at(name), "expected strings")
+    return strings

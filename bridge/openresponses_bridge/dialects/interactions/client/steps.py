@@ -175,19 +175,19 @@ class StepReader:
     def _result(self, step: Fields) -> None:
         step.skip("type")
         call_id, failed = _word(step, "call_id"), step.get("is_error", bool)
-        given = step.either("result", str, list, dict)
-        output: Any = given
+        result = step.either("result", str, list, dict)
+        output: Any = result
         where = place(len(self.items))
-        if isinstance(given, list) and all(map(_is_content, given)):
+        if isinstance(result, list) and all(map(_is_content, result)):
             output = []
             for content in step.each("result"):
                 output.append(self._content(content, "user"))
                 self._carry(content, place(len(self.items), len(output) - 1))
-        elif not isinstance(given, str):
-            output = encode(given).decode()
+        elif not isinstance(result, str):
+            output = encode(result).decode()
         self._carry(step, where)
-        if given != output and not isinstance(output, list):
-            self._carried.parts[where] = self._carried.parts.get(where, {}) | {"result": given}
+        if result != output and not isinstance(output, list):
+            self._carried.parts[where] = self._carried.parts.get(where, {}) | {"result": result}
         status: Any = "incomplete" if failed else UNSET  # the mark of an answer whose call has failed
         self.items.append(it.FunctionCallOutputParam(call_id, output, status=status))
 
@@ -206,10 +206,10 @@ def _is_content(value: Any) -> bool:
 
 
 def _word(step: Fields, name: str) -> str:
-    found = step.need(name, str)
-    if not found:
+    word = step.need(name, str)
+    if not word:
         raise invalid(step.at(name), "is empty")
-    return found
+    return word
 
 
 def _media(content: Fields, kind: str, carried: CarriedFields) -> Any:

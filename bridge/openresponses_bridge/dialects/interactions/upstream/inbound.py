@@ -96,8 +96,8 @@ class Inbound(OnceBegun):
         return []
 
     def _frame(self, value: Json, event: str) -> list[Event]:
-        given = value.get("event_type")
-        kind = given if isinstance(given, str) else event
+        event_type = value.get("event_type")
+        kind = event_type if isinstance(event_type, str) else event
         handler = _HANDLERS.get(kind)
         if handler is not None:
             return handler(self, value)
@@ -113,8 +113,8 @@ class Inbound(OnceBegun):
         return events + self._end(value)
 
     def _read_steps(self, value: Json) -> list[Event]:
-        given = t.objects_in(value, "steps", self.diagnostics)
-        return [event for each in given for event in self._steps.step(each)]
+        steps = t.objects_in(value, "steps", self.diagnostics)
+        return [event for each in steps for event in self._steps.step(each)]
 
     def _created(self, value: Json) -> list[Event]:
         self._keep(object_in(value, "interaction"))
@@ -148,9 +148,9 @@ class Inbound(OnceBegun):
         return self._fail(payload_of(value, t.DIALECT))
 
     def _index(self, value: Json) -> int:
-        found = value.get("index")
-        if type(found) is int and found >= 0:
-            return found
+        index = value.get("index")
+        if type(index) is int and index >= 0:
+            return index
         self.diagnostics.repair("index", "no number of a step, taken as 0")
         return 0
 
@@ -166,8 +166,8 @@ class Inbound(OnceBegun):
             self._machine.report_names(service_tier=t.TIERS_OF_GOOGLE.get(tier, tier))
             self._answer[TIER] = tier
         self._count(object_in(interaction, _USAGE))
-        said = other_fields(interaction, (*_READ, _USAGE))
-        self._answer |= with_whole_characters(said)
+        others = other_fields(interaction, (*_READ, _USAGE))
+        self._answer |= with_whole_characters(others)
 
     def _count(self, usage: Json) -> None:
         self._usage |= {name: value for name, value in usage.items() if value is not None}
@@ -204,11 +204,11 @@ class Inbound(OnceBegun):
         answer |= {_USAGE: with_whole_characters(others)} if others else {}
         if t.ENDED.get(self._status) == t.CUT:
             answer["status"] = self._status
-        said: Json = {t.ANSWER: answer} if answer else {}
-        said |= {t.DELTAS: self._steps.carried} if self._steps.carried else {}
-        said |= {} if tier is None else {TIER: tier}
-        if said:
-            self._machine.native(t.DIALECT, said)
+        fields: Json = {t.ANSWER: answer} if answer else {}
+        fields |= {t.DELTAS: self._steps.carried} if self._steps.carried else {}
+        fields |= {} if tier is None else {TIER: tier}
+        if fields:
+            self._machine.native(t.DIALECT, fields)
 
     def _fail(self, error: ErrorPayload | BridgeError) -> list[Event]:
         self._mark_ended()
@@ -239,8 +239,8 @@ def is_whole(value: Mapping[str, Any]) -> bool:
 
 def _usage_of(usage: Json) -> Usage | None:
     """Return the counts, or those of them that are whole numbers."""
-    found = {name: count_of(usage.get(name), UNBOUNDED) for name in t.COUNTS}
-    counts = {name: count for name, count in found.items() if count is not None}
+    values = {name: count_of(usage.get(name), UNBOUNDED) for name in t.COUNTS}
+    counts = {name: count for name, count in values.items() if count is not None}
     if not counts:
         return None
     read = counts.get("total_input_tokens", 0) + counts.get(_OF_TOOLS, 0)
@@ -261,6 +261,6 @@ def _model_in(data: bytes) -> str:
         value = decode_frame(data)
     except WireError:
         return ""
-    found = value if isinstance(value, dict) else {}
-    name = (object_in(found, "interaction") or found).get("model")
+    fields = value if isinstance(value, dict) else {}
+    name = (object_in(fields, "interaction") or fields).get("model")
     return name if isinstance(name, str) else ""

@@ -77,16 +77,16 @@ class InputBuilder(BaseBuilder[CarriedFields]):
         if isinstance(content, str):
             return [{"type": "text", "text": content}] if content else []
         at = self._entries[index].at(field)
-        made = []
+        contents = []
         for number, each in enumerate(content):
-            found = self._encoder.content(each, f"{at}[{number}]")
-            if found is not None:
+            encoded = self._encoder.content(each, f"{at}[{number}]")
+            if encoded is not None:
                 own = dict(self._own(index, number))
                 had_data = own.pop("data", None) is not None
-                if "data" in found and not had_data:  # the file was fetched meanwhile
+                if "data" in encoded and not had_data:  # the file was fetched meanwhile
                     own.pop("uri", None)
-                made.append({**found, **own})
-        return made
+                contents.append({**encoded, **own})
+        return contents
 
     def _message(self, item: Any, index: int) -> None:
         contents = self._contents(item.content, index, "content")
@@ -117,8 +117,8 @@ class InputBuilder(BaseBuilder[CarriedFields]):
         where = self._entries[index].where
         self._diagnostics.repair(where, "a later system message, sent as a reminder of the user's")
         self._answer(index)
-        said = "<system-reminder>\n" + "\n\n".join(texts) + "\n</system-reminder>"
-        self._steps.append({"type": t.USER, "content": [{"type": "text", "text": said}]})
+        reminder = "<system-reminder>\n" + "\n\n".join(texts) + "\n</system-reminder>"
+        self._steps.append({"type": t.USER, "content": [{"type": "text", "text": reminder}]})
 
     def _output(self, contents: list[Json], own: Json, *, joins: bool) -> None:
         """Add contents of the model. Media are in one step with the contents beside them."""
@@ -130,9 +130,9 @@ class InputBuilder(BaseBuilder[CarriedFields]):
                 return
         self._steps.append({"type": t.MODEL, "content": contents} | own)
 
-    def _add_call(self, call: CallView, given: Json, index: int, answer: int) -> None:
+    def _add_call(self, call: CallView, arguments: Json, index: int, answer: int) -> None:
         call_id = sent_call_id(call.call_id, None, self._diagnostics, self._entries[index].where)
-        step: Json = {"type": t.CALL, "id": call_id, "name": call.name, "arguments": given}
+        step: Json = {"type": t.CALL, "id": call_id, "name": call.name, "arguments": arguments}
         signature, self._signature = self._signature, ""
         step |= {"signature": signature} if signature else {}
         self._steps.append(step | self._own(index))
@@ -145,10 +145,10 @@ class InputBuilder(BaseBuilder[CarriedFields]):
                 self._diagnostics.repair(where, "a tool output was moved up to its call")
             output = self._views[answer]
             assert isinstance(output, OutputView)
-            said: Any = output.output
-            if not isinstance(said, str):
-                said = self._contents(said, answer, "output")
-            step: Json = {"type": t.RESULT, "call_id": call_id, "name": call.name, "result": said}
+            result: Any = output.output
+            if not isinstance(result, str):
+                result = self._contents(result, answer, "output")
+            step: Json = {"type": t.RESULT, "call_id": call_id, "name": call.name, "result": result}
             failed = {"is_error": True} if output.failed else {}
             self._steps.append(step | failed | self._own(answer))
         self._open = []
@@ -192,10 +192,10 @@ class InputBuilder(BaseBuilder[CarriedFields]):
                 else:
                     self._steps.append(step)
             return
-        found = searched(item)
-        if found is None:
+        search = searched(item)
+        if search is None:
             self._diagnostics.loss(f"item.{item.type[:64]}", "Interactions has no such step")
             return
         self._diagnostics.loss(self._entries[index].where, "a search, sent as text")
         self._begun = True
-        self._output([{"type": "text", "text": found.text()}], {}, joins=False)
+        self._output([{"type": "text", "text": search.text()}], {}, joins=False)

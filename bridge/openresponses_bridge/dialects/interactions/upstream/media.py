@@ -56,8 +56,8 @@ class ContentEncoder:
         if not part.image_url:
             return self._kept(part, "image", param)
         detail = getattr(part, "detail", None)
-        found = self._at(part.image_url, None, f"{param}.image_url", "image")
-        return found | {"resolution": detail} if detail in ("low", "high") else found
+        image = self._at(part.image_url, None, f"{param}.image_url", "image")
+        return image | {"resolution": detail} if detail in ("low", "high") else image
 
     def _file(self, part: Any, param: str) -> Json | None:
         if part.file_url:

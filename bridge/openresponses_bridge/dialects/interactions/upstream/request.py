@@ -136,8 +136,8 @@ def to_interactions(
     tier = _tier(request, carried, diagnostics)
     labels = {"labels": carried.labels} if carried.labels else {}
     own = {_GENERATION: carried.generation, **labels, **carried.body}
-    for given in (fields, tier):
-        add_missing(body, given)
+    for additions in (fields, tier):
+        add_missing(body, additions)
     add_beside(body, options.extra, carried=own, passed=passed, merged=(_GENERATION,))
     omit_within(body, _GENERATION, options.omit, diagnostics)
     return body, diagnostics
@@ -153,15 +153,15 @@ def _format(
 ) -> Json:
     if carried.format and plain(request.text) == carried.text:
         return carried.format
-    given = request.text.format if request.text is not None else None
-    if not given or isinstance(given, TextFormat):
+    text_format = request.text.format if request.text is not None else None
+    if not text_format or isinstance(text_format, TextFormat):
         return {}
-    if isinstance(given, JsonObjectFormat):
+    if isinstance(text_format, JsonObjectFormat):
         return {"response_format": {"type": "text", "mime_type": _JSON}}
-    if not isinstance(given, JsonSchemaFormatParam):
-        diagnostics.loss(f"text.format.{given.type[:64]}", "Interactions has no such format")
+    if not isinstance(text_format, JsonSchemaFormatParam):
+        diagnostics.loss(f"text.format.{text_format.type[:64]}", "Interactions has no such format")
         return {}
-    schema = as_taken(given.schema or {"type": "object"}, options, "text.format.schema", diagnostics)
+    schema = as_taken(text_format.schema or {"type": "object"}, options, "text.format.schema", diagnostics)
     return {"response_format": {"type": "text", "mime_type": _JSON, "schema": schema}}
 
 
@@ -177,7 +177,7 @@ def _thinking(
     accepted = frozenset(accepted_efforts(options.efforts, efforts))
     effort = effort_of(request, EFFORTS | accepted)
     level = None if effort is None else fitted_effort(effort, accepted, diagnostics)
-    found: Json = {} if level is None else {"thinking_level": level}
+    thinking: Json = {} if level is None else {"thinking_level": level}
     if request.reasoning is not None and request.reasoning.summary:
-        found["thinking_summaries"] = "auto"
-    return found
+        thinking["thinking_summaries"] = "auto"
+    return thinking

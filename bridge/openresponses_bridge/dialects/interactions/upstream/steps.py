@@ -176,10 +176,10 @@ class _Output(_Step):
         self._error: Any = None
 
     def begin(self, step: Json) -> list[Event]:
-        given = t.objects_in(step, "content", self._reader.diagnostics)
+        contents = t.objects_in(step, "content", self._reader.diagnostics)
         if step.get("error") is not None:
             self._reader.diagnostics.loss("step.error", "the output has none")
-        return [event for each in given for event in self._content(each)]
+        return [event for each in contents for event in self._content(each)]
 
     def _content(self, content: Json) -> list[Event]:
         """Read a whole content."""
@@ -250,10 +250,10 @@ class _Thought(_Step):
         self._others: list[Json] = []
 
     def begin(self, step: Json) -> list[Event]:
-        given = t.objects_in(step, "summary", self._reader.diagnostics)
+        contents = t.objects_in(step, "summary", self._reader.diagnostics)
         self._sign(step.get("signature"))
         events: list[Event] = []
-        for part, content in enumerate(given):
+        for part, content in enumerate(contents):
             self._parts = part
             events += self._summary(content)
         return events
@@ -312,15 +312,15 @@ class _Call(_Step):
             events = self._machine.reasoning_encrypted(sealed) + self._machine.block_done()
         return events + self._machine.tool_call(self._number, call_id, name)
 
-    def _arguments_in(self, given: Json) -> Any:
-        return given.get(name_of_arguments(given, "arguments", self._reader.diagnostics))
+    def _arguments_in(self, fields: Json) -> Any:
+        return fields.get(name_of_arguments(fields, "arguments", self._reader.diagnostics))
 
     def _word(self, step: Json, field: str) -> str | None:
-        found = step.get(field)
-        if found is not None and not isinstance(found, str):
-            self._reader.diagnostics.loss(f"function_call.{field}", f"can't be read: {type(found).__name__}")
+        word = step.get(field)
+        if word is not None and not isinstance(word, str):
+            self._reader.diagnostics.loss(f"function_call.{field}", f"can't be read: {type(word).__name__}")
             return None
-        return found or None
+        return word or None
 
     def add(self, delta: Json) -> list[Event]:
         if delta.get("type") != "arguments_delta":
@@ -337,8 +337,8 @@ class _Call(_Step):
     def end(self) -> list[Event]:
         events: list[Event] = []
         if not self._streamed and self._given not in (None, {}):
-            given = self._given
-            text = given if isinstance(given, str) else encode(given).decode()
+            arguments = self._given
+            text = arguments if isinstance(arguments, str) else encode(arguments).decode()
             events = self._machine.tool_call(self._number, arguments=text)
         return events + self._machine.tool_call_done(self._number, cut=not self._named)
 

@@ -53,8 +53,8 @@ class Tools:
         self._carried = carried
         self._diagnostics = diagnostics
         sent = {kind: deque(values) for kind, values in carried.tools.items()}
-        made = (self._hosted(tool, where, sent) for tool, where in others)
-        self._others = [tool for tool in made if tool is not None]
+        hosted = (self._hosted(tool, where, sent) for tool, where in others)
+        self._others = [tool for tool in hosted if tool is not None]
 
     def declared(self) -> list[Json]:
         """Return all tools as they are sent."""
@@ -68,14 +68,14 @@ class Tools:
             self._diagnostics.loss(f"tools.{view.name}.strict", "not enforced")
         where = f"tools.{view.name}.parameters"
         parameters = as_taken(view.parameters, self._options, where, self._diagnostics)
-        made: Json = {"type": "function", "name": view.name, "description": view.description}
-        return own | made | {"parameters": parameters}
+        function: Json = {"type": "function", "name": view.name, "description": view.description}
+        return own | function | {"parameters": parameters}
 
     def _hosted(self, tool: Any, where: str, sent: dict[str, deque[Any]]) -> Json | None:
         own: deque[Any] | None = sent.get(tool.type)
         if own and isinstance(tool, UnknownTool):
-            found: Json = own.popleft()
-            return found
+            original: Json = own.popleft()
+            return original
         if isinstance(tool, UnknownTool) and tool.type.startswith(SLUG):
             return {**tool.raw, "type": tool.type.removeprefix(SLUG)}
         wish = search_of(tool, where)
@@ -92,7 +92,7 @@ class Tools:
     def _server(self, tool: Fields) -> Json:
         allowed = tool.raw("allowed_tools")
         names = allowed if isinstance(allowed, list) else []
-        made: Json = {
+        server: Json = {
             "type": "mcp_server",
             "name": tool.get("server_label", str),
             "url": tool.need("server_url", str),
@@ -104,7 +104,7 @@ class Tools:
             self._diagnostics.loss(tool.at("require_approval"), "calls are not held for approval")
         for where in tool.unread_here:
             self._diagnostics.loss(where, "can't be expressed")
-        return {name: value for name, value in made.items() if value}
+        return {name: value for name, value in server.items() if value}
 
     def choice(self, choice: Any) -> Json:
         """Return `tool_choice`; {} without one."""
@@ -112,19 +112,19 @@ class Tools:
             return {"tool_choice": self._carried.choice}
         if choice is None:
             return {}
-        given = encode_choice(choice)
-        if given is None:
+        encoded = encode_choice(choice)
+        if encoded is None:
             if choice == "required" and not self._functions and not self._others:
                 raise invalid("tool_choice", "'required' needs a tool that the upstream can call")
             return {"tool_choice": _MODES[choice]}
-        if given.get("type") == "allowed_tools":
-            tools = enumerate(given["tools"])
+        if encoded.get("type") == "allowed_tools":
+            tools = enumerate(encoded["tools"])
             names = [self._named(each, f"tool_choice.tools[{index}]") for index, each in tools]
-            return _allowed(_MODES[given["mode"]], names)
+            return _allowed(_MODES[encoded["mode"]], names)
         if isinstance(choice, UnknownToolChoice) and self._others:
             self._diagnostics.loss("tool_choice", "a tool of the server can't be required")
             return {}
-        return _allowed("any", [self._named(given, "tool_choice")])
+        return _allowed("any", [self._named(encoded, "tool_choice")])
 
     def _named(self, choice: Json, param: str) -> str:
         view = chosen_function(choice, self._functions, self._identities)

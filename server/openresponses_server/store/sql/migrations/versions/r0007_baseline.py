@@ -141,5 +141,5 @@ def _counts() -> list[sa.Column[int]]:
 
 def _index(name: str, table: str, columns: list[str], where: str | None = None) -> None:
     """Create an index of the rows for which `where` holds."""
-    given = None if where is None else sa.text(where)
-    op.create_index(name, table, columns, sqlite_where=given, postgresql_where=given)
+    condition = None if where is None else sa.text(where)
+    op.create_index(name, table, columns, sqlite_where=condition, postgresql_where=condition)
