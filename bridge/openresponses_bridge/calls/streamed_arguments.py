@@ -103,7 +103,7 @@ def _agreeing(one: str, other: str) -> int:
 class StreamedArguments:
     """Reads the pieces of one call's arguments. What `feed`, `release` and `end` return has to be passed on
     and appended to `sent`, which gets nothing else. `broken` is True if the arguments came again and differ
-    from those that were passed on."""
+    from those that were passed on. `dropped` belongs to them only if they are not JSON."""
 
     __slots__ = (
         "_again",
@@ -117,11 +117,13 @@ class StreamedArguments:
         "_read",
         "_size",
         "broken",
+        "dropped",
     )
 
     def __init__(self, diagnostics: Diagnostics) -> None:
         self._diagnostics = diagnostics
         self.broken = False
+        self.dropped = ""  # the beginning of what was dropped behind the arguments
         self._held = ""  # not passed on yet
         self._behind = ""  # text after the arguments, as long as it may become a token
         self._again: list[str] | None = None  # repeated arguments, while they may equal those sent
@@ -240,6 +242,7 @@ class StreamedArguments:
         tokens."""
         if _BEHIND.match(text):
             self._repair("brackets and tokens behind them were dropped")
+            self.dropped += text[: _LONGEST_TOKEN - len(self.dropped)]
         elif len(text) <= _LONGEST_TOKEN and _CUT_BEHIND.match(text):
             self._behind = text
         else:

@@ -435,7 +435,8 @@ class ToolCallBlock(OpenItem):
     def _judge_malformed(self) -> None:
         """Decide about arguments that are not JSON: they are the model's own, unless they began again after a
         part of them had been sent; then the call is incomplete (law N4)."""
-        self.cut = whole_within(self.text.getvalue()) is not None
+        dropped = "" if self._streamed is None else self._streamed.dropped
+        self.cut = whole_within(self.text.getvalue() + dropped) is not None
         self._diagnostics.warning("tool_call.arguments", DIFFER if self.cut else "not JSON, sent as they are")
 
     @property

@@ -123,6 +123,15 @@ def test_n4_arguments_that_begin_again_as_others_are_incomplete(dialect: str) ->
     assert (status, calls) == ("incomplete", [("look", '{"a":1,', "incomplete")])
 
 
+@pytest.mark.parametrize("last", [['\\\\": ["\\""]}'], ['\\\\": ["\\""]', "}"]], ids=["at once", "later"])
+@pytest.mark.parametrize("dialect", sorted(DIALECTS))
+def test_n4_arguments_that_begin_again_within_a_string_are_incomplete(dialect: str, last: list[str]) -> None:
+    """The closing bracket, which is behind what the outermost one seems to be, is a part of them."""
+    status, ((_, arguments, ended),) = read(dialect, "{", '"', "{", '"', *last)
+    assert (status, ended) == ("incomplete", "incomplete")
+    assert arguments == '{"{"\\\\": ["\\""]'
+
+
 @pytest.mark.parametrize("dialect", sorted(DIALECTS))
 def test_n4_arguments_that_are_not_json_are_never_sent_without_a_diagnostic(dialect: str) -> None:
     build, frames = DIALECTS[dialect]
