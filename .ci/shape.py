@@ -1,5 +1,6 @@
-"""Reports the shape of the code, for `make check`: its longest functions and widest constructors, the state
-of a run besides its stages, and the path of a plain request from file to file.  `python .ci/shape.py`
+"""Reports the shape of the code, for `make check`: its longest functions and widest constructors, variables
+with names that do not say what they hold, the state of a run besides its stages, and the path of a plain
+request from file to file.  `python .ci/shape.py`
 
 It never fails: tests/server/test_call_budget.py has the limits on costs.
 """
@@ -16,6 +17,9 @@ from typing import Final
 ROOT: Final = Path(__file__).parent.parent
 LONGEST: Final = 60  # lines of a function
 WIDEST: Final = 8  # parameters of a constructor
+PARTICIPLES: Final = frozenset(
+    {"asked", "found", "given", "held", "kept", "made", "said", "told", "took", "wanted"}
+)
 STATEFUL: Final = {
     "server/openresponses_server/runs/pipeline.py": ("Pipeline",),
     "server/openresponses_server/runs/exchange.py": ("Exchange", "Outflow"),
@@ -38,6 +42,8 @@ def main() -> None:
         f"constructors with more than {WIDEST} parameters",
         [f"{_place(*each)}, {_parameters(each[1])} parameters" for each in wide],
     )
+    named = sum(_is_participle(node) for tree in sources.values() for node in ast.walk(tree))
+    print(f"variables and parameters named by a participle, as `found` and `given`: {named}")
     for name, classes in STATEFUL.items():
         for node in ast.walk(sources[ROOT / name]):
             if isinstance(node, ast.ClassDef) and node.name in classes:
@@ -59,16 +65,22 @@ def _lines(node: Function) -> int:
 
 
 def _parameters(node: Function) -> int:
-    given = node.args
-    return len([*given.posonlyargs, *given.args, *given.kwonlyargs]) - 1  # without `self`
+    arguments = node.args
+    return len([*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]) - 1  # without `self`
+
+
+def _is_participle(node: ast.AST) -> bool:
+    if isinstance(node, ast.Name):
+        return isinstance(node.ctx, ast.Store) and node.id in PARTICIPLES
+    return isinstance(node, ast.arg) and node.arg in PARTICIPLES
 
 
 def _place(path: Path, node: Function) -> str:
     return f"{path.relative_to(ROOT)}:{node.lineno}"
 
 
-def _show(what: str, found: list[str]) -> None:
-    print(f"{what}: {len(found)}", *found, sep="\n  ")
+def _show(what: str, places: list[str]) -> None:
+    print(f"{what}: {len(places)}", *places, sep="\n  ")
 
 
 def _state(node: ast.ClassDef) -> set[str]:
